@@ -1,0 +1,144 @@
+"""The part of the build that pyproject.toml cannot say: the kernels, compiled where possible.
+
+    stream/node.py   -copy->  build/kernels/raxlog/stream/node.py   -Cython->  node.c  -cc->  .so
+    stream/node.pxd  -copy->  build/kernels/raxlog/stream/node.pxd
+
+The sources run as they are. The copy differs in two ways: imports marked "# cimport" are left
+out, because the .pxd does them at C level, and SOURCE_HASH is filled in. Without a compiler,
+or with RAXLOG_NO_COMPILE=1, the build goes on without the kernels' compiled form: all of them
+are compiled, or none.
+"""
+
+# mypy: ignore-errors
+# (setuptools and Cython come without types)
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shlex
+import shutil
+import sys
+import sysconfig
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
+
+ROOT = Path(__file__).resolve().parent
+COPY = Path("build", "kernels")
+# a C function that nobody declared must fail here, not when the kernel is imported
+FLAGS = ["-O2", "-g0", "-Werror=implicit-function-declaration"]
+DIRECTIVES = {
+    "language_level": 3,
+    "annotation_typing": False,  # the types stand in the .pxd; annotations are for readers
+    "boundscheck": False,  # the kernels check every offset themselves
+    "wraparound": False,
+    "cdivision": True,
+}
+
+_spec = importlib.util.spec_from_file_location("kernels", ROOT / "storage" / "kernels.py")
+assert _spec is not None
+assert _spec.loader is not None
+kernels = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(kernels)
+
+
+def can_compile() -> bool:
+    """Is there everything that a compilation needs, and is it wanted?"""
+    compiler = shlex.split(os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc")
+    return (
+        os.environ.get("RAXLOG_NO_COMPILE") != "1"
+        and importlib.util.find_spec("Cython") is not None
+        and shutil.which(compiler[0]) is not None
+        and Path(sysconfig.get_path("include"), "Python.h").is_file()
+    )
+
+
+def say_plain() -> None:
+    print("raxlog: no C compiler, the kernels run as plain Python", file=sys.stderr, flush=True)
+
+
+def source_of(name: str) -> Path:
+    return Path(*name.split(".")[1:]).with_suffix(".py")
+
+
+def without_cimports(source: str) -> str:
+    """The source without the imports marked "# cimport", line numbers kept."""
+    lines = source.split("\n")
+    inside = False
+    for i, line in enumerate(lines):
+        if inside or line.endswith("# cimport"):
+            inside = (inside or "(" in line) and ")" not in line
+            lines[i] = ""
+    return "\n".join(lines)
+
+
+def write_if_new(path: Path, text: str) -> None:
+    """Leave a file that is right already untouched, so that Cython need not run again."""
+    if not path.is_file() or path.read_text(encoding="utf-8") != text:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+
+
+def copied_sources() -> list[Extension]:
+    """Write the copies and name the extensions to be made of them."""
+    write_if_new(COPY / "raxlog" / "__init__.py", "")
+    extensions = []
+    for name in kernels.KERNELS:
+        source = source_of(name)
+        copy = COPY / "raxlog" / source
+        text = without_cimports(source.read_text(encoding="utf-8"))
+        filled = text.replace(
+            'SOURCE_HASH = ""\n', f'SOURCE_HASH = "{kernels.source_hash(source)}"\n', 1
+        )
+        write_if_new(copy.parent / "__init__.py", "")
+        write_if_new(copy, filled)
+        write_if_new(copy.with_suffix(".pxd"), source.with_suffix(".pxd").read_text("utf-8"))
+        extensions.append(Extension(name, [str(copy)]))
+    return extensions
+
+
+class BuildModules(build_py):
+    """Leaves this file out: the package's folder is the project's, so it lies among modules."""
+
+    def find_package_modules(self, package: str, package_dir: str) -> list[tuple[str, str, str]]:
+        found: list[tuple[str, str, str]] = super().find_package_modules(package, package_dir)
+        return [module for module in found if module[:2] != ("raxlog", "setup")]
+
+
+class BuildKernels(build_ext):
+    """Compiles the kernels, all or none; a failure leaves the plain sources to run."""
+
+    def build_extensions(self) -> None:
+        from Cython.Build import cythonize  # noqa: PLC0415  (may be absent)
+
+        try:
+            made = cythonize(
+                copied_sources(),
+                include_path=[str(COPY)],
+                compiler_directives=DIRECTIVES,
+                quiet=True,
+            )
+            for extension, compiled in zip(self.extensions, made, strict=True):
+                extension.sources = compiled.sources
+                extension.extra_compile_args = FLAGS
+            super().build_extensions()
+        except Exception:  # whatever went wrong in a compiler, there is another way
+            for extension in self.extensions:
+                Path(self.get_ext_fullpath(extension.name)).unlink(missing_ok=True)
+            self.extensions = []
+            say_plain()
+
+
+def declared() -> list[Extension]:
+    """The extensions, if they can be built; setup commands that build nothing stay silent."""
+    if can_compile():
+        return [Extension(name, [str(source_of(name))]) for name in kernels.KERNELS]
+    if {"build", "build_ext", "bdist_wheel", "editable_wheel", "install"} & set(sys.argv):
+        say_plain()
+    return []
+
+
+setup(ext_modules=declared(), cmdclass={"build_ext": BuildKernels, "build_py": BuildModules})

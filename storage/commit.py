@@ -1,0 +1,326 @@
+"""Group commit: callers that write at the same time share one transaction and its flushes.
+
+    thread A ─┐                            one LMDB write transaction
+    thread B ─┼─ queue ─ leader (B, say) ─ apply A, B, C in order ─ commit ─ wake A and C
+    thread C ─┘
+
+A lone durable commit is 95 % waiting for the disk, so what counts is how many callers share
+one. Whoever finds no leader leads: takes the writer's lock, takes the queue as it stands,
+applies every call in one transaction (batch.py), commits, and hands the lead to the first that came
+meanwhile. Nobody returns before the commit that holds his call is on disk.
+
+  - Each follower sleeps on a lock of its own (kept per thread): waking is one release(), where
+    a shared condition wakes everybody for one. A wake-up is a hint: who wakes looks whether
+    his call is done or leads, and else sleeps on.
+  - Before a new leader takes the queue it yields, up to 50 times, until as many calls wait as
+    the last batch had. Without it N threads fall into two halves that alternate; with it they
+    share one commit. A lone caller's last batch is 1, so it never yields.
+  - A call that waits longer than ``lock_timeout`` is withdrawn from the queue before it
+    raises; once it is part of a batch its fate is the batch's.
+
+Ctrl-C can come between any two steps, and nobody may be left waiting for a leader that is
+gone. So what the lead has in hand is kept in attributes, not in local variables, and
+_conclude() works from that alone: it is the normal end of every call, and after an exception
+it is run again until it has come to its end.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Generator
+from itertools import takewhile
+from typing import Any, TypeVar
+
+import lmdb
+
+from . import faults
+from .batch import Batcher, Call
+from .environment import Environment
+from .errors import LockTimeout, ReadOnlyStore, StoreClosed, TransactionError
+from .write_transaction import WriteTransaction
+
+__all__ = ["Committer", "WriteTransaction", "committer_of"]
+
+T = TypeVar("T")
+
+_MOST_YIELDS = 50
+_MOST_TRIES = 1000  # to conclude, while exception follows upon exception
+
+
+class _Waiter(threading.local):
+    """The lock a thread sleeps on, made once per thread and always held between waits."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.lock.acquire()
+
+
+_waiter = _Waiter()
+
+
+class Committer:
+    """The queue of one environment. Shared by all threads and handles of the process."""
+
+    def __init__(self, env: Environment) -> None:
+        self._env = env
+        self._mutex = threading.Lock()
+        self._queue: deque[Call[Any]] = deque()
+        self._leader: Call[Any] | None = None
+        self._batch: list[Call[Any]] = []  # what the leader has taken from the queue
+        self._batcher = Batcher(env)
+        self._last_batch = 1
+        self._locked = False
+        self._alone: tuple[Call[None], Generator[WriteTransaction, None, None]] | None = None
+
+    def submit(self, operation: Callable[[WriteTransaction], T], timeout: float) -> T:
+        """Apply ``operation`` in a transaction shared with others; its result once committed.
+
+        ``operation`` may be applied more than once (each time to a fresh transaction), so it
+        must be a function of the transaction alone. LockTimeout after ``timeout`` seconds.
+        A lone caller pays about 3 µs above the bare transaction and the writer's lock.
+        """
+        self._refuse_inside_transaction()
+        call: Call[T] = Call(operation)
+        try:
+            timeout = self._enter(call, timeout)
+            if not call.done:
+                self._lead(timeout)
+                self._conclude(call)
+        except BaseException:
+            # From here to the call there is no step at which an exception could come; one that
+            # comes in it is dropped for the first one. Two loops, for one's own jump is a step;
+            # who gets past both (four exceptions in a row) concludes with his next call.
+            while call.tries < _MOST_TRIES and not call.concluded:
+                try:
+                    while call.tries < _MOST_TRIES and not call.concluded:
+                        call.tries += 1
+                        try:
+                            self._conclude(call)
+                        except BaseException:
+                            continue
+                except BaseException:
+                    continue
+            raise
+        if call.error is not None:
+            raise call.error
+        return call.result  # type: ignore[return-value]
+
+    # -- queueing -----------------------------------------------------------------------
+
+    def _refuse_inside_transaction(self) -> None:
+        env = self._env
+        if env.transaction_thread is not None and env.transaction_thread == threading.get_ident():
+            raise TransactionError(
+                "this thread has a transaction open; write through it (tx.stream(...)), or end it first"
+            )
+        if env.readonly:
+            raise ReadOnlyStore(f"{env.path} is open with readonly=True; open it without to write")
+
+    def _enter(self, call: Call[Any], timeout: float) -> float:
+        """Queue the call, until it is done or leads; gives the seconds that are left to it."""
+        leader = self._leader
+        if leader is not None and leader.tries and leader.thread == call.thread:
+            # This thread led, and exception upon exception kept it from concluding.
+            self._conclude(leader)
+        with self._mutex:
+            leads = self._leader is None
+            if leads:
+                self._leader = call
+            else:
+                call.waiter = _waiter.lock
+            self._queue.append(call)
+        if leads:
+            return timeout
+        waiter = call.waiter
+        assert waiter is not None
+        deadline = time.monotonic() + timeout
+        left = min(timeout, threading.TIMEOUT_MAX)
+        while True:
+            woken = waiter.acquire(timeout=left)
+            if call.done:
+                return 0.0
+            with self._mutex:
+                left = max(0.0, min(deadline - time.monotonic(), threading.TIMEOUT_MAX))
+                if self._leader is call:
+                    return left
+                if not woken:
+                    if call in self._queue:
+                        self._queue.remove(call)
+                        break
+                    left = -1  # it is being applied: the word comes soon
+        raise LockTimeout(
+            f"waited {timeout:g} s for other threads of this process that write to "
+            f"{self._env.path}. Write from fewer threads, or raise lock_timeout."
+        )
+
+    def _conclude_surely(self, call: Call[Any]) -> None:
+        while call.tries < _MOST_TRIES and not call.concluded:
+            call.tries += 1
+            try:
+                self._conclude(call)
+            except BaseException:
+                continue
+
+    def _conclude(self, call: Call[Any]) -> None:
+        """End what the call has a part in: its lead, or its place in the queue."""
+        if self._leader is call:
+            self._end_lead(call)
+            call.concluded = True
+            return
+        with self._mutex:
+            if self._leader is not call:  # else it has just been handed the lead
+                if call in self._queue:
+                    self._queue.remove(call)
+                call.gone = True
+                call.concluded = True
+
+    def _end_lead(self, own: Call[Any]) -> None:
+        """Wake who is done, put back who is not, hand the lead on. May be broken off and rerun."""
+        env = self._env
+        self._batcher.settle()
+        if self._locked:
+            if env.lock is not None:
+                env.lock.release()
+            self._locked = False
+        batch = self._batch
+        for call in batch:
+            if call.done and call is not own:
+                _wake(call)
+        with self._mutex:
+            queue = self._queue
+            if len(batch) != 1 or not own.done:
+                for call in reversed(batch):
+                    if not (call.done or call.gone or call is own or call in queue):
+                        queue.appendleft(call)
+                if own in queue:
+                    queue.remove(own)
+            self._batch = []
+            if queue:
+                _wake(queue[0])
+                self._leader = queue[0]
+            else:
+                self._leader = None
+
+    # -- one caller alone ---------------------------------------------------------------
+
+    def begin(self, timeout: float) -> WriteTransaction:
+        """A transaction of this thread's own, until end(); the others queue behind it.
+
+        It cannot be applied again when the map is full, so room is made first.
+        """
+        self._refuse_inside_transaction()
+        call: Call[None] = Call(None)
+        steps: Generator[WriteTransaction, None, None] | None = None
+        try:
+            steps = self._lead_alone(self._enter(call, timeout))
+            txn = next(steps)
+            self._alone = (call, steps)
+            self._env.transaction_thread = threading.get_ident()
+        except BaseException:
+            self._env.transaction_thread = None
+            self._conclude_surely(call)
+            if steps is not None:
+                steps.close()
+            raise
+        return txn
+
+    def _lead_alone(self, timeout: float) -> Generator[WriteTransaction, None, None]:
+        """A generator, for its locks: whatever becomes of it, they are given back."""
+        env = self._env
+        with env.leading:
+            self._lock(timeout)
+            with env.writing:
+                env.make_room()
+                yield WriteTransaction(env)
+
+    def end(self, txn: WriteTransaction, keep: bool) -> None:
+        """Commit (or undo) the transaction of begin(), and let the others on."""
+        env = self._env
+        if self._alone is None or env.open_write is not txn.raw:
+            raise TransactionError("the transaction was begun in another process, before a fork; it ends there")
+        call, steps = self._alone
+        try:
+            if keep and txn.changes:
+                try:
+                    txn.commit()
+                except lmdb.Error as error:
+                    txn.abort()
+                    raise faults.meaning(env.path, error) from error
+            elif txn.changes:
+                txn.abort()
+            else:
+                txn.end_unchanged()
+        finally:
+            call.done = True
+            self._alone = None
+            env.transaction_thread = None
+            self._conclude_surely(call)
+            steps.close()
+
+    # -- leading ------------------------------------------------------------------------
+
+    def _lock(self, timeout: float) -> None:
+        env = self._env
+        env.live()
+        lock = env.lock
+        if lock is None:
+            raise StoreClosed(f"the store {env.path} has been closed. Open it again.")
+        self._locked = True
+        lock.acquire(timeout)
+
+    def _lead(self, timeout: float) -> None:
+        env = self._env
+        with env.leading:
+            self._lock(timeout)
+            wanted = self._last_batch
+            if wanted > 1:
+                for _ in range(_MOST_YIELDS):
+                    if len(self._queue) >= wanted:
+                        break
+                    time.sleep(0)
+            queue = self._queue
+            with self._mutex:
+                if len(queue) == 1:
+                    self._batch = batch = [queue[0]]
+                    queue.clear()
+                else:
+                    # A caller that wants the lead for itself ends the batch before it.
+                    self._batch = batch = list(takewhile(_shares, queue))
+                    for _ in batch:
+                        queue.popleft()
+            self._last_batch = len(batch)
+            with env.writing:
+                try:
+                    self._batcher.apply(batch)
+                except BaseException:
+                    self._batcher.settle()
+                    raise
+            if env.lock is not None:
+                env.lock.release()  # here, where close() still waits for us
+                self._locked = False
+
+
+def _shares(call: Call[Any]) -> bool:
+    return call.operation is not None
+
+
+def _wake(call: Call[Any]) -> None:
+    waiter = call.waiter
+    assert waiter is not None
+    try:
+        waiter.release()
+    except RuntimeError:
+        return  # it has been woken already
+
+
+def committer_of(env: Environment) -> Committer:
+    """The committer of an environment; made anew in a forked child."""
+    committer: Committer | None = env.committer_state
+    if committer is None:
+        with env.first_use:  # two committers would take the lock of one process twice
+            committer = env.committer_state
+            if committer is None:
+                committer = env.committer_state = Committer(env)
+    return committer

@@ -1,0 +1,400 @@
+"""The environment: one LMDB map per store and process, used by all threads.
+
+        read()      many at once, behind the gate (gate.py)
+        write       one at a time, behind the writer's lock (commit.py)
+        grow()      beside no read and no write
+
+Growth with a read open would kill that read, and memory kept from it is a SIGBUS. So growth
+waits until this process reads no more, and nothing that LMDB lends (its buffers) outlives a
+transaction here: every value is copied out.
+
+The map is large and sparse from the start (64 GiB cost nothing until used), so growth is
+rare. Another process may grow it too; LMDB then says MapResized at the next begin, and the
+new size is taken over behind the same gate. A ceiling (``max_map_size``) leaves a reserve
+above itself, into which only calls may write that make the store no larger: without it
+nothing could be deleted from a full store, since deleting takes new pages first.
+
+After a fork the child must not touch the parent's environment, nor may it leave it open. A
+hook before the fork waits until no transaction is open here, the one in the child closes the
+inherited copy and makes the locks anew; the child's first transaction opens its own. (To
+close a copy of an open transaction is to wait for the parent's thread, or to free its slot.)
+
+Locks are taken in this order: leading, writing, the gate's bar, opening.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import lmdb
+
+from . import faults, folder, records
+from .errors import (
+    NotAStore,
+    RaxlogError,
+    StoreClosed,
+    StoreError,
+    UnsupportedFormat,
+)
+from .gate import Gate, ReadTransaction
+from .layout import FORMAT, STORE_KEY
+from .writer_lock import WriterLock
+
+DEFAULT_MAP_SIZE = 64 << 30
+MAX_READERS = 2048
+MAX_DATABASES = 16
+DURABILITIES = ("commit", "relaxed")
+
+_RESERVE = 1 << 20  # above the ceiling; a trim of 1,000 nodes takes some 20 pages of it
+_YOUNG_MS = 60_000
+FORK_PATIENCE = 2.0
+
+
+class Environment:
+    """One store's LMDB environment in this process. Made and closed by sharing.py."""
+
+    def __init__(self, path: Path, *, readonly: bool, durability: str, map_size: int | None,
+                 max_map_size: int | None, max_readers: int) -> None:
+        self.path = path
+        self.readonly = readonly
+        self.durability = durability
+        self.max_map_size = max_map_size
+        self.max_readers = max_readers
+        self.handles = 0
+        self.closed = False
+        self.inherited = False  # from before a fork, and not used since
+        self.lock: WriterLock | None = None
+        # What a layer above keeps from one write transaction to the next; commit.py owns it.
+        self.warm: dict[Any, Any] = {}
+        self.warm_id = -1
+        self._wanted_map_size = map_size
+        self._wake = -1
+        self._folder = -1
+        self._lmdb: lmdb.Environment | None = None
+        self.waiting_state: Any = None  # who sleeps until a commit; made by waiting.py
+        self._reset_locks()
+        self._open()
+
+    # -- opening and closing ------------------------------------------------------------
+
+    def _reset_locks(self) -> None:
+        self.gate = Gate()
+        self.leading = threading.Lock()  # held by the thread that leads a group: close() waits
+        self.writing = threading.Lock()  # held while LMDB's write transaction is open: a fork waits
+        self._opening = threading.RLock()
+        self.first_use = threading.Lock()  # held while a layer above makes what it keeps here
+        self.committer_state: Any = None  # the committer's queue; made by commit.py
+        self.open_write: lmdb.Transaction | None = None
+        self.transaction_thread: int | None = None  # the thread that has a transaction of its own
+        self._forked_inside = False
+
+    def _open(self) -> None:
+        try:
+            self._open_map(self._wanted_map_size or _affordable_map_size())
+            self._read_store_record()
+            self._folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
+            if not self.readonly:
+                assert self._lmdb is not None
+                self._lmdb.reader_check()
+                self.lock = WriterLock(self.path / folder.WRITER)
+                self._wake = os.open(self.path / folder.WAKE, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+                if abs(time.time_ns() // 1_000_000 - self.created_ms) < _YOUNG_MS:
+                    # Its creator may not have come to flush its name, on which all hangs.
+                    folder.sync_folder(self.path.parent)
+        except BaseException as error:
+            self._close_files()
+            if isinstance(error, OSError | lmdb.Error) and not isinstance(error, RaxlogError):
+                raise faults.cannot_open(self.path, error) from error
+            raise
+
+    def _open_map(self, size: int) -> None:
+        generation = folder.generation(self.path)
+        folder.require_whole(generation)
+        if self.max_map_size is not None:
+            size = min(size, self.max_map_size)
+        lockless = self.readonly and not folder.can_register(generation)
+        while True:
+            try:
+                self._lmdb = lmdb.open(
+                    str(generation), map_size=size, subdir=True, create=False,
+                    readonly=self.readonly, lock=not lockless, metasync=self.durability == "commit",
+                    # No spare transactions: a fork would leave their reader slots in doubt.
+                    max_readers=self.max_readers, max_dbs=MAX_DATABASES, max_spare_txns=0,
+                )
+                break
+            except lmdb.MemoryError:
+                if size <= 1 << 24:
+                    raise
+                size //= 2  # the address space is limited (ulimit -v, 32 bits): reserve less
+        folder.require_whole(generation, self._bytes_used())
+
+    def _read_store_record(self) -> None:
+        assert self._lmdb is not None
+        try:
+            with self._lmdb.begin() as txn:
+                value = txn.get(STORE_KEY)
+        except lmdb.MapResizedError:
+            self._adopt()
+            return self._read_store_record()
+        if value is None:
+            raise NotAStore(f"{self.path} holds an LMDB file, but no raxlog store is in it.")
+        row = records.unseal(STORE_KEY, value)
+        if row[0] > FORMAT:
+            raise UnsupportedFormat(
+                f"{self.path} is a store of format {row[0]}; this raxlog reads up to {FORMAT}. "
+                "Open it with a newer raxlog."
+            )
+        self.uuid: bytes = row[1]  # 16 bytes that no other store has
+        self.created_ms: int = row[2]
+        self.settings: dict[str, Any] = row[4]
+        return None
+
+    def _close_map(self) -> None:
+        if self._lmdb is not None:
+            self._lmdb.close()
+            self._lmdb = None
+
+    def _close_files(self) -> None:
+        self._close_map()
+        if self.lock is not None:
+            self.lock.close()
+            self.lock = None
+        for descriptor in (self._wake, self._folder):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._wake = self._folder = -1
+
+    def close(self) -> None:
+        """Wait for this process's readers and writer, flush what relaxed durability left, close."""
+        self.closed = True
+        with self.leading, self.writing:
+            self.gate.shut(self._close_quietly)
+        if self.waiting_state is not None:
+            self.waiting_state.close()
+
+    def _close_quietly(self) -> None:
+        if self._lmdb is not None and self.durability != "commit" and not self.readonly:
+            with contextlib.suppress(lmdb.Error):
+                self._lmdb.sync(True)
+        self._close_files()
+        self.warm = {}
+
+    def reopen(self) -> None:
+        """Map the file anew, for an environment LMDB has declared unusable (MDB_PANIC)."""
+        self.gate.shut(lambda: self._map_anew(self._wanted_map_size or _affordable_map_size()))
+
+    def _map_anew(self, size: int) -> None:
+        with self._opening:
+            self._close_map()
+            self.warm = {}
+            self._open_map(size)
+
+    # -- forking ------------------------------------------------------------------------
+
+    def before_fork(self) -> list[Any]:
+        """Let no transaction be open in the moment of the fork; the locks to give back.
+
+        Waits two seconds at most: for one that a thread keeps open longer than that, the
+        child is told that it cannot use this store.
+        """
+        held: list[Any] = []
+        locks: list[Any] = [self.writing, self.gate.bar, self._opening]
+        if self.transaction_thread == threading.get_ident():
+            locks.remove(self.writing)  # its own thread forks, and would wait for itself
+        for lock in locks:
+            if lock.acquire(timeout=FORK_PATIENCE):
+                held.append(lock)
+        self.gate.is_shut = True
+        self._forked_inside = not (len(held) == len(locks) and self.gate.drain(FORK_PATIENCE))
+        return held
+
+    def after_fork_in_parent(self, held: list[Any]) -> None:
+        """Let transactions begin again."""
+        self._forked_inside = self.gate.is_shut = False
+        for lock in held:
+            lock.release()
+
+    def after_fork_in_child(self) -> None:
+        """Close the inherited environment, make every lock anew."""
+        unclean = self._forked_inside
+        if self.waiting_state is not None:
+            self.waiting_state.forget()
+            self.waiting_state = None
+        self._reset_locks()
+        self._forked_inside = unclean
+        self.inherited = True
+        self.warm = {}
+        self.warm_id = -1
+        if unclean and self._lmdb is not None:
+            # Closing it would wait for a thread that is not here, even at the child's exit.
+            import ctypes  # noqa: PLC0415 - hardly any process comes here
+
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._lmdb))
+            self._lmdb = None
+        self._close_files()
+
+    # -- transactions -------------------------------------------------------------------
+
+    def live(self) -> lmdb.Environment:
+        """The LMDB environment, opened anew in a forked child; StoreClosed after close()."""
+        if self._lmdb is None or self.closed:
+            if self.closed:
+                raise StoreClosed(f"the store {self.path} has been closed. Open it again.")
+            if self._forked_inside:
+                raise StoreError(
+                    "this process was forked while a thread of its parent was inside a transaction on "
+                    f"{self.path}, and cannot use that store. Fork outside of transactions, or spawn."
+                )
+            with self._opening:
+                if self._lmdb is None:
+                    self._open()
+                    self.inherited = False
+        return self._lmdb  # type: ignore[return-value]
+
+    def read(self) -> ReadTransaction:
+        """A read transaction, as a context manager: ``with env.read() as txn``. About 0.7 µs.
+
+        Not to be nested in one thread: growth would wait for the outer, the inner for growth.
+        """
+        return ReadTransaction(self)
+
+    def begin_write(self) -> lmdb.Transaction:
+        """Begin LMDB's write transaction. The caller holds the writer's lock, and ``writing``."""
+        while True:
+            try:
+                self.open_write = self.live().begin(write=True)
+                return self.open_write
+            except lmdb.MapResizedError:
+                self.adopt_map_size()
+            except lmdb.PanicError:
+                self.reopen()
+            except lmdb.Error as error:
+                raise faults.meaning(self.path, error) from error
+
+    def has_committed(self, transaction_id: int) -> bool:
+        """Whether that transaction of the leader is in the file, after an error has hidden it."""
+        return self._lmdb is not None and bool(self._lmdb.info()["last_txnid"] >= transaction_id)
+
+    def cure_read(self, error: lmdb.Error) -> None:
+        """Do what lets a read begin after this error; raise where nothing does."""
+        if isinstance(error, lmdb.MapResizedError):
+            self.adopt_map_size()
+        elif isinstance(error, lmdb.PanicError):
+            with self.writing:
+                self.reopen()
+        elif not isinstance(error, lmdb.ReadersFullError) or not self.live().reader_check():
+            raise faults.meaning(self.path, error) from error
+
+    # -- growing ------------------------------------------------------------------------
+
+    def pages_used(self) -> int:
+        """The pages of the file that hold something or have held something."""
+        assert self._lmdb is not None
+        return int(self._lmdb.info()["last_pgno"]) + 1
+
+    def _bytes_used(self) -> int:
+        assert self._lmdb is not None
+        return self.pages_used() * int(self._lmdb.stat()["psize"])
+
+    def _set_map_size(self, size: int) -> None:
+        assert self._lmdb is not None
+        before = self._lmdb.info()["map_size"]
+        try:
+            self._lmdb.set_mapsize(size)
+        except lmdb.Error:
+            self._map_anew(before)  # the old map is gone: without it the next access is a SIGSEGV
+            raise
+
+    def adopt_map_size(self) -> None:
+        """Take over the growth of another process: twice what is used, up to the ceiling."""
+        try:
+            self.gate.shut(self._adopt)
+        except lmdb.Error as error:
+            raise faults.meaning(self.path, error) from error
+
+    def _adopt(self) -> None:
+        needed = self._bytes_used()
+        size = needed * 2
+        if self.max_map_size is not None:
+            size = max(needed, min(size, self.max_map_size))
+        try:
+            self._set_map_size(size)
+        except lmdb.MemoryError:
+            self._set_map_size(needed)
+
+    def grow(self) -> bool:
+        """Double the map, up to the ceiling. False where nothing larger is to be had."""
+        environment = self.live()
+        environment.reader_check()  # pages held back by dead readers may be all that is missing
+        size = int(environment.info()["map_size"])
+        for wanted in (size * 2, size + size // 4):
+            if self.max_map_size is not None:
+                wanted = min(wanted, self.max_map_size)
+            if wanted <= size:
+                return False
+            try:
+                self.gate.shut(lambda wanted=wanted: self._set_map_size(wanted))  # type: ignore[misc]
+                return True
+            except lmdb.MemoryError:
+                continue  # no address space for so much
+        return False
+
+    def set_reserve(self, on: bool) -> bool:
+        """Open or close the reserve above the ceiling. False where there is no ceiling."""
+        ceiling = self.max_map_size
+        if ceiling is None:
+            return False
+        used = self._bytes_used()
+        size = ceiling if used <= ceiling + _RESERVE else used  # or others have no such ceiling
+        try:
+            self.gate.shut(lambda: self._set_map_size(size + _RESERVE * on))
+        except lmdb.Error:
+            return False
+        return True
+
+    def make_room(self) -> None:
+        """Grow the map while less than a quarter of it, or 64 MB, is free at its end."""
+        while True:
+            size = int(self.live().info()["map_size"])
+            free = size - self._bytes_used()
+            if free >= min(size // 4, 64 << 20) or not self.grow():
+                return
+
+    # -- the rest -----------------------------------------------------------------------
+
+    def wake_readers(self, transaction_id: int) -> None:
+        """Tell sleeping readers, in any process, that a commit is visible. About 0.7 µs.
+
+        The content is never trusted, only the event counts; a failure costs a reader at most
+        its safety period, so it is not worth failing a write that is already on disk.
+        """
+        try:
+            os.pwrite(self._wake, transaction_id.to_bytes(8, "little"), 0)
+        except OSError:
+            return
+
+    def flush(self) -> None:
+        """Force everything committed to disk; after it even a power cut loses none of it."""
+        with self.leading:
+            try:
+                self.live().sync(True)
+            except lmdb.Error as error:
+                raise faults.meaning(self.path, error) from error
+
+    def last_transaction_id(self) -> int:
+        """The number of the newest commit that a reader can see."""
+        with self.read() as txn:
+            return int(txn.id())
+
+
+def _affordable_map_size() -> int:
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit == resource.RLIM_INFINITY:
+        return DEFAULT_MAP_SIZE
+    return max(1 << 24, min(DEFAULT_MAP_SIZE, limit // 4 & ~0xFFFF))

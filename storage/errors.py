@@ -1,0 +1,157 @@
+"""Every error raxlog raises on purpose, in one tree.
+
+    RaxlogError
+    ├── InvalidArgument (ValueError)   what was passed can never be right
+    │   ├── InvalidStreamID            the text is no stream ID, or not one allowed here
+    │   ├── InvalidName                a stream, group or consumer name that cannot be stored
+    │   └── InvalidFields              no pairs, odd pairs, a field of a wrong type, too large
+    ├── StreamError                    right in itself, wrong for the stream as it is now
+    │   ├── NoStream (KeyError)        no stream of that name
+    │   ├── StreamExists               the name is taken
+    │   ├── NoGroup (KeyError)         no consumer group of that name
+    │   ├── GroupExists                the group's name is taken
+    │   ├── ConsumerBusy               a consumer that still has pending entries
+    │   ├── IDTooSmall                 not greater than the last ID
+    │   └── StreamExhausted            the last possible ID has been used
+    ├── StoreError                     the store as a whole
+    │   ├── NotAStore                  the path holds something else
+    │   ├── UnsupportedFormat          written by a newer raxlog
+    │   ├── StoreFull                  no room: the disk, or the ceiling set by max_map_size
+    │   ├── StoreClosed
+    │   ├── ReadOnlyStore              a write through readonly=True, or a medium without writing
+    │   ├── SettingsConflict           one path opened twice with different settings
+    │   └── LockTimeout (TimeoutError) another process or thread holds the writer's lock
+    ├── TransactionError               a transaction used where it must not be
+    └── CorruptionError                bytes on disk that fail their check
+
+A message says what was wrong, where, and what to do about it. Nothing has been
+changed on disk when one of these is raised by a call that writes.
+"""
+
+from __future__ import annotations
+
+
+class RaxlogError(Exception):
+    """The root of every error raxlog raises on purpose."""
+
+
+class InvalidArgument(RaxlogError, ValueError):
+    """An argument that can never be right, whatever the store holds."""
+
+
+class InvalidStreamID(InvalidArgument):
+    """Text or bytes that are no stream ID, or not one allowed in this place."""
+
+
+class InvalidName(InvalidArgument):
+    """A name that cannot be stored: of a wrong type, empty, or too long for a key."""
+
+
+class InvalidFields(InvalidArgument):
+    """Fields of an entry that cannot be stored: none, odd, of a wrong type, or too large."""
+
+
+class StreamError(RaxlogError):
+    """A request that is right in itself but wrong for the stream as it is now."""
+
+
+class NoStream(StreamError, KeyError):
+    """No stream of that name is in the store."""
+
+    __str__ = Exception.__str__  # KeyError would print the message as a quoted repr
+
+
+class StreamExists(StreamError):
+    """The name is taken by another stream."""
+
+
+class NoGroup(StreamError, KeyError):
+    """The stream has no consumer group of that name, or is not there at all."""
+
+    __str__ = Exception.__str__
+
+
+class GroupExists(StreamError):
+    """The stream has a consumer group of that name already."""
+
+
+class ConsumerBusy(StreamError):
+    """The consumer still has pending entries, and the call was told to refuse then."""
+
+
+class IDTooSmall(StreamError):
+    """An ID that is not greater than the last ID of the stream."""
+
+
+class StreamExhausted(StreamError):
+    """The stream has used the last possible ID; nothing can be appended any more."""
+
+
+class StoreError(RaxlogError):
+    """Trouble with the store as a whole."""
+
+
+class NotAStore(StoreError):
+    """The path is there, but no raxlog store is in it."""
+
+
+class UnsupportedFormat(StoreError):
+    """The store was written in a newer format than this raxlog can read."""
+
+
+class StoreFull(StoreError):
+    """No room for the write: the disk is full, or the map's ceiling is reached."""
+
+
+class StoreClosed(StoreError):
+    """The store, or its environment, has been closed."""
+
+
+class ReadOnlyStore(StoreError):
+    """A write to a store that is open for reading, or that lies where nothing can be written."""
+
+
+class SettingsConflict(StoreError):
+    """One path opened twice in a process with different settings."""
+
+
+class LockTimeout(StoreError, TimeoutError):
+    """Another process or thread held the writer's lock longer than ``lock_timeout``."""
+
+
+class TransactionError(RaxlogError):
+    """A transaction used nested, after its end, by another thread, or written around."""
+
+
+class CorruptionError(RaxlogError):
+    """Bytes on disk that fail their check. They are never returned as data.
+
+    ``stream`` is the name (or number) of the stream, ``node`` the master ID of the node,
+    ``offset`` the byte within the node's listpack (or within the record); each is None
+    where it is not known. The rest of the store stays readable.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        stream: str | None = None,
+        node: str | None = None,
+        offset: int | None = None,
+    ) -> None:
+        super().__init__(what)
+        self.what = what
+        self.stream = stream
+        self.node = node
+        self.offset = offset
+
+    def __str__(self) -> str:
+        places = []
+        if self.stream is not None:
+            places.append(f"stream {self.stream}")
+        if self.node is not None:
+            places.append(f"node {self.node}")
+        if self.offset is not None:
+            places.append(f"offset {self.offset}")
+        where = f" ({', '.join(places)})" if places else ""
+        return f"{self.what}{where}. Run 'raxlog info STORE' for what is readable, restore a backup."

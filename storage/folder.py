@@ -1,0 +1,254 @@
+"""The store's folder: what lies in it, how it is found, and how it comes to be.
+
+    events.rax/
+    ├── CURRENT        one line: the name of the generation folder in force
+    ├── 000001/        a generation: LMDB's data.mdb and lock.mdb
+    ├── writer         whoever writes holds a POSIX lock on it (writer_lock.py)
+    └── wake           8 bytes, overwritten after each commit; sleeping readers watch it
+
+A store is built under a temporary name beside its place, gets its first commit, is flushed
+file by file and folder by folder, and only then renamed. LMDB alone leaves a window before
+its first commit in which a power cut makes a file that no later open accepts; here that
+window falls on a folder which no open ever looks at.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import shutil
+import time
+from pathlib import Path
+
+import lmdb
+
+from . import records
+from .errors import CorruptionError, NotAStore, ReadOnlyStore, StoreError, StoreFull
+from .layout import FORMAT, STORE_KEY
+from .writer_lock import lock_holder
+
+CURRENT = "CURRENT"
+FIRST_GENERATION = "000001"
+WRITER = "writer"
+WAKE = "wake"
+DATA = "data.mdb"
+LOCK = "lock.mdb"
+_CREATING = ".creating-"
+_LOCK_BYTES = 8192  # of LMDB's lock file: its head and the slots of its first 126 readers
+_METAS = 8192
+_MOST_TRIES = 20
+
+
+def generation(path: Path) -> Path:
+    """The generation folder in force. NotAStore, with the reason, where there is none."""
+    try:
+        if not path.is_dir():
+            if path.exists():
+                raise NotAStore(f"{path} is a file, not a store. A raxlog store is a folder; name another path.")
+            raise NotAStore(f"there is no store at {path}. Open it without readonly=True to create one.")
+        name = (path / CURRENT).read_text(encoding="ascii").strip()
+        if not name.isdigit():
+            raise NotAStore(f"the file {CURRENT} in {path} names no generation (it says {name[:40]!r}).")
+        folder = path / name
+        if not (folder / DATA).is_file():
+            raise NotAStore(f"{path} names generation {name}, but {folder / DATA} is not there.")
+    except FileNotFoundError:
+        raise NotAStore(
+            f"{path} is a folder but no raxlog store: it has no file {CURRENT}. "
+            "Name an empty or absent path to create a store."
+        ) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise NotAStore(f"the store at {path} cannot be read: {error}.") from error
+    return folder
+
+
+def require_whole(folder: Path, used: int = _METAS) -> None:
+    """CorruptionError where the data file is shorter than the ``used`` bytes LMDB speaks of.
+
+    Reading pages behind a file's end is a SIGBUS. LMDB does leave the end out now and then,
+    where its last pages have been freed in the transaction that took them; so before a file
+    is refused its tree is walked, which takes a while and is rarely needed.
+    """
+    size = (folder / DATA).stat().st_size
+    if size < used and (used == _METAS or _reaches_beyond_its_end(folder)):
+        raise CorruptionError(
+            f"the data file {folder / DATA} is cut off: it has {size} bytes, and at least {used} belong to it"
+        )
+
+
+def _reaches_beyond_its_end(folder: Path) -> bool:
+    try:
+        from lmdb.verify import verify  # noqa: PLC0415 - came with lmdb 2; only needed here
+    except ImportError:
+        return True
+    return any("EOF" in str(problem) or "truncated" in str(problem) for problem in verify(str(folder)))  # type: ignore[no-untyped-call]
+
+
+def can_register(folder: Path) -> bool:
+    """True where a reader can register with LMDB; False where he has to read without lock.
+
+    A reader that is not registered dies when the pages he reads are used again. So he is
+    refused beside a process that has the store open: only what rests is read without lock.
+    """
+    path = folder / LOCK
+    try:
+        os.close(os.open(path, os.O_RDWR))
+        return True
+    except FileNotFoundError:
+        return os.access(folder, os.W_OK)
+    except OSError as error:
+        try:
+            descriptor = os.open(path, os.O_RDONLY)
+        except OSError:
+            return False
+        try:
+            holder = lock_holder(descriptor, 0)  # LMDB keeps a shared lock there while it is open
+        finally:
+            os.close(descriptor)
+        if holder is not None:
+            raise ReadOnlyStore(
+                f"{folder.parent} is open in process {holder}, and this process may not register as a "
+                f"reader beside it ({error}). Give it permission to write {path}, or read a snapshot."
+            ) from error
+        return False
+
+
+def is_vacant(path: Path) -> bool:
+    """True where a store may be created: nothing is there, or an empty folder."""
+    try:
+        return not any(os.scandir(path))
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False  # a file, or closed to us: generation() says which
+
+
+def create(path: Path, settings: dict[str, object]) -> None:
+    """Build a new store at ``path``. Two creators at a time leave one whole store, no error.
+
+    ReadOnlyStore where nothing may be written, StoreFull where nothing fits. Cost: about
+    ten flushes to disk, once in a store's life.
+    """
+    path = Path(os.path.realpath(path))  # beside the real place: a rename stays in its file system
+    for left in reversed(range(_MOST_TRIES)):
+        building = path.with_name(f"{path.name}{_CREATING}{os.getpid()}-{os.urandom(4).hex()}")
+        try:
+            _make_parents(path.parent)
+            _clear_leftovers(path)
+            _build_and_rename(building, path, settings)
+            return
+        except (FileNotFoundError, BlockingIOError) as error:
+            # Between its making and its lock somebody took our folder for a leftover.
+            shutil.rmtree(building, ignore_errors=True)
+            if not left:
+                raise _cannot_create(path, error) from error
+        except (OSError, lmdb.Error) as error:
+            shutil.rmtree(building, ignore_errors=True)
+            raise _cannot_create(path, error) from error
+
+
+def _build_and_rename(building: Path, path: Path, settings: dict[str, object]) -> None:
+    building.mkdir()
+    descriptor = os.open(building, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _build(building, settings)
+        try:
+            os.rename(building, path)
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+            shutil.rmtree(building)  # somebody else was first, and theirs is whole
+        sync_folder(path.parent)
+    finally:
+        os.close(descriptor)
+
+
+def _make_parents(folder: Path) -> None:
+    """Like mkdir -p, and each new folder's name is flushed to disk."""
+    if folder.is_dir():
+        return
+    _make_parents(folder.parent)
+    folder.mkdir(exist_ok=True)
+    sync_folder(folder.parent)
+
+
+def _build(folder: Path, settings: dict[str, object]) -> None:
+    data = folder / FIRST_GENERATION
+    data.mkdir()
+    # LMDB maps its lock file with holes in it; on a full disk writing to one kills the process.
+    _reserve(data / LOCK, _LOCK_BYTES)
+    env = lmdb.open(str(data), map_size=1 << 20, max_dbs=0, subdir=True)
+    try:
+        row = [FORMAT, os.urandom(16), time.time_ns() // 1_000_000, 1, settings]
+        with env.begin(write=True) as txn:
+            txn.put(STORE_KEY, records.seal(STORE_KEY, row))
+        env.sync(True)
+    finally:
+        env.close()
+    (folder / WRITER).write_bytes(b"")
+    (folder / WAKE).write_bytes(bytes(8))
+    (folder / CURRENT).write_text(FIRST_GENERATION + "\n", encoding="ascii")
+    for file in (data / DATA, folder / WRITER, folder / WAKE, folder / CURRENT):
+        sync_file(file)
+    sync_folder(data)
+    sync_folder(folder)
+
+
+def _reserve(file: Path, size: int) -> None:
+    """Make a file of ``size`` bytes that lie on disk already. OSError where there is no room."""
+    with file.open("wb") as made:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(made.fileno(), 0, size)
+        else:
+            made.write(bytes(size))
+
+
+def _clear_leftovers(path: Path) -> None:
+    """Remove what a creator that died left behind: nobody holds the lock on its folder."""
+    start = path.name + _CREATING
+    with os.scandir(path.parent) as entries:
+        leftovers = [entry.path for entry in entries if entry.name.startswith(start)]
+    for leftover in leftovers:
+        with contextlib.suppress(OSError):  # alive, or removed by another, or not ours
+            descriptor = os.open(leftover, os.O_RDONLY)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                shutil.rmtree(leftover)
+            finally:
+                os.close(descriptor)
+
+
+def _cannot_create(path: Path, error: Exception) -> StoreError:
+    code = getattr(error, "errno", None)
+    if code in (errno.EACCES, errno.EPERM, errno.EROFS):
+        return ReadOnlyStore(f"cannot create a store at {path}: nothing may be written there ({error}).")
+    if code in (errno.ENOSPC, errno.EDQUOT) or isinstance(error, (lmdb.DiskError, lmdb.MapFullError)):
+        return StoreFull(f"cannot create a store at {path}: the disk is full ({error}). Make room.")
+    if code in (errno.EBUSY, errno.EXDEV):
+        return StoreError(f"{path} is a mount point ({error}); name a folder inside it.")
+    if code in (errno.EEXIST, errno.ENOTDIR):
+        return NotAStore(f"cannot create a store at {path}: a part of the path is a file ({error}).")
+    return StoreError(f"cannot create a store at {path}: {error}.")
+
+
+def sync_file(path: Path) -> None:
+    """Flush a file to disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_folder(path: Path) -> None:
+    """Flush a folder's entries to disk, so that a rename in it survives a power cut."""
+    try:
+        sync_file(path)
+    except PermissionError:
+        return  # a folder that may be searched but not read
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # a file system that flushes no folders
+            raise

@@ -1,0 +1,91 @@
+"""Kernels: the modules that may run compiled, which of them do, and from which source.
+
+    stream/node.py   one source   ->  plain Python, as it lies there
+    stream/node.pxd  its C types  ->  stream/node.cpython-311-….so, if a compiler was found
+
+Both speeds do the same, and a .so beside the .py is what Python imports by itself. A compiled
+kernel carries the hash of the source it was made from, so that an edited source with an old
+.so beside it is noticed. The environment variable RAXLOG_PURE=1 chooses the plain source.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from importlib.util import spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+
+KERNELS = (
+    "raxlog.stream.element",
+    "raxlog.stream.listpack",
+    "raxlog.stream.entry",
+    "raxlog.stream.walk",
+    "raxlog.stream.node",
+)
+
+
+class _PlainFinder:
+    """Finds the kernels, and nothing else, as the source files they are."""
+
+    @staticmethod
+    def find_spec(
+        name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name not in KERNELS:
+            return None
+        for folder in path or ():
+            source = Path(folder, name.rpartition(".")[2] + ".py")
+            if source.is_file():
+                loader = SourceFileLoader(name, str(source))
+                return spec_from_file_location(name, source, loader=loader)
+        return None
+
+
+def load_plain_if_asked() -> None:
+    """With RAXLOG_PURE=1 in the environment, let every kernel be imported as plain Python.
+
+    To be called before the first kernel is imported. Any other value, or none, changes nothing.
+    """
+    if os.environ.get("RAXLOG_PURE") == "1" and _PlainFinder not in sys.meta_path:
+        sys.meta_path.insert(0, _PlainFinder)
+
+
+def speed() -> str:
+    """ "compiled", "plain Python", or "mixed: ..." with the names of the plain ones."""
+    plain = [name for name in KERNELS if not _is_compiled(import_module(name))]
+    if not plain:
+        return "compiled"
+    if len(plain) == len(KERNELS):
+        return "plain Python"
+    return f"mixed: plain Python are {', '.join(plain)}"
+
+
+def stale() -> list[str]:
+    """The compiled kernels whose source beside them has changed since. Compile them again."""
+    old = []
+    for name in KERNELS:
+        module = import_module(name)
+        if _is_compiled(module):
+            source = Path(str(module.__file__)).with_name(name.rpartition(".")[2] + ".py")
+            if source.is_file() and source_hash(source) != module.SOURCE_HASH:
+                old.append(name)
+    return old
+
+
+def source_hash(source: Path) -> str:
+    """SHA-256 over a kernel's .py and the .pxd beside it: what the compiled form depends on."""
+    import hashlib  # noqa: PLC0415 - only who checks for stale kernels pays for it
+
+    digest = hashlib.sha256(source.read_bytes())
+    types = source.with_suffix(".pxd")
+    if types.is_file():
+        digest.update(types.read_bytes())
+    return digest.hexdigest()
+
+
+def _is_compiled(module: ModuleType) -> bool:
+    return not str(module.__file__).endswith(".py")

@@ -1,0 +1,124 @@
+"""The key layout: which bytes lead to which record, all in one LMDB database.
+
+    number (8)   kind (1)   rest                                  family
+    ----------   --------   ------------------------------------  ------------------------
+    0            01                                               the store's own record
+    0            02         name                                  a stream's name -> number
+    0            03         number (8)  [group (4)]               a deleted stream or group, being swept
+    0            04         the user's key                        durable state (tx.state)
+    n            20         level (1)  index (8)                  deleted ordinals, counted
+    n            21         ordinal (8)                           every 64th leaf -> its master ID
+    n            22         name                                  a group's name -> number
+    n            23         group (4)  name                       a consumer's name -> number
+    n            24         producer (16)  idempotent ID (16)     what idempotent appends remember
+    n            25         producer (16)  ms (8)  seq (8)        the same, oldest first
+    n            30         ms (8)  seq (8)                       a node: the block of a listpack
+    n            31                                               the stream's header
+    n            32         group (4)                             a consumer group
+    n            33         group (4)  consumer (4)               a consumer
+    n            34         group (4)  ms (8)  seq (8)            a bucket of pending entries
+    n            35         group (4)  consumer (4)  bucket (16)  how many of it are the consumer's
+    n            36         group (4)  time (8)  bucket (16)      its oldest delivery
+    n            37         group (4)  due (8)  running no. (8)   a released entry's ID
+
+All integers in keys are big-endian, so that byte order is numeric order.
+
+The kind bytes are chosen so that what one append touches lies together: the tail node is
+the last key of kind 30 and the header follows it at once, on the same leaf page of LMDB's
+B+tree. Records that are touched now and then (deleted ordinals, the ordinal index) sort in
+front of the nodes. Numbers are given out once and never used again.
+"""
+
+from __future__ import annotations
+
+import struct
+
+FORMAT = 1  # of every record and block; a store with a greater one is refused
+
+STORE = 0x01
+NAME = 0x02
+DOOMED = 0x03
+STATE = 0x04
+DEAD = 0x20
+ORDINAL = 0x21
+GROUP_NAME = 0x22
+CONSUMER_NAME = 0x23
+IDEMPOTENT = 0x24
+IDEMPOTENT_AGE = 0x25
+NODE = 0x30
+HEADER = 0x31
+GROUP = 0x32
+CONSUMER = 0x33
+PENDING = 0x34
+PENDING_BY_CONSUMER = 0x35
+PENDING_BY_TIME = 0x36
+RELEASED = 0x37
+GROUP_KINDS = (CONSUMER_NAME, CONSUMER, PENDING, PENDING_BY_CONSUMER, PENDING_BY_TIME, RELEASED)
+
+MAX_KEY = 511  # LMDB's own limit, fixed when it was compiled
+MAX_NAME = MAX_KEY - 9  # a stream's name shares its key with the number and the kind
+
+MAX_INLINE_NAME = 400  # of groups and consumers; longer ones lie under their hash
+
+_PREFIX = struct.Struct(">QB")
+_GROUP_PREFIX = struct.Struct(">QBI")
+_FAMILY_ID = struct.Struct(">QBQQ")
+
+
+def family(number: int, kind: int) -> bytes:
+    """The prefix shared by all keys of one kind of one stream."""
+    return _PREFIX.pack(number, kind)
+
+
+def group_family(number: int, kind: int, group: int) -> bytes:
+    """The prefix shared by all keys of one kind of one group of a stream."""
+    return _GROUP_PREFIX.pack(number, kind, group)
+
+
+def node_key(number: int, ms: int, seq: int) -> bytes:
+    """The key of the node whose master entry has the ID ``ms-seq``."""
+    return _FAMILY_ID.pack(number, NODE, ms, seq)
+
+
+def node_id(key: bytes) -> tuple[int, int]:
+    """The master ID in a node's key: the inverse of node_key()."""
+    _, _, ms, seq = _FAMILY_ID.unpack(key)
+    return ms, seq
+
+
+def header_key(number: int) -> bytes:
+    """The key of a stream's header record."""
+    return _PREFIX.pack(number, HEADER)
+
+
+def name_suffix(name: bytes) -> bytes:
+    """A group's or consumer's name as it ends a key: itself, or its SHA-256 where too long.
+
+    The first byte tells the two apart. The record led to holds the whole name.
+    """
+    if len(name) <= MAX_INLINE_NAME:
+        return b"\0" + name
+    import hashlib  # noqa: PLC0415 - hardly any name is so long
+
+    return b"\1" + hashlib.sha256(name).digest()
+
+
+def stream_span(number: int) -> tuple[bytes, bytes]:
+    """All keys of a stream: from the first (inclusive) to the second (exclusive)."""
+    return number.to_bytes(8, "big"), (number + 1).to_bytes(8, "big")
+
+
+def doomed_spans(suffix: bytes) -> list[tuple[bytes, bytes]]:
+    """The key ranges (first, behind last) of a DOOMED key's stream, or of its one group."""
+    number = int.from_bytes(suffix[:8], "big")
+    if len(suffix) == 8:
+        return [stream_span(number)]
+    group = int.from_bytes(suffix[8:], "big")
+    return [
+        (group_family(number, kind, group), group_family(number, kind, group + 1)) for kind in GROUP_KINDS
+    ]
+
+
+STORE_KEY = family(0, STORE)
+NAMES = family(0, NAME)
+DOOMED_STREAMS = family(0, DOOMED)

@@ -1,0 +1,100 @@
+"""Sharing: one environment per store and process, whoever opens it and however often.
+
+        open(path)   open(path)         LMDB forbids one process to map a file twice (its
+             \\          /               locks are the process's), so all handles of a path
+          Environment, counted          share one environment, found by device and inode
+
+The last close() closes it. The hooks for fork live here too, since they must reach every
+environment of the process.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from . import folder
+from .environment import FORK_PATIENCE, Environment
+from .errors import SettingsConflict, TransactionError
+
+_environments: dict[tuple[int, int], Environment] = {}
+_registry_lock = threading.RLock()
+
+
+def attach(path: Path, *, readonly: bool, durability: str, map_size: int | None,
+           max_map_size: int | None, max_readers: int, settings: Callable[[], dict[str, object]]) -> Environment:
+    """The environment of the store at ``path``, shared if this process has it open already.
+
+    Creates the store (with ``settings()``) where the path is vacant and ``readonly`` is false.
+    SettingsConflict where it is open with another durability, mode or ceiling.
+    """
+    with _registry_lock:
+        if not readonly and folder.is_vacant(path):
+            folder.create(path, settings())
+        folder.generation(path)  # says clearly what is wrong with the path, if anything is
+        status = path.stat()
+        key = (status.st_dev, status.st_ino)
+        env = _environments.get(key)
+        if env is not None:
+            asked = {"readonly": readonly, "durability": durability, "max_map_size": max_map_size}
+            for name, value in asked.items():
+                if getattr(env, name) != value:
+                    if env.inherited:
+                        env = None  # a forked child is free to open the store in its own way
+                        break
+                    raise SettingsConflict(
+                        f"{path} is open in this process with {name}={getattr(env, name)!r}; it cannot be "
+                        f"opened again with {name}={value!r}. Share the open store, or close it first."
+                    )
+        if env is None:
+            env = Environment(path, readonly=readonly, durability=durability, map_size=map_size,
+                              max_map_size=max_map_size, max_readers=max_readers)
+            _environments[key] = env
+        env.handles += 1
+        return env
+
+
+def detach(env: Environment) -> None:
+    """Give back what attach() gave; the last one closes the environment."""
+    with _registry_lock:
+        if env.handles == 1 and env.transaction_thread == threading.get_ident():
+            raise TransactionError(f"{env.path} cannot be closed inside a transaction; end that first")
+        env.handles -= 1
+        if env.handles == 0:
+            for key, value in list(_environments.items()):
+                if value is env:
+                    del _environments[key]
+            env.close()
+
+
+_held: list[tuple[Environment, list[Any]]] = []
+_registry_held = False
+
+
+def _before_fork() -> None:
+    global _registry_held  # noqa: PLW0603 - the three hooks share what the first could take
+    _registry_held = _registry_lock.acquire(timeout=FORK_PATIENCE)
+    for env in list(_environments.values()):
+        _held.append((env, env.before_fork()))
+
+
+def _after_fork_in_parent() -> None:
+    for env, locks in _held:
+        env.after_fork_in_parent(locks)
+    _held.clear()
+    if _registry_held:
+        _registry_lock.release()
+
+
+def _after_fork_in_child() -> None:
+    global _registry_lock  # noqa: PLW0603 - the parent's lock may be held by a thread that is not here
+    _registry_lock = threading.RLock()
+    _held.clear()
+    for env in _environments.values():
+        env.after_fork_in_child()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

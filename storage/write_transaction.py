@@ -1,0 +1,90 @@
+"""The write transaction: LMDB's own, with what a layer above keeps warm from one to the next.
+
+    commit n            commit n + 1                 somebody else's commit, or an undo
+    warm: header, tail  found as they were left      warm is empty: read again from the disk
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from .environment import Environment
+
+_WARM_LIMIT = 512  # streams kept warm; beyond it all are dropped, which costs a read each
+
+
+class Flushable(Protocol):
+    """What a layer above keeps in memory during a transaction and writes at its end."""
+
+    def flush(self, txn: WriteTransaction) -> None:
+        """Put everything changed into the transaction, and leave ``txn.dirty``."""
+
+
+class WriteTransaction:
+    """One LMDB write transaction, with what a layer above keeps warm from the last one.
+
+    ``warm`` maps whatever the layer likes to objects it wants to find again in the next
+    transaction. It is emptied whenever another process has committed in between, and
+    whenever a transaction is undone: what is found in it is true.
+    ``dirty`` holds those objects that must be flushed before the commit.
+    ``changes`` counts changes; an operation that raises must not have moved it.
+    """
+
+    __slots__ = ("changes", "cursor", "dirty", "env", "get", "id", "raw", "warm")
+
+    def __init__(self, env: Environment) -> None:
+        self.env = env
+        self.raw = raw = env.begin_write()
+        self.id: int = raw.id()
+        if env.warm_id != self.id - 1 or len(env.warm) > _WARM_LIMIT:
+            env.warm = {}
+        self.warm = env.warm
+        self.dirty: dict[Any, Flushable] = {}
+        self.changes = 0
+        self.get: Callable[..., bytes | None] = raw.get  # type: ignore[assignment]  # buffers are off
+        self.cursor: Callable[[], Any] = raw.cursor
+
+    def put(self, key: bytes, value: bytes, overwrite: bool = True) -> bool:
+        """Store a value. False, and nothing done, if the key is there and overwrite is off."""
+        self.changes += 1
+        return bool(self.raw.put(key, value, overwrite=overwrite))
+
+    def delete(self, key: bytes) -> bool:
+        """Delete a key. False if it was not there."""
+        self.changes += 1
+        return bool(self.raw.delete(key))
+
+    def flush(self) -> None:
+        """Write out everything that is still only in memory."""
+        for item in list(self.dirty.values()):
+            item.flush(self)  # takes itself out of dirty
+
+    def commit(self) -> None:
+        """Flush and commit; when it returns the data is as safe as the durability says."""
+        self.flush()
+        env = self.env
+        self.raw.commit()
+        env.open_write = None
+        env.warm_id = self.id
+        env.wake_readers(self.id)
+
+    def abort(self) -> None:
+        """Undo everything, also what was kept warm. Harmless after a failed commit."""
+        env = self.env
+        env.warm = {}
+        env.warm_id = -1
+        self.raw.abort()
+        env.open_write = None
+
+    def end_unchanged(self) -> None:
+        """End a transaction that changed nothing: no flush to disk, and the warm stays warm."""
+        self.raw.abort()
+        self.env.open_write = None
+        self.env.warm_id = self.id - 1
+
+    def pages(self) -> int:
+        """The pages that hold the store's records, with all changes so far."""
+        self.flush()
+        stat = self.raw.stat(self.env.live().open_db(None, txn=self.raw))
+        return int(stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"])

@@ -1,0 +1,1 @@
+"""Meaning: stream IDs, listpacks, nodes, and the stream itself."""

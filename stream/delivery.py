@@ -1,0 +1,204 @@
+"""Delivery: what a group hands to a consumer, and what it remembers of it.
+
+    read new        entries behind the group's last delivered ID; each gets a row in the PEL
+    read history    the consumer's own rows of the PEL, delivered once more
+    claim idle      rows that have been idle too long, whoever's they were; then new entries
+    ack             rows out of the PEL
+
+All of these act inside one write transaction on the group (group_state.py) and its PEL
+(pending.py), and count deliveries as Redis does: a new delivery counts 1, also of an entry
+that was pending already; a history read and a claim count one more; an entry that has been
+deleted meanwhile is told of and counts nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import takewhile
+from typing import Any
+
+from ..storage.commit import WriteTransaction
+from .counting import Counter
+from .entry import Entry
+from .group_state import UNKNOWN, ConsumerState, GroupState
+from .header import StreamHeader
+from .id import MAX64, StreamID, make_id
+from .reading import entries_at, read_now
+from .writer import StreamWriter
+
+MOST_DELIVERIES = (1 << 63) - 1
+
+ID = tuple[int, int]
+Takes = Callable[[Entry], bool]
+
+
+def read_new(txn: WriteTransaction, stream: StreamWriter, group: GroupState, consumer: ConsumerState,
+             count: int | None, noack: bool, now: int, takes: Takes | None = None) -> list[Entry]:
+    """Deliver entries nobody in the group has had yet: XREADGROUP with ``>``.
+
+    ``takes`` may end the delivery before an entry: what it refuses stays undelivered.
+    """
+    header = stream.header
+    if group.last >= header.last or count == 0:
+        return []
+    start = make_id(*group.last).next()
+    stream.flush(txn)
+    entries = read_now(txn, stream.number, header, start, count)
+    if takes is not None:
+        entries = list(takewhile(takes, entries))
+    if not entries:
+        return []
+    ids: list[ID] = [entry.id for entry in entries]
+    advance(group, header, ids)
+    group.changed(txn)
+    for entry in entries:
+        entry.deliveries = 1
+    if not noack:  # else the consumer holds none of them, and does not count as active
+        group.got(txn, consumer, now)
+        moved = group.pel(txn).add(ids, consumer.number, now)
+        for _, nack in moved:
+            group.count_pending(txn, nack.consumer, -1)
+        group.count_pending(txn, consumer.number, len(ids))
+    return entries
+
+
+def read_history(txn: WriteTransaction, stream: StreamWriter, group: GroupState, consumer: ConsumerState,
+                 after: ID, count: int | None, now: int, takes: Takes | None = None) -> list[Entry]:
+    """The consumer's own pending entries with an ID above ``after``, delivered once more.
+
+    One that has been deleted comes as an entry without fields, and is not counted.
+    """
+    if after >= (MAX64, MAX64) or count == 0:
+        return []
+    pel = group.pel(txn)
+    rows = []
+    for sid, nack in pel.scan(make_id(*after).next(), StreamID.MAX, consumer.number):
+        rows.append((sid, nack))
+        if count is not None and len(rows) >= count:
+            break
+    answer = []
+    again = []
+    for entry, (sid, nack) in zip(fetch(txn, stream, [sid for sid, _ in rows]), rows, strict=True):
+        if entry is None:
+            gone = Entry(*sid, [])
+            gone.deliveries = nack.count
+            answer.append(gone)
+            continue
+        if takes is not None and not takes(entry):
+            break
+        entry.deliveries = min(nack.count + 1, MOST_DELIVERIES)
+        again.append((sid, consumer.number, now, entry.deliveries))
+        answer.append(entry)
+    if again:
+        pel.set(again)
+        txn.changes += 1
+    return answer
+
+
+def claim_idle(txn: WriteTransaction, stream: StreamWriter, group: GroupState, consumer: ConsumerState,
+               min_idle: int, count: int | None, now: int, takes: Takes | None = None) -> list[Entry]:
+    """Take over what is idle for ``min_idle`` ms: released entries first, then the most idle.
+
+    Entries that have been deleted meanwhile are skipped and stay pending.
+    """
+    if count == 0 or group.pending == 0:
+        return []
+    pel = group.pel(txn)
+    claimed: list[Entry] = []
+    rows = []
+    for found in (pel.released(now), pel.oldest(now - min_idle)):
+        for sid, nack in found:
+            if count is not None and len(claimed) >= count:
+                break
+            entry = fetch(txn, stream, [sid])[0]
+            if entry is None:
+                continue
+            if takes is not None and not takes(entry):
+                break
+            entry.deliveries = min(nack.count + 1, MOST_DELIVERIES)
+            entry.idle = None if nack.released else max(0, now - nack.time) / 1000
+            claimed.append(entry)
+            rows.append((sid, consumer.number, now, entry.deliveries, nack.consumer))
+    if rows:
+        pel.set(sorted(row[:4] for row in rows))
+        for *_, owner in rows:
+            group.count_pending(txn, owner, -1)
+        group.count_pending(txn, consumer.number, len(rows))
+        group.got(txn, consumer, now)
+    return claimed
+
+
+def ack(txn: WriteTransaction, group: GroupState, ids: Sequence[ID]) -> int:
+    """Take entries out of the PEL; how many were in it. XACK."""
+    if group.pending == 0:
+        return 0
+    removed = group.pel(txn).remove(ids)
+    owners = [nack[0] for _, nack in removed]
+    for owner in set(owners):
+        group.count_pending(txn, owner, -owners.count(owner))
+    return len(removed)
+
+
+def advance(group: GroupState, header: StreamHeader, ids: list[ID]) -> None:
+    """Move the group's last delivered ID over ``ids``, and Redis' entries-read counter with it."""
+    known = group.entries_read != UNKNOWN
+    if known and group.last >= header.first and not tombstones(header, group.last):
+        group.entries_read += len(ids)
+    else:
+        for sid in ids:
+            if group.entries_read != UNKNOWN and group.last >= header.first and not tombstones(header, group.last):
+                group.entries_read += 1
+            elif header.entries_added:
+                group.entries_read = estimate(header, sid)
+            group.last = (sid[0], sid[1])
+    group.last = (ids[-1][0], ids[-1][1])
+
+
+def tombstones(header: StreamHeader, start: ID) -> bool:
+    """Whether an entry at or behind ``start`` may have been deleted by name."""
+    return header.length != 0 and header.max_deleted != (0, 0) and header.max_deleted >= start
+
+
+def estimate(header: StreamHeader, sid: ID) -> int:
+    """How many entries were added up to ``sid``, as far as Redis can tell; else UNKNOWN."""
+    added = header.entries_added
+    if not added:
+        return 0
+    if header.length == 0 and sid <= header.last:
+        return added
+    if sid != (0, 0) and sid < header.max_deleted:
+        return UNKNOWN
+    if sid == header.last:
+        return added
+    if sid > header.last:
+        return UNKNOWN
+    if header.max_deleted == (0, 0) or header.max_deleted < header.first:
+        if sid < header.first:
+            return added - header.length
+        if sid == header.first:
+            return added - header.length + 1
+    return UNKNOWN
+
+
+def lag(txn: Any, number: int, header: StreamHeader, last: ID) -> int:
+    """Live entries behind ``last``: exact whatever has been deleted, trimmed or set."""
+    if last >= header.last:
+        return 0
+    if last < header.first:
+        return header.length
+    return header.length - Counter(txn, number, header).rank(make_id(*last).next())
+
+
+def fetch(txn: WriteTransaction, stream: StreamWriter, ids: list[ID]) -> list[Entry | None]:
+    """The entries with these IDs, None for each that has been deleted or trimmed."""
+    return entries_at(stream.nodes(txn), stream.nodes_prefix, stream.header.name, ids)
+
+
+def next_due(txn: Any, group: GroupState, min_idle: int | None) -> int | None:
+    """When, in ms, the next pending entry can be claimed; None where no claim is asked for."""
+    if min_idle is None or not group.pending:
+        return None
+    pel = group.pel(txn)
+    oldest = pel.oldest_time()
+    times = [time for time in (pel.next_due(), None if oldest is None else oldest + min_idle) if time is not None]
+    return min(times, default=None)

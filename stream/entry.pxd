@@ -1,0 +1,24 @@
+# The C types of entry.py.
+
+cimport cython
+
+cdef class Entry:
+    cdef readonly unsigned long long ms
+    cdef readonly unsigned long long seq
+    cdef readonly list names
+    cdef readonly list values
+    cdef public unsigned long long deliveries
+    cdef public object idle
+
+@cython.locals(fields=dict, size="Py_ssize_t", i="Py_ssize_t")
+cdef dict as_dict(list names, list values)
+
+cdef bytes as_bytes(object value, object name, str role)
+
+cdef list checked(list flat, Py_ssize_t total)
+
+@cython.locals(flat=list, total="Py_ssize_t", raw=bytes)
+cdef list flatten_dict(dict fields)
+
+@cython.locals(flat=list, total="Py_ssize_t", raw=bytes)
+cpdef list flatten(object fields)

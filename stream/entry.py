@@ -1,0 +1,210 @@
+"""Entries: the fields a writer gives, the ID and fields a reader gets.
+
+    Entry(1-1, {b'item': b'book'})
+
+An entry comes out of a node as two rows, names and values. Of entries with the same fields as
+their node's master entry all share one row of names, so that an entry costs its values and
+little more. ``id``, ``fields`` and ``pairs`` are made when they are asked for, each time anew:
+what a caller does to them never reaches the entry. Keep ``fields`` in a variable in a loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from ..storage.errors import InvalidFields
+from .id import StreamID
+
+SOURCE_HASH = ""
+
+MAX_ELEMENTS = 1 << 30  # bytes of names and values in one entry; Redis' limit
+
+_tuple = tuple.__new__
+
+
+class Entry:
+    """One entry of a stream: ``entry.id``, ``entry.fields``, or both by unpacking it.
+
+    Read through a consumer group it also tells how often it has been delivered, this time
+    included (``deliveries``; 0 otherwise), and how many seconds a claimed one had been idle
+    (``idle``; None otherwise). An entry of a consumer's history that has been deleted since has
+    no fields.
+
+    ``ms`` and ``seq`` are the halves of the ID. Field names and values are ``bytes``, or
+    ``str`` after decoded(). Equal to an entry with the same ID and the same pairs in the same
+    order; not hashable; picklable.
+    """
+
+    __slots__ = ("deliveries", "idle", "ms", "names", "seq", "values")
+
+    ms: int
+    seq: int
+    names: list[Any]
+    values: list[Any]
+    deliveries: int
+    idle: float | None
+
+    def __init__(self, ms: int, seq: int, pairs: Iterable[tuple[Any, Any]]) -> None:
+        rows = list(pairs)
+        self.ms = ms
+        self.seq = seq
+        self.names = [pair[0] for pair in rows]
+        self.values = [pair[1] for pair in rows]
+        self.deliveries = 0
+        self.idle = None
+
+    @property
+    def id(self) -> StreamID:
+        """The ID, greater than that of every entry before it."""
+        return _tuple(StreamID, (self.ms, self.seq))
+
+    @property
+    def fields(self) -> dict[Any, Any]:
+        """The fields as a new dict. Of a name that occurs twice the last value counts."""
+        return as_dict(self.names, self.values)
+
+    @property
+    def pairs(self) -> list[tuple[Any, Any]]:
+        """The fields as stored: in their order, with names that occur twice."""
+        return list(zip(self.names, self.values, strict=True))
+
+    def decoded(self, encoding: str, errors: str = "strict") -> Entry:
+        """The same entry with ``str`` for ``bytes``. Raises UnicodeDecodeError as bytes do."""
+        entry = Entry(
+            self.ms,
+            self.seq,
+            [
+                (name.decode(encoding, errors), value.decode(encoding, errors))
+                for name, value in zip(self.names, self.values, strict=True)
+            ],
+        )
+        entry.deliveries = self.deliveries
+        entry.idle = self.idle
+        return entry
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.id, self.fields))
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Entry):
+            return NotImplemented
+        return (
+            self.ms == other.ms
+            and self.seq == other.seq
+            and self.names == other.names
+            and self.values == other.values
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Entry({self.ms}-{self.seq}, {self.fields!r})"
+
+    def __reduce__(self) -> tuple[type[Entry], tuple[int, int, list[tuple[Any, Any]]]]:
+        return Entry, (self.ms, self.seq, self.pairs)
+
+
+def as_dict(names: list[Any], values: list[Any]) -> dict[Any, Any]:
+    """Both rows as a dict: the inner loop of every scan."""
+    fields = {}
+    size = len(names)
+    i = 0
+    while i < size:
+        fields[names[i]] = values[i]
+        i += 1
+    return fields
+
+
+def flatten(fields: Mapping[Any, Any] | Iterable[tuple[Any, Any]]) -> list[bytes]:
+    """The fields of an entry as ``[name, value, name, value, ...]``, all of them bytes.
+
+    Takes a mapping or an iterable of pairs. Names and values are ``str`` (stored as UTF-8),
+    ``bytes``, ``bytearray``, ``memoryview``, ``int`` or ``float``; order and duplicates of
+    pairs are kept. Raises InvalidFields for anything else, for no pairs at all, and above
+    1 GiB. Follows the arguments of XADD.
+    """
+    pairs: Iterable[Any]
+    if type(fields) is dict:
+        return flatten_dict(fields)
+    if isinstance(fields, Mapping):
+        pairs = fields.items()
+    elif isinstance(fields, (str, bytes, bytearray, memoryview)) or not isinstance(
+        fields, Iterable
+    ):
+        raise InvalidFields(
+            f"fields are a mapping or pairs of name and value, not {type(fields).__name__}"
+        )
+    else:
+        pairs = fields
+    flat: list[bytes] = []
+    total = 0
+    for pair in pairs:
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise InvalidFields(
+                f"fields must come as pairs of name and value; no. {len(flat) // 2} is {pair!r:.80}"
+            )
+        name, value = pair
+        raw = as_bytes(name, name, "name")
+        flat.append(raw)
+        total += len(raw)
+        raw = as_bytes(value, name, "value")
+        flat.append(raw)
+        total += len(raw)
+    return checked(flat, total)
+
+
+def flatten_dict(fields: dict[Any, Any]) -> list[bytes]:
+    """flatten() for the usual case, a plain dict."""
+    flat: list[bytes] = []
+    total = 0
+    for name, value in fields.items():
+        raw = as_bytes(name, name, "name")
+        flat.append(raw)
+        total += len(raw)
+        raw = as_bytes(value, name, "value")
+        flat.append(raw)
+        total += len(raw)
+    return checked(flat, total)
+
+
+def checked(flat: list[bytes], total: int) -> list[bytes]:
+    """The row, unless an entry cannot be like that."""
+    if not flat:
+        raise InvalidFields("an entry needs at least one field")
+    if total > MAX_ELEMENTS:
+        raise InvalidFields(
+            f"Elements are too large to be stored: {total} bytes of names and values, "
+            f"allowed are {MAX_ELEMENTS}"
+        )
+    return flat
+
+
+def as_bytes(value: object, name: object, role: str) -> bytes:
+    """A name or a value as it is stored."""
+    if type(value) is bytes:
+        return value
+    if isinstance(value, str):
+        try:
+            return str.encode(value)
+        except UnicodeEncodeError as error:
+            raise InvalidFields(f"the {role} of field {name!r:.80} is no UTF-8: {error}") from None
+    if isinstance(value, bool):
+        raise InvalidFields(f"the {role} of field {name!r:.80} is a bool; store 0 and 1, or text")
+    if isinstance(value, int):
+        try:
+            return int.__repr__(value).encode()
+        except ValueError as error:
+            shown = type(name).__name__ if name is value else f"{name!r:.80}"
+            raise InvalidFields(f"the {role} of field {shown} is too long: {error}") from None
+    if isinstance(value, float):
+        return float.__repr__(value).encode()  # not repr(): subclasses print more than a number
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
+    raise InvalidFields(
+        f"the {role} of field {name!r:.80} is of type {type(value).__name__}; "
+        "it must be str, bytes, int or float"
+    )

@@ -1,0 +1,467 @@
+"""A consumer group as its users hold it: read, acknowledge, look, claim.
+
+Every read and acknowledgement is one commit, or part of one that others share; reading a
+batch and acknowledging the last one together is a single commit (``read(..., ack=ids)``).
+Durations are seconds; names are stored as bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple, TypeVar
+
+from ..storage.commit import WriteTransaction
+from ..storage.errors import ConsumerBusy, InvalidArgument
+from . import claiming, delivery, writer
+from . import header as headers
+from .claiming import ClaimOptions
+from .clock import duration_ms, now_ms
+from .entry import Entry
+from .group_read import GroupRead, Target, history_start, parse_ids, read_group
+from .group_state import (
+    NOBODY,
+    UNKNOWN,
+    GroupState,
+    destroy_group,
+    find_group,
+    locate_group,
+    no_group,
+    require_group,
+)
+from .header import shown
+from .id import AnyID, StreamID, ascending, make_id, parse_end, parse_id, parse_start
+from .names import member_name
+from .references import KEEPREF, DeleteResult, ack_delete, checked_policy
+from .source import Direct, Source
+from .sweeping import sweep
+
+_NACKS = ("silent", "fail", "fatal")
+
+
+T = TypeVar("T")
+
+
+class Pending(NamedTuple):
+    """One pending entry. A released one has no consumer and no idle time."""
+
+    id: StreamID
+    consumer: Any
+    idle: float | None
+    deliveries: int
+
+
+class PendingSummary(NamedTuple):
+    """A group's pending entries in sum: how many, from where to where, with whom."""
+
+    total: int
+    first: StreamID | None
+    last: StreamID | None
+    consumers: dict[Any, int]
+
+
+class ConsumerInfo(NamedTuple):
+    """One consumer: its pending entries, seconds since it last tried and last got something."""
+
+    name: Any
+    pending: int
+    idle: float
+    inactive: float | None
+
+
+class GroupInfo(NamedTuple):
+    """One group, as XINFO GROUPS tells of it; the lag is always known here."""
+
+    name: Any
+    consumers: int
+    pending: int
+    last_delivered_id: StreamID
+    entries_read: int | None
+    lag: int
+
+
+class Group:
+    """A handle on one consumer group of a stream. Cheap to make, safe to share by threads.
+
+    Methods raise NoGroup where the group (or its stream) is not there, but for ack().
+    """
+
+    __slots__ = ("_encoding", "_source", "name", "stream")
+
+    def __init__(self, source: Source, stream: bytes, name: bytes, encoding: str | None) -> None:
+        self._source = source
+        self._encoding = encoding
+        self.stream = stream
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"<raxlog.Group {shown(self.name)} of stream {shown(self.stream)} in {str(self._source.path)!r}>"
+
+    # -- reading and acknowledging ------------------------------------------------------
+
+    def read(self, consumer: Any, count: int | None = None, *, block: float | None = None,
+             ids: AnyID = ">", noack: bool = False, ack: Iterable[AnyID] = (),
+             claim_idle: float | None = None) -> list[Entry]:
+        """Deliver entries to a consumer, which is created if it is new. XREADGROUP.
+
+        ``ids=">"``     entries nobody in the group has had; each becomes pending
+        ``ids="0"``     (or any ID) this consumer's own pending entries behind that ID, again;
+                        one that was deleted meanwhile comes without fields
+        ``count``       at most so many (None: all there are)
+        ``block``       wait so many seconds for the first entry; 0 waits for ever, None not at all
+        ``noack``       new entries do not become pending: at most once
+        ``ack``         acknowledge these first, in the same commit
+        ``claim_idle``  take over what has been pending elsewhere for so many seconds (released
+                        entries first, then the most idle), then fill up with new entries
+
+        Each entry tells in ``deliveries`` how often it has been delivered, this time included,
+        and in ``idle`` how long a claimed one had been idle. Durable when it returns; one
+        commit, and none where nothing changes but times.
+        """
+        reader = member_name(consumer, "consumer")
+        if count is not None and (type(count) is not int or count < 0):
+            raise InvalidArgument(f"count={count!r} must be a whole number >= 0, or None for all")
+        after = None if ids in (">", b">") else history_start(ids)
+        acked = parse_ids("ack", ack)
+        min_idle = None if claim_idle is None else duration_ms("claim_idle", claim_idle)
+        wait = None if block is None else duration_ms("block", block) / 1000
+
+        wanted = GroupRead(self.name, reader, count, None, None, noack, min_idle)
+        answer = read_group(self._source, wanted, [Target(self.stream, after, acked)], wait)
+        return self._decoded(answer[0][1] if answer else [])
+
+    def ack(self, *ids: AnyID) -> int:
+        """Acknowledge entries: they are pending no more. How many were. XACK.
+
+        0 also where there is no such group: what nobody waits for needs no acknowledgement.
+        """
+        wanted = ascending(ids)
+        if not wanted:
+            return 0
+
+        def operation(txn: WriteTransaction) -> int:
+            stream = writer.locate(txn, self.stream)
+            group = None if stream is None else locate_group(txn, stream, self.name)
+            return 0 if group is None else delivery.ack(txn, group, wanted)
+
+        return self._source.submit(operation)
+
+    def nack(self, *ids: AnyID, mode: str = "fail", delay: float = 0.0, retrycount: int | None = None,
+             force: bool = False) -> int:
+        """Give pending entries back to the group, for anybody to claim. How many. XNACK.
+
+        ``mode``   "fail" keeps the delivery count, "silent" takes this delivery back (count
+                   - 1), "fatal" sets it to 2**63 - 1: poison
+        ``delay``  seconds before ``read(claim_idle=…)`` may hand them out again
+        ``retrycount`` sets the count instead; ``force`` makes entries pending that are not
+        """
+        if mode not in _NACKS:
+            raise InvalidArgument(f"mode={mode!r} is unknown; it is one of {', '.join(_NACKS)}")
+        _check_retrycount(retrycount)
+        wanted: list[delivery.ID] = [parse_id(sid) for sid in ids]
+        later = duration_ms("delay", delay)
+
+        def operation(txn: WriteTransaction, stream: writer.StreamWriter, group: GroupState) -> int:
+            due = now_ms() + later if later else 0
+            return claiming.nack(txn, stream, group, wanted, mode, retrycount, force, due)
+
+        return self._act(operation)
+
+    def ack_delete(self, *ids: AnyID, refs: str = KEEPREF) -> list[DeleteResult]:
+        """Acknowledge entries and delete them, each as far as the policy lets it. XACKDEL.
+
+        MISSING for what was not pending here (and is not deleted), REFERENCED for what was
+        acknowledged and stays, because under "acked" another group still needs it.
+        """
+        wanted = [parse_id(sid) for sid in ids]
+        checked_policy(refs)
+
+        def operation(txn: WriteTransaction) -> list[DeleteResult]:
+            stream = writer.locate(txn, self.stream)
+            group = None if stream is None else locate_group(txn, stream, self.name)
+            if stream is None or group is None:
+                return [DeleteResult.MISSING] * len(wanted)
+            return ack_delete(txn, stream, group, wanted, refs)
+
+        return self._source.submit(operation)
+
+    # -- claiming -----------------------------------------------------------------------
+
+    def claim(self, consumer: Any, *ids: AnyID, min_idle: float = 0.0, idle: float | None = None,
+              time: float | None = None, retrycount: int | None = None, force: bool = False,
+              justid: bool = False, lastid: AnyID | None = None) -> list[Any]:
+        """Make pending entries another consumer's, if idle for ``min_idle`` seconds. XCLAIM.
+
+        ``idle`` (seconds) or ``time`` (Unix seconds) set the delivery time; a time to come or
+        a negative idle mean now. ``retrycount`` sets the count, which else goes up by one,
+        unless ``justid``: then IDs are returned and nothing counts. ``force`` makes entries
+        pending that are not. ``lastid`` moves the group's last delivered ID forward.
+        """
+        owner = member_name(consumer, "consumer")
+        wanted: list[delivery.ID] = [parse_id(sid) for sid in ids]
+        _check_retrycount(retrycount)
+        idle_ms = None if idle is None else duration_ms("idle", idle, negative=True)
+        time_ms = None if time is None else duration_ms("time", time, negative=True)
+        floor = max(0, duration_ms("min_idle", min_idle, negative=True))
+        last = None if lastid is None else parse_id(lastid)
+
+        def operation(txn: WriteTransaction, stream: writer.StreamWriter, group: GroupState) -> list[Entry]:
+            now = now_ms()
+            at = now if idle_ms is None else now - idle_ms
+            at = at if time_ms is None else time_ms
+            if not 0 <= at <= now:
+                at = now
+            options = ClaimOptions(floor, at, retrycount, force, justid, last)
+            member = group.ensure_consumer(txn, owner, now)
+            return claiming.claim(txn, stream, group, member, wanted, options, now)
+
+        entries = self._act(operation)
+        return [entry.id for entry in entries] if justid else self._decoded(entries)
+
+    def autoclaim(self, consumer: Any, min_idle: float = 0.0, start: AnyID = "0", count: int = 100,
+                  justid: bool = False) -> tuple[StreamID, list[Any], list[StreamID]]:
+        """Claim what is idle long enough, in ID order from ``start``. XAUTOCLAIM.
+
+        Returns (where to go on, entries, IDs found deleted and taken out of the PEL); 0-0 as
+        the first says that the end has been reached. Looks at up to 10 * ``count`` entries.
+        """
+        owner = member_name(consumer, "consumer")
+        if type(count) is not int or count < 1:
+            raise InvalidArgument(f"count={count!r} must be a whole number > 0")
+        first = parse_start(start)
+        floor = max(0, duration_ms("min_idle", min_idle, negative=True))
+
+        def operation(txn: WriteTransaction, stream: writer.StreamWriter,
+                      group: GroupState) -> tuple[StreamID, list[Entry], list[StreamID]]:
+            now = now_ms()
+            member = group.ensure_consumer(txn, owner, now)
+            return claiming.autoclaim(txn, stream, group, member, floor, first, count, justid, now)
+
+        cursor, entries, gone = self._act(operation)
+        return cursor, [entry.id for entry in entries] if justid else self._decoded(entries), gone
+
+    # -- looking ------------------------------------------------------------------------
+
+    def pending(self, start: AnyID | None = None, end: AnyID = "+", count: int | None = None,
+                consumer: Any = None, min_idle: float | None = None) -> Any:
+        """What has been delivered and not acknowledged. XPENDING.
+
+        Without arguments a PendingSummary; with ``start`` a list of Pending from ``start`` to
+        ``end``, at most ``count``, of one ``consumer``, idle for ``min_idle`` seconds.
+        """
+        if start is None:
+            if consumer is not None or min_idle is not None or count is not None:
+                start = "-"
+            else:
+                return self._summary()
+        first, last = parse_start(start), parse_end(end)
+        owner = None if consumer is None else member_name(consumer, "consumer")
+        floor = 0 if min_idle is None else max(0, duration_ms("min_idle", min_idle, negative=True))
+        if count is not None and type(count) is not int:
+            raise InvalidArgument(f"count={count!r} must be a whole number, or None for all")
+        rows: list[Pending] = []
+        with self._source.read() as txn:
+            state, _, _ = self._found(txn)
+            now = now_ms()
+            number = None
+            if owner is not None:
+                member = state.consumer(txn, owner)
+                if member is None:
+                    return []
+                number = member.number
+            for sid, nack in state.pel(txn).scan(first, last, number):
+                if count is not None and len(rows) >= count:
+                    break
+                if nack.consumer == NOBODY:
+                    rows.append(Pending(make_id(*sid), None, None, nack.count))
+                    continue
+                idle = max(0, now - nack.time)
+                if idle >= floor:
+                    name = self._text(state.consumer_no(txn, nack.consumer).name)
+                    rows.append(Pending(make_id(*sid), name, idle / 1000, nack.count))
+        return rows
+
+    def _summary(self) -> PendingSummary:
+        with self._source.read() as txn:
+            state, _, _ = self._found(txn)
+            if not state.pending:
+                return PendingSummary(0, None, None, {})
+            pel = state.pel(txn)
+            first, last = pel.first(), pel.last()
+            owners = {self._text(c.name): c.pending for c in state.consumers(txn) if c.pending}
+        assert first is not None
+        assert last is not None
+        return PendingSummary(state.pending, make_id(*first), make_id(*last), owners)
+
+    def consumers(self) -> list[ConsumerInfo]:
+        """The group's consumers, by name. XINFO CONSUMERS."""
+        now = now_ms()
+        with self._source.read() as txn:
+            state, _, _ = self._found(txn)
+            return [
+                ConsumerInfo(
+                    self._text(c.name), c.pending, max(0, now - c.seen) / 1000,
+                    None if c.active < 0 else max(0, now - c.active) / 1000,
+                )
+                for c in state.consumers(txn)
+            ]
+
+    def info(self) -> GroupInfo:
+        """The group in figures. XINFO GROUPS."""
+        with self._source.read() as txn:
+            state, number, header = self._found(txn)
+            return describe_group(txn, state, number, header, self._encoding)
+
+    @property
+    def lag(self) -> int:
+        """Live entries the group has not been given yet: exact, whatever was deleted or set."""
+        with self._source.read() as txn:
+            state, number, header = self._found(txn)
+            return delivery.lag(txn, number, header, state.last)
+
+    @property
+    def last_delivered_id(self) -> StreamID:
+        """The ID up to which the group has been given everything."""
+        with self._source.read() as txn:
+            return make_id(*self._found(txn)[0].last)
+
+    # -- the group itself ---------------------------------------------------------------
+
+    def set_id(self, id: AnyID, *, entries_read: int | None = None) -> None:
+        """Set the last delivered ID, forward or back; ``$`` is the stream's last. XGROUP SETID."""
+        parsed = None
+        if id not in ("$", b"$"):
+            parsed = parse_start(id) if id in ("-", b"-", "+", b"+") else parse_id(id)
+        read = checked_entries_read(entries_read)
+
+        def operation(txn: WriteTransaction, stream: writer.StreamWriter, group: GroupState) -> None:
+            group.last = stream.header.last if parsed is None else (parsed.ms, parsed.seq)
+            group.entries_read = min(read, stream.header.entries_added)
+            group.moves += 1
+            group.changed(txn)
+
+        self._act(operation)
+
+    def destroy(self) -> bool:
+        """Delete the group, its consumers and its PEL; False if it was not there. XGROUP DESTROY.
+
+        Readers that wait for it wake with NoGroup. Its space is given back in bounded steps.
+        """
+
+        def operation(txn: WriteTransaction) -> bool:
+            stream = writer.locate(txn, self.stream)
+            state = None if stream is None else locate_group(txn, stream, self.name)
+            if stream is None or state is None:
+                return False
+            destroy_group(txn, stream, state)
+            return True
+
+        gone = self._source.submit(operation)
+        if gone and isinstance(self._source, Direct):
+            sweep(self._source)
+        return gone
+
+    def create_consumer(self, name: Any) -> bool:
+        """Create a consumer; False if it was there. XGROUP CREATECONSUMER."""
+        raw = member_name(name, "consumer")
+
+        def operation(txn: WriteTransaction, stream: writer.StreamWriter, group: GroupState) -> bool:
+            if group.consumer(txn, raw) is not None:
+                return False
+            group.ensure_consumer(txn, raw, now_ms())
+            return True
+
+        return self._act(operation)
+
+    def delete_consumer(self, name: Any, *, pending: str = "refuse", to: Any = None) -> int:
+        """Delete a consumer; how many pending entries it had. XGROUP DELCONSUMER, made safe.
+
+        ``pending="refuse"``  ConsumerBusy if it has any (the default)
+        ``to="other"``        they become another consumer's, with their times and counts
+        ``pending="drop"``    they are never delivered again: Redis' only way
+        """
+        raw = member_name(name, "consumer")
+        heir = None if to is None else member_name(to, "consumer")
+        if pending not in ("refuse", "drop"):
+            raise InvalidArgument(f"pending={pending!r} is unknown; it is 'refuse' or 'drop', or name an heir with to=")
+        if heir == raw:
+            raise InvalidArgument(f"consumer {shown(raw)} cannot hand over to itself")
+
+        def operation(txn: WriteTransaction, stream: writer.StreamWriter, group: GroupState) -> int:
+            member = group.consumer(txn, raw)
+            if member is None:
+                return 0
+            had = member.pending
+            if had and heir is None and pending == "refuse":
+                raise ConsumerBusy(
+                    f"consumer {shown(raw)} of group {shown(self.name)} has {had} pending entries. Hand them over "
+                    "with to='other', or lose them with pending='drop'."
+                )
+            if had and heir is not None:
+                claiming.hand_over(txn, group, member, group.ensure_consumer(txn, heir, now_ms()))
+            elif had:
+                claiming.drop(txn, group, member)
+            group.remove_consumer(txn, member)
+            return had
+
+        return self._act(operation)
+
+    # -- within -------------------------------------------------------------------------
+
+    def _act(self, operation: Callable[[WriteTransaction, writer.StreamWriter, GroupState], T]) -> T:
+        def within(txn: WriteTransaction) -> T:
+            stream = writer.locate(txn, self.stream)
+            group = require_group(txn, stream, self.stream, self.name)
+            assert stream is not None
+            return operation(txn, stream, group)
+
+        return self._source.submit(within)
+
+    def _found(self, txn: Any) -> tuple[GroupState, int, headers.StreamHeader]:
+        found = headers.find(txn, self.stream)
+        state = None if found is None else find_group(txn, found[0], self.name)
+        if found is None or state is None:
+            raise no_group(txn, None if found is None else found[0], self.stream, self.name)
+        return state, *found
+
+    def _text(self, name: bytes) -> Any:
+        return name if self._encoding is None else name.decode(self._encoding)
+
+    def _decoded(self, entries: list[Entry]) -> list[Entry]:
+        if self._encoding is None:
+            return entries
+        return [entry.decoded(self._encoding) for entry in entries]
+
+
+def describe_group(txn: Any, state: GroupState, number: int, header: headers.StreamHeader,
+                   encoding: str | None) -> GroupInfo:
+    """The figures of one group."""
+    return GroupInfo(
+        state.name if encoding is None else state.name.decode(encoding),
+        len(state.consumers(txn)),
+        state.pending,
+        make_id(*state.last),
+        None if state.entries_read == UNKNOWN else state.entries_read,
+        delivery.lag(txn, number, header, state.last),
+    )
+
+
+def _check_retrycount(value: int | None) -> None:
+    if value is not None and (type(value) is not int or not 0 <= value <= delivery.MOST_DELIVERIES):
+        raise InvalidArgument(f"retrycount={value!r} must be a whole number from 0 to {delivery.MOST_DELIVERIES}")
+
+
+def _position(id: AnyID) -> StreamID:
+    """Where set_id() may put a group: at an ID, or at either end (``-``, ``+``)."""
+    if id in ("-", b"-"):
+        return StreamID.MIN
+    return StreamID.MAX if id in ("+", b"+") else parse_id(id)
+
+
+def checked_entries_read(value: int | None) -> int:
+    """ENTRIESREAD: -1 or left out for unknown."""
+    if value is None:
+        return UNKNOWN
+    if type(value) is not int or value < -1:
+        raise InvalidArgument(f"entries_read={value!r} must be a whole number >= 0, or -1 for unknown")
+    return value
+

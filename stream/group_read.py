@@ -1,0 +1,183 @@
+"""Reading in a group: one commit over one or several streams, waiting if told to.
+
+    attempt      acknowledge, claim what is idle, deliver what is new: in one transaction
+      │ nothing
+    look         in a read transaction: is there anything by now, and if not, what was seen?
+      │ nothing                                                        (no lock, no commit)
+    wait         until that has moved, or a pending entry falls due; then look again
+
+The first attempt always runs, since it acknowledges and notes that the consumer was here.
+The deadline is fixed at the beginning: looking again does not restart it. Readers of one
+process that wait for the same stand in a line and are served in their order (waiting.py).
+Inside a transaction nothing waits: whoever could bring news is waiting for the transaction.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Hashable, Iterable
+from typing import Any, NamedTuple
+
+from ..storage.commit import WriteTransaction
+from ..storage.errors import InvalidArgument, InvalidStreamID
+from . import delivery, writer
+from . import header as headers
+from .clock import now_ms
+from .delivery import ID
+from .entry import Entry
+from .group_state import find_group, require_group
+from .id import AnyID, StreamID, ascending, parse_id
+from .probe import GroupProbe, Probe, StreamProbe
+from .source import Direct, Source
+from .waiting import waiting_of
+
+
+class Target(NamedTuple):
+    """One stream of a read: ``after`` None reads new entries, else history behind it."""
+
+    stream: bytes
+    after: ID | None
+    ack: list[StreamID]
+
+
+class GroupRead(NamedTuple):
+    """What is asked for, of every stream alike. Counts None: no limit. Times in ms."""
+
+    group: bytes
+    consumer: bytes
+    most: int | None  # of each stream
+    total: int | None  # of all together
+    max_bytes: int | None  # of names and values; one entry is always given
+    noack: bool
+    min_idle: int | None
+
+
+Answer = list[tuple[bytes, list[Entry]]]
+
+
+def read_group(source: Source, wanted: GroupRead, targets: list[Target], wait: float | None) -> Answer:
+    """XREADGROUP: (stream, entries) of those streams that have any, histories always.
+
+    ``wait`` in seconds; 0 for ever, None not at all.
+    """
+    answer = source.submit(lambda txn: _attempt(txn, wanted, targets))
+    waiting_for = [target for target in targets if target.after is None]
+    if answer or wait is None or not isinstance(source, Direct) or len(waiting_for) < len(targets):
+        return answer
+    again = [target._replace(ack=[]) for target in targets]
+    deadline = None if wait == 0 else time.monotonic() + wait
+    waiting = waiting_of(source.env)
+    line = (wanted.group, wanted.min_idle, tuple(target.stream for target in targets))
+    with waiting.turn(line, deadline) as place:
+        while True:
+            with source.read() as txn:
+                anything, seen, due = _look(txn, wanted, again)
+            if anything:
+                answer = source.submit(lambda txn: _attempt(txn, wanted, again))
+                if answer:
+                    return answer
+            if not waiting.wait(seen, deadline, due, turn=place):
+                return []
+
+
+def _attempt(txn: WriteTransaction, wanted: GroupRead, targets: list[Target]) -> Answer:
+    """Everything in one transaction. All groups are found before anything changes."""
+    now = now_ms()
+    found = []
+    for target in targets:
+        stream = writer.locate(txn, target.stream)
+        found.append((stream, require_group(txn, stream, target.stream, wanted.group)))
+    answer: Answer = []
+    room = Room(wanted.total, wanted.max_bytes)
+    claiming = wanted.min_idle is not None
+    for target, (stream, group) in zip(targets, found, strict=True):
+        assert stream is not None
+        if target.ack:
+            delivery.ack(txn, group, target.ack)
+        consumer = group.ensure_consumer(txn, wanted.consumer, now)
+        count = room.left_of(wanted.most)
+        if target.after is not None:
+            claiming = False  # as in Redis: behind a history, nothing is claimed
+            entries = delivery.read_history(txn, stream, group, consumer, target.after, count, now, room.takes)
+            answer.append((target.stream, entries))
+            room.took(len(entries))
+            continue
+        entries = []
+        if claiming:
+            assert wanted.min_idle is not None
+            entries = delivery.claim_idle(txn, stream, group, consumer, wanted.min_idle, count, now, room.takes)
+        left = None if count is None else count - len(entries)
+        entries += delivery.read_new(txn, stream, group, consumer, left, wanted.noack, now, room.takes)
+        room.took(len(entries))
+        if entries:
+            answer.append((target.stream, entries))
+    return answer
+
+
+class Room:
+    """How much a reply may still take: entries and bytes over all streams."""
+
+    def __init__(self, total: int | None, max_bytes: int | None) -> None:
+        self._total = total
+        self._bytes = max_bytes
+        self._taken = False
+        self.takes = None if max_bytes is None else self._takes
+
+    def left_of(self, count: int | None) -> int | None:
+        """The count for the next stream."""
+        if self._total is None:
+            return count
+        return self._total if count is None else min(count, self._total)
+
+    def took(self, entries: int) -> None:
+        """Entries have been taken."""
+        if self._total is not None:
+            self._total -= entries
+
+    def _takes(self, entry: Entry) -> bool:
+        """Whether this entry still goes in; the first one always does."""
+        assert self._bytes is not None
+        if self._taken and self._bytes <= 0:
+            return False
+        self._taken = True
+        self._bytes -= sum(map(len, entry.names)) + sum(map(len, entry.values))
+        return True
+
+
+def _look(txn: Any, wanted: GroupRead, targets: list[Target]) -> tuple[bool, dict[Probe, Hashable], float | None]:
+    """Whether an attempt would find something; else what was seen, and when to look again."""
+    seen: dict[Probe, Hashable] = {}
+    dues = []
+    now = now_ms()
+    for target in targets:
+        stream_probe = StreamProbe(target.stream)
+        seen[stream_probe] = stream_probe.value(txn)
+        group_probe = GroupProbe(target.stream, wanted.group, wanted.min_idle is not None)
+        seen[group_probe] = group_probe.value(txn)
+        found = headers.find(txn, target.stream)
+        state = None if found is None else find_group(txn, found[0], wanted.group)
+        if found is None or state is None or state.last < found[1].last:
+            return True, seen, None  # news, or an error that the attempt will raise
+        due = delivery.next_due(txn, state, wanted.min_idle)
+        if due is not None:
+            dues.append(due)
+    if not dues:
+        return False, seen, None
+    first = min(dues)
+    return first <= now, seen, time.monotonic() + max(0, first - now) / 1000
+
+
+def parse_ids(what: str, ids: Any) -> list[StreamID]:
+    """Several IDs, each once, ascending. One alone is refused: it would be taken to pieces."""
+    if isinstance(ids, str | bytes | StreamID) or not isinstance(ids, Iterable):
+        raise InvalidArgument(f"{what}={ids!r:.60} must be a list of IDs (or another iterable of them)")
+    return ascending(ids)
+
+
+def history_start(ids: AnyID) -> ID:
+    """The ID behind which a consumer's own history is read; ``>`` has been seen to."""
+    if ids in ("$", b"$", "+", b"+"):
+        raise InvalidStreamID(
+            f"ids={ids!r} has no meaning in a group: '>' reads new entries, an ID this consumer's history behind it"
+        )
+    return parse_id(ids)

@@ -1,0 +1,280 @@
+"""Consumer groups and consumers as records, and as they are worked on in a transaction.
+
+    group      [ name, last ms, last seq, entries read, pending, next consumer, moves ]
+    consumer   [ name, seen, active, pending ]
+
+    group "billing"   last delivered 17-0 ───────────────┐
+      consumer "a"  seen …  active …  pending 2          v
+      consumer "b"  seen …  active …  pending 1     …  15-0  16-0  17-0 | 18-0  19-0  …
+                                                     a     b     a      never delivered
+
+Where the PEL is: pending.py. ``pending`` in both records counts rows there, so that a summary
+costs nothing; the checker compares them. ``entries read`` is Redis' counter, -1 where Redis
+would not know; the lag does not need it (delivery.py).
+
+Names lie in an index of their own, groups and consumers under numbers that are never used
+again: a destroyed group's rows are swept later and can be mistaken for nobody's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ..storage import layout, records
+from ..storage.commit import WriteTransaction
+from ..storage.errors import CorruptionError, NoGroup
+from ..storage.rax import Rax, RaxTransaction
+from .header import shown
+from .pending import PendingList
+from .writer import StreamWriter
+
+SEEN_EVERY = 1000  # ms
+UNKNOWN = -1  # entries_read where Redis says null
+NOBODY = 0  # the consumer number of released entries
+
+
+class ConsumerState:
+    """One consumer of a group."""
+
+    __slots__ = ("active", "name", "number", "pending", "seen")
+
+    def __init__(self, number: int, name: bytes, seen: int, active: int = -1, pending: int = 0) -> None:
+        self.number = number
+        self.name = name
+        self.seen = seen  # ms of the last attempt to do anything
+        self.active = active  # ms of the last delivery or claim that got something; -1 for never
+        self.pending = pending
+
+
+class GroupState:
+    """One consumer group of a stream. In a write transaction it is kept warm, like a stream."""
+
+    __slots__ = (
+        "_changed", "_consumers", "_group_changed", "entries_read", "group", "key", "last", "moves", "name",
+        "next_consumer", "number", "pending",
+    )
+
+    def __init__(self, number: int, group: int, name: bytes) -> None:
+        self.number = number
+        self.group = group
+        self.name = name
+        self.key = layout.group_family(number, layout.GROUP, group)
+        self.last = (0, 0)
+        self.entries_read = UNKNOWN
+        self.pending = 0
+        self.next_consumer = 1
+        self.moves = 0  # how often set_id has been used: readers that wait look again then
+        self._consumers: dict[bytes | int, ConsumerState] = {}  # by name and by number
+        self._changed: set[int] = set()
+        self._group_changed = False
+
+    # -- the group's own record ---------------------------------------------------------
+
+    def row(self) -> list[Any]:
+        """The group's record."""
+        return [self.name, *self.last, self.entries_read, self.pending, self.next_consumer, self.moves]
+
+    @classmethod
+    def load(cls, txn: RaxTransaction, number: int, group: int) -> GroupState | None:
+        """The group of that number; None if there is none."""
+        key = layout.group_family(number, layout.GROUP, group)
+        value = txn.get(key)
+        return None if value is None else cls.from_row(number, group, records.unseal(key, value))
+
+    @classmethod
+    def from_row(cls, number: int, group: int, row: list[Any]) -> GroupState:
+        """The inverse of row()."""
+        state = cls(number, group, row[0])
+        state.last = (row[1], row[2])
+        state.entries_read, state.pending, state.next_consumer, state.moves = row[3:7]
+        return state
+
+    def pel(self, txn: Any) -> PendingList:
+        """The group's pending entries."""
+        return PendingList(txn, self.number, self.group)
+
+    # -- consumers ----------------------------------------------------------------------
+
+    def consumer(self, txn: RaxTransaction, name: bytes) -> ConsumerState | None:
+        """The consumer of that name, None if there is none."""
+        found = self._consumers.get(name)
+        if found is None:
+            key = self._consumer_name_key(name)
+            value = txn.get(key)
+            if value is not None:
+                found = self.consumer_no(txn, records.unseal(key, value)[0])
+        return found
+
+    def consumer_no(self, txn: RaxTransaction, number: int) -> ConsumerState:
+        """The consumer of that number, which a pending entry has named."""
+        found = self._consumers.get(number)
+        if found is None:
+            key = self.consumer_key(number)
+            value = txn.get(key)
+            if value is None:
+                raise CorruptionError(f"group {shown(self.name)} names consumer no. {number}, which is not there")
+            found = ConsumerState(number, *records.unseal(key, value))
+            self._consumers[number] = self._consumers[found.name] = found
+        return found
+
+    def ensure_consumer(self, txn: WriteTransaction, name: bytes, now: int) -> ConsumerState:
+        """The consumer of that name, created if need be, seen just now.
+
+        Its seen-time is written at most once a second where nothing else of it changes: a
+        consumer that polls in vain does not pay a flush to disk for each look.
+        """
+        found = self.consumer(txn, name)
+        if found is None:
+            found = ConsumerState(self.next_consumer, name, now)
+            self.next_consumer += 1
+            key = self._consumer_name_key(name)
+            txn.put(key, records.seal(key, [found.number]))
+            self._consumers[found.number] = self._consumers[name] = found
+            self.changed(txn)
+            self.changed(txn, found)
+        elif not 0 <= now - found.seen < SEEN_EVERY:
+            found.seen = now
+            self.changed(txn, found)
+        return found
+
+    def got(self, txn: WriteTransaction, consumer: ConsumerState, now: int) -> None:
+        """The consumer has just been given something: seen, and active."""
+        consumer.seen = consumer.active = now
+        self.changed(txn, consumer)
+
+    def remove_consumer(self, txn: WriteTransaction, consumer: ConsumerState) -> None:
+        """Delete the consumer's records; its pending entries have been seen to."""
+        txn.delete(self._consumer_name_key(consumer.name))
+        txn.delete(self.consumer_key(consumer.number))
+        self._consumers.pop(consumer.number, None)
+        self._consumers.pop(consumer.name, None)
+        self._changed.discard(consumer.number)
+        self.changed(txn)
+
+    def consumers(self, txn: Any) -> list[ConsumerState]:
+        """All consumers, in order of their names."""
+        rax = Rax(txn, layout.group_family(self.number, layout.CONSUMER, self.group))
+        numbers = ((int.from_bytes(key, "big"), value) for key, value in rax.items())
+        found = [ConsumerState(no, *records.unseal(self.consumer_key(no), value)) for no, value in numbers]
+        return sorted(found, key=lambda consumer: consumer.name)
+
+    def consumer_key(self, number: int) -> bytes:
+        """The key of a consumer's record."""
+        return layout.group_family(self.number, layout.CONSUMER, self.group) + number.to_bytes(4, "big")
+
+    def _consumer_name_key(self, name: bytes) -> bytes:
+        return layout.group_family(self.number, layout.CONSUMER_NAME, self.group) + layout.name_suffix(name)
+
+    # -- writing ------------------------------------------------------------------------
+
+    def changed(self, txn: WriteTransaction, consumer: ConsumerState | None = None) -> None:
+        """Say that the group (or one of its consumers) has changed and must be flushed."""
+        txn.changes += 1
+        txn.dirty[self.number, self.group] = self
+        if consumer is None:
+            self._group_changed = True
+        else:
+            self._changed.add(consumer.number)
+
+    def flush(self, txn: WriteTransaction) -> None:
+        """Put what has changed into the transaction."""
+        if txn.dirty.pop((self.number, self.group), None) is None:
+            return
+        if self._group_changed:
+            txn.put(self.key, records.seal(self.key, self.row()))
+            self._group_changed = False
+        for number in self._changed:
+            consumer = self._consumers[number]
+            key = self.consumer_key(number)
+            row = [consumer.name, consumer.seen, consumer.active, consumer.pending]
+            txn.put(key, records.seal(key, row))
+        self._changed.clear()
+
+    def count_pending(self, txn: WriteTransaction, consumer: int, by: int) -> None:
+        """Move the counts of pending entries; nobody's are counted by the group alone."""
+        self.pending += by
+        self.changed(txn)
+        if consumer != NOBODY:
+            owner = self.consumer_no(txn, consumer)
+            owner.pending += by
+            self.changed(txn, owner)
+
+
+def find_group(txn: RaxTransaction, number: int, name: bytes) -> GroupState | None:
+    """The group of that name in a stream, read from disk; None if there is none."""
+    key = layout.family(number, layout.GROUP_NAME) + layout.name_suffix(name)
+    value = txn.get(key)
+    return None if value is None else GroupState.load(txn, number, records.unseal(key, value)[0])
+
+
+def locate_group(txn: WriteTransaction, stream: StreamWriter, name: bytes) -> GroupState | None:
+    """The group of that name as it is worked on in this transaction; None if there is none."""
+    state: GroupState | None = txn.warm.get((stream.number, name))
+    if state is None:
+        if not stream.header.groups:
+            return None
+        state = find_group(txn, stream.number, name)
+        if state is not None:
+            txn.warm[stream.number, name] = state
+    return state
+
+
+def require_group(txn: WriteTransaction, stream: StreamWriter | None, stream_name: bytes, name: bytes) -> GroupState:
+    """locate_group(), or NoGroup."""
+    state = None if stream is None else locate_group(txn, stream, name)
+    if state is None:
+        raise no_group(txn, None if stream is None else stream.number, stream_name, name)
+    return state
+
+
+def no_group(txn: Any, number: int | None, stream_name: bytes, name: bytes) -> NoGroup:
+    """The error that says which stream lacks which group, and which groups it has."""
+    if number is None:
+        return NoGroup(
+            f"there is no stream {shown(stream_name)}, and so no consumer group {shown(name)}. Create both "
+            f"with create_group({shown(name)}, create_stream=True)."
+        )
+    has = ", ".join(shown(other.name) for other in groups(txn, number)) or "none"
+    return NoGroup(
+        f"stream {shown(stream_name)} has no consumer group {shown(name)}. It has: {has}. Create it with "
+        f"create_group({shown(name)})."
+    )
+
+
+def groups(txn: Any, number: int) -> Iterator[GroupState]:
+    """All groups of a stream as they are on disk, in the order they were made."""
+    for key, value in Rax(txn, layout.family(number, layout.GROUP)).items():
+        group = int.from_bytes(key, "big")
+        row = records.unseal(layout.group_family(number, layout.GROUP, group), value)
+        yield GroupState.from_row(number, group, row)
+
+
+def create_group(txn: WriteTransaction, stream: StreamWriter, name: bytes, last: tuple[int, int],
+                 entries_read: int) -> GroupState:
+    """A new group that has delivered everything up to ``last``."""
+    header = stream.header
+    state = GroupState(stream.number, header.next_group, name)
+    header.next_group += 1
+    header.groups += 1
+    stream.changed(txn)
+    key = layout.family(stream.number, layout.GROUP_NAME) + layout.name_suffix(name)
+    txn.put(key, records.seal(key, [state.group]))
+    state.last = last
+    state.entries_read = entries_read
+    txn.warm[stream.number, name] = state
+    state.changed(txn)
+    return state
+
+
+def destroy_group(txn: WriteTransaction, stream: StreamWriter, state: GroupState) -> None:
+    """Delete a group. Its consumers and pending entries are out of reach at once, swept later."""
+    txn.dirty.pop((state.number, state.group), None)
+    txn.warm.pop((stream.number, state.name), None)
+    txn.delete(layout.family(stream.number, layout.GROUP_NAME) + layout.name_suffix(state.name))
+    txn.delete(state.key)
+    doomed = layout.DOOMED_STREAMS + stream.number.to_bytes(8, "big") + state.group.to_bytes(4, "big")
+    txn.put(doomed, records.seal(doomed, [state.name]))
+    stream.header.groups -= 1
+    stream.changed(txn)
+

@@ -1,0 +1,112 @@
+"""What a stream tells of itself: XINFO STREAM, with our own figures added."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ..storage import block, layout
+from ..storage.errors import CorruptionError, NoStream
+from ..storage.rax import Rax
+from . import header as headers
+from .entry import Entry
+from .header import shown
+from .id import StreamID, make_id
+from .reading import read_range
+from .source import Source
+
+if TYPE_CHECKING:
+    from .stream import Stream
+
+_CODECS = {block.RAW: "none", block.ZSTD: "zstd"}
+
+
+class StreamInfo(NamedTuple):
+    """A stream at one moment. The first eight figures are those of XINFO STREAM."""
+
+    name: bytes | str
+    length: int  # live entries
+    radix_tree_keys: int  # nodes
+    radix_tree_nodes: int  # nodes of the rax, inner ones included
+    last_generated_id: StreamID
+    max_deleted_entry_id: StreamID
+    entries_added: int
+    recorded_first_entry_id: StreamID
+    first_entry: Entry | None
+    last_entry: Entry | None
+    next_ordinal: int  # entries really ever added, whatever set_id made of entries_added
+    node_bytes: int  # page rule: the most bytes of a block; Redis' rule: node_max_bytes
+    node_rule: str  # "page" or "redis"
+    node_max_entries: int
+    compression: str
+
+    def as_dict(self) -> dict[str, Any]:
+        """The figures under the names XINFO STREAM uses, for printing as JSON."""
+        return {name.replace("_", "-"): value for name, value in self._asdict().items()}
+
+
+def describe(source: Source, name: bytes, number: int | None, encoding: str | None) -> StreamInfo | None:
+    """The figures of a stream, None if there is none. Walks the keys of all nodes once."""
+    with source.read() as txn:
+        found = headers.find(txn, name, number)
+        if found is None:
+            return None
+        number, header = found
+        nodes = Rax(txn, layout.family(number, layout.NODE))
+        inner, leaves = nodes.numnodes, nodes.numele
+        if leaves != header.leaves:
+            raise CorruptionError(f"{header.leaves} nodes should be there and {leaves} are", stream=shown(name))
+    everything = (source, name, StreamID.MIN, StreamID.MAX, 1)
+    first = next(iter(read_range(*everything, False, encoding)), None)
+    last = next(iter(read_range(*everything, True, encoding)), None)
+    limits = header.limits
+    return StreamInfo(
+        name=name if encoding is None else name.decode(encoding),
+        length=header.length,
+        radix_tree_keys=header.leaves,
+        radix_tree_nodes=inner,
+        last_generated_id=make_id(*header.last),
+        max_deleted_entry_id=make_id(*header.max_deleted),
+        entries_added=header.entries_added,
+        recorded_first_entry_id=make_id(*header.first),
+        first_entry=first,
+        last_entry=last,
+        next_ordinal=header.next_ordinal,
+        node_bytes=limits.page_bytes if limits.max_bytes is None else limits.max_bytes,
+        node_rule="page" if limits.max_bytes is None else "redis",
+        node_max_entries=limits.max_entries,
+        compression=_CODECS[limits.codec],
+    )
+
+
+# -- beneath: what drawings are made of -----------------------------------------------------
+
+
+def header_of(stream: Stream) -> headers.StreamHeader | None:
+    """The stream's own record, for figures that must not cost a walk. None where there is no stream."""
+    with stream._source.read() as txn:
+        found = headers.find(txn, stream.name)
+    return None if found is None else found[1]
+
+
+def draw_rax(stream: Stream) -> str:
+    """The radix tree over the master IDs of the stream's nodes, as raxShow draws it. NoStream."""
+    with stream._source.read() as txn:
+        return Rax(txn, layout.family(_found(txn, stream)[0], layout.NODE)).show()
+
+
+def stored_node(stream: Stream, id: StreamID) -> tuple[bytes, bytes] | None:
+    """The node that holds an ID, or would: its key and its block as stored, unchecked. NoStream.
+
+    None where every node begins behind the ID.
+    """
+    with stream._source.read() as txn:
+        prefix = layout.family(_found(txn, stream)[0], layout.NODE)
+        leaf = Rax(txn, prefix).floor(bytes(id))
+        return None if leaf is None else (prefix + leaf[0], bytes(leaf[1]))
+
+
+def _found(txn: Any, stream: Stream) -> tuple[int, headers.StreamHeader]:
+    found = headers.find(txn, stream.name)
+    if found is None:
+        raise NoStream(f"there is no stream {shown(stream.name)} in {stream._source.path}")
+    return found

@@ -1,0 +1,80 @@
+# The C types of node.py.
+
+cimport cython
+from .element cimport add_integer, add_value, after, integer_element, integer_size
+from .listpack cimport frame
+from .walk cimport Walk, backward, check_counts, damaged, forward, open_node, skip, take
+
+cdef int DELETED
+cdef int SAMEFIELDS
+cdef Py_ssize_t HEADER
+cdef unsigned long long MASK
+cdef unsigned long long SIGN
+
+cdef long long difference(unsigned long long left, unsigned long long right) noexcept
+
+@cython.locals(size="Py_ssize_t", item=bytes)
+cpdef Py_ssize_t raw_size(list flat) except -1
+
+cdef class NodeBuilder:
+    cdef readonly unsigned long long ms
+    cdef readonly unsigned long long seq
+    cdef readonly unsigned long long last_ms
+    cdef readonly unsigned long long last_seq
+    cdef readonly long long live
+    cdef readonly long long dead
+    cdef readonly Py_ssize_t size
+    cdef readonly Py_ssize_t elements
+    cdef readonly list names
+    cdef readonly bytearray body
+
+    @cython.locals(parts=list, size="Py_ssize_t", i="Py_ssize_t", elements="Py_ssize_t", same=bint)
+    cpdef tuple encode(self, unsigned long long ms, unsigned long long seq, list flat)
+
+    @cython.locals(grown="Py_ssize_t")
+    cpdef Py_ssize_t size_with(self, tuple encoded) except -1
+
+    cpdef object push(self, tuple encoded)
+
+    @cython.locals(start="Py_ssize_t", stop="Py_ssize_t", flat=list, encoded=tuple)
+    cpdef Py_ssize_t fill(self, list flats, Py_ssize_t at, unsigned long long ms, unsigned long long seq,
+                          Py_ssize_t capacity, Py_ssize_t max_bytes, long long max_entries,
+                          list ids) except -1
+
+    cpdef bytes listpack(self)
+
+@cython.locals(walk=Walk, found=list, live="long long", below=bint, above=bint)
+cpdef list decode(bytes listpack, unsigned long long ms, unsigned long long seq,
+                  unsigned long long lo_ms, unsigned long long lo_seq,
+                  unsigned long long hi_ms, unsigned long long hi_seq,
+                  Py_ssize_t limit=*, bint reverse=*)
+
+@cython.locals(walk=Walk)
+cpdef tuple counts(bytes listpack)
+
+@cython.locals(walk=Walk, live="long long")
+cpdef long long live_before(bytes listpack, unsigned long long ms, unsigned long long seq,
+                            unsigned long long id_ms, unsigned long long id_seq) except -1
+
+@cython.locals(walk=Walk, live="long long")
+cpdef tuple nth_live(bytes listpack, unsigned long long ms, unsigned long long seq, long long k)
+
+@cython.locals(walk=Walk)
+cpdef tuple first_live(bytes listpack, unsigned long long ms, unsigned long long seq)
+
+@cython.locals(walk=Walk)
+cpdef tuple last_live(bytes listpack, unsigned long long ms, unsigned long long seq)
+
+@cython.locals(walk=Walk)
+cpdef tuple last_entry_id(bytes listpack, unsigned long long ms, unsigned long long seq)
+
+@cython.locals(walk=Walk, parts=list, done=list, copied="Py_ssize_t",
+               i="Py_ssize_t", live="long long")
+cpdef tuple mark_deleted(bytes listpack, unsigned long long ms, unsigned long long seq, list ids)
+
+@cython.locals(walk=Walk, parts=list, elements="Py_ssize_t", live="long long",
+               start="Py_ssize_t")
+cpdef bytes compact(bytes listpack, unsigned long long ms, unsigned long long seq)
+
+@cython.locals(walk=Walk, back=Walk, live="long long", starts=list)
+cpdef tuple validate_node(bytes listpack, unsigned long long ms, unsigned long long seq)

@@ -1,0 +1,80 @@
+"""Probes: what a thing that is waited for looks like, in one read transaction.
+
+    probe.value(txn)  ==  seen      nothing has happened
+                      !=  seen      it has moved: whoever waits looks again
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Protocol
+
+from ..storage.rax import RaxTransaction
+from . import header as headers
+from .group_state import find_group
+
+
+class Probe(Protocol):
+    """Something to wait for. Of equal probes only one is evaluated."""
+
+    def __hash__(self) -> int: ...
+
+    def value(self, txn: RaxTransaction) -> Hashable:
+        """What it looks like in this transaction; it should cost microseconds."""
+
+
+class StreamProbe:
+    """A stream by name: (number, last ms, last seq), None where there is none."""
+
+    __slots__ = ("_known", "name")
+
+    def __init__(self, name: bytes) -> None:
+        self.name = name
+        self._known: int | None = None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, StreamProbe) and other.name == self.name
+
+    def __hash__(self) -> int:
+        return hash((StreamProbe, self.name))
+
+    def value(self, txn: RaxTransaction) -> tuple[int, int, int] | None:
+        """The value now. About 4 µs."""
+        found = headers.find(txn, self.name, self._known)
+        if found is None:
+            return None
+        self._known, header = found
+        return (self._known, *header.last)
+
+
+class GroupProbe:
+    """A consumer group: its number and how often set_id has moved it; None if it is not there.
+
+    With ``claims``, also when its next pending entry falls due: for readers that claim.
+    """
+
+    __slots__ = ("claims", "group", "stream")
+
+    def __init__(self, stream: bytes, group: bytes, claims: bool) -> None:
+        self.stream = stream
+        self.group = group
+        self.claims = claims
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, GroupProbe) and (other.stream, other.group, other.claims) == (
+            self.stream, self.group, self.claims
+        )
+
+    def __hash__(self) -> int:
+        return hash((GroupProbe, self.stream, self.group, self.claims))
+
+    def value(self, txn: RaxTransaction) -> Hashable:
+        """The value now. About 8 µs, twice that with ``claims``."""
+        number = headers.number_of(txn, self.stream)
+        state = None if number is None else find_group(txn, number, self.group)
+        if state is None:
+            return None
+        if not self.claims:
+            return state.number, state.group, state.moves
+        pel = state.pel(txn)
+        return state.number, state.group, state.moves, pel.next_due(), pel.oldest_time()

@@ -1,0 +1,283 @@
+"""Reading entries: short transactions, whole nodes, one chunk after the other.
+
+    range("5", "9")     txn ┌ node 4 ┬ node 5 ┐     txn ┌ node 6 ┬ node 7 ┬ node 8 ┬ node 9 ┐
+                            └ copied out, end ┘         └ twice as many, up to 64 ─────────┘
+                        decode, yield …             decode, yield …
+
+No transaction is open while entries are handed out, so a slow reader pins no pages. The
+first chunk fixes the greatest ID that will be read; what is appended meanwhile is not
+chased. What is trimmed or deleted meanwhile may be missing.
+
+Each block's checksum is verified, and its ordinals must go on where those of the block before
+ended: a gap must be marked as deleted in the counts (or trimmed away). So a node that has
+vanished is an error too, not a shorter answer.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from collections.abc import Iterable, Iterator
+
+from ..storage import block, layout
+from ..storage.errors import CorruptionError
+from ..storage.ordinals import DeadCounts
+from ..storage.rax import Rax, RaxIterator, RaxTransaction
+from . import header as headers
+from . import node
+from .entry import Entry
+from .header import StreamHeader, shown
+from .id import StreamID, make_id
+from .source import Source
+from .writer import located
+
+_MOST_NODES = 64
+_ID = struct.Struct(">QQ")
+
+
+class _Chunk:
+    """Blocks copied out of one transaction, in reading order."""
+
+    __slots__ = ("blocks", "expected", "last_key", "more")
+
+    def __init__(self) -> None:
+        self.blocks: list[tuple[bytes, bytes, block.BlockHeader]] = []
+        self.more = False
+        self.last_key: bytes | None = None  # where the next chunk goes on
+        self.expected: int | None = None  # the ordinal the next node must touch
+
+
+def read_range(source: Source, name: bytes, start: StreamID, end: StreamID, count: int | None,
+               reverse: bool, encoding: str | None) -> Iterator[Entry]:
+    """Live entries with start <= ID <= end, lazily, at most ``count``; XRANGE and XREVRANGE."""
+    if start > end or count == 0:
+        return
+    left = -1 if count is None else min(count, sys.maxsize)
+    most = 1 if count is not None and count <= 64 else 4
+    number: int | None = None
+    state = _Chunk()
+    while True:
+        with source.read() as txn:
+            found = headers.find(txn, name, number)
+            if found is None or (number is not None and found[0] != number):
+                return  # no such stream, or deleted (and perhaps made anew) while it was read
+            number, header = found
+            end = StreamID(*min(end, header.last))
+            if start > end:
+                return
+            if reverse:
+                _collect_backward(txn, number, header, start, end, most, state)
+            else:
+                _collect_forward(txn, number, header, start, end, most, state)
+        for found_block in state.blocks:
+            entries = _decoded(found_block, name, start, end, left, reverse)
+            if encoding is not None:
+                entries = [entry.decoded(encoding) for entry in entries]
+            yield from entries
+            if left >= 0:
+                left -= len(entries)
+                if left <= 0:
+                    return
+        if not state.more:
+            return
+        state.blocks = []
+        most = min(most * 2, _MOST_NODES)
+
+
+def read_now(txn: RaxTransaction, number: int, header: StreamHeader, start: StreamID, count: int | None) -> list[Entry]:
+    """Live entries with ID >= start, at most ``count``, all within one transaction."""
+    left = -1 if count is None else min(count, sys.maxsize)
+    most = 2 if count is not None and count <= 200 else _MOST_NODES
+    end = make_id(*header.last)
+    found: list[Entry] = []
+    state = _Chunk()
+    while left and start <= end:
+        _collect_forward(txn, number, header, start, end, most, state)
+        for found_block in state.blocks:
+            entries = _decoded(found_block, header.name, start, end, left, False)
+            found += entries
+            if left > 0:
+                left -= len(entries)
+                if not left:
+                    return found
+        if not state.more:
+            break
+        state.blocks = []
+    return found
+
+
+def _decoded(found: tuple[bytes, bytes, block.BlockHeader], name: bytes, start: StreamID, end: StreamID,
+             limit: int, reverse: bool) -> list[Entry]:
+    key, value, head = found
+    ms, seq = layout.node_id(key)
+    try:
+        return node.decode(block.listpack_of(key, value, head), ms, seq, *start, *end, limit, reverse)
+    except CorruptionError as error:
+        raise located(error, shown(name), ms, seq) from None
+
+
+def _collect_forward(txn: RaxTransaction, number: int, header: StreamHeader, start: StreamID, end: StreamID,
+                     most: int, state: _Chunk) -> None:
+    prefix = layout.family(number, layout.NODE)
+    rax = Rax(txn, prefix)
+    nodes = rax.iterator()
+    stop = bytes(end)
+    if state.last_key is not None:
+        # What was last may have been freed, or grown, since the chunk before.
+        there = nodes.seek("<=", state.last_key)
+        state.expected = end_of(_checked(nodes, prefix, header)) if there else None
+        there = nodes.seek(">", state.last_key)
+    else:
+        there = nodes.seek("<=", bytes(start)) or nodes.seek("^")
+        require_head(header, nodes.key if there else None, start)
+    while there and nodes.key <= stop:
+        if len(state.blocks) == most:
+            state.more = True
+            return
+        head = _checked(nodes, prefix, header)
+        if state.expected is not None and head.ordinal != state.expected and not _is_first(txn, prefix, nodes.key):
+            _require_dead(txn, number, header, state.expected, head.ordinal)
+        state.expected = end_of(head)
+        state.last_key = nodes.key
+        state.blocks.append((prefix + nodes.key, nodes.value, head))
+        there = nodes.next()
+    state.more = False
+    if state.expected is not None and state.last_key is not None:
+        require_neighbour(txn, number, header, state.last_key, state.expected)
+
+
+def _collect_backward(txn: RaxTransaction, number: int, header: StreamHeader, start: StreamID, end: StreamID,
+                      most: int, state: _Chunk) -> None:
+    prefix = layout.family(number, layout.NODE)
+    nodes = Rax(txn, prefix).iterator()
+    if state.last_key is not None:
+        state.expected = _next_ordinal(nodes, prefix, header, ">=", state.last_key)
+        there = nodes.seek("<", state.last_key)
+    else:
+        state.expected = _next_ordinal(nodes, prefix, header, ">", bytes(end))
+        there = nodes.seek("<=", bytes(end))
+    while there:
+        if len(state.blocks) == most:
+            state.more = True
+            return
+        head = _checked(nodes, prefix, header)
+        if state.expected is not None:
+            _require_dead(txn, number, header, end_of(head), state.expected)
+        state.expected = head.ordinal
+        state.last_key = nodes.key
+        state.blocks.append((prefix + nodes.key, nodes.value, head))
+        if nodes.key <= bytes(start):
+            break
+        there = nodes.prev()
+    state.more = False
+    if not there and header.first <= end:
+        require_head(header, state.last_key, start)
+
+
+def end_of(head: block.BlockHeader) -> int:
+    """The ordinal behind a node's last."""
+    return head.ordinal + head.span
+
+
+def require_head(header: StreamHeader, key: bytes | None, start: tuple[int, int]) -> None:
+    """The first node read, ``key``, must reach back to ``start``, or to the stream's first entry."""
+    if header.length and (key is None or key > bytes(StreamID(*max(start, header.first)))):
+        raise CorruptionError(
+            f"the node of the first entry, {StreamID(*header.first)}, or one behind it is missing",
+            stream=shown(header.name),
+        )
+
+
+def require_neighbour(txn: RaxTransaction, number: int, header: StreamHeader, key: bytes, end: int) -> None:
+    """The ordinals of the node ``key`` end before ``end``: the node behind it must go on there.
+
+    Where that one is damaged nothing can be told, and whoever reads it will hear of it.
+    """
+    prefix = layout.family(number, layout.NODE)
+    behind = _next_ordinal(Rax(txn, prefix).iterator(), prefix, header, ">", key)
+    if behind is not None:
+        _require_dead(txn, number, header, end, behind)
+
+
+def _next_ordinal(nodes: RaxIterator, prefix: bytes, header: StreamHeader, op: str, key: bytes) -> int | None:
+    """The first ordinal of the node that a seek leads to, or of the entry to come where there is
+    none; None where the node is damaged."""
+    if not nodes.seek(op, key):
+        return header.next_ordinal
+    try:
+        return _checked(nodes, prefix, header).ordinal
+    except CorruptionError:
+        return None
+
+
+def _checked(nodes: RaxIterator, prefix: bytes, header: StreamHeader) -> block.BlockHeader:
+    try:
+        return block.header(prefix + nodes.key, nodes.value)
+    except CorruptionError as error:
+        raise located(error, shown(header.name), *layout.node_id(prefix + nodes.key)) from None
+
+
+def _is_first(txn: RaxTransaction, prefix: bytes, key: bytes) -> bool:
+    found = Rax(txn, prefix).first()
+    return found is not None and found[0] == key
+
+
+def _require_dead(txn: RaxTransaction, number: int, header: StreamHeader, start: int, stop: int) -> None:
+    """Ordinals start..stop have no node: right only if all of them are marked deleted."""
+    if start != stop and (stop < start or DeadCounts(txn, number).dead_between(start, stop) != stop - start):
+        raise CorruptionError(
+            f"the entries with ordinals {start} to {stop - 1} should be there and are not",
+            stream=shown(header.name),
+        )
+
+
+def get(source: Source, name: bytes, sid: StreamID, number: int | None) -> Entry | None:
+    """The live entry with exactly this ID, or None. One seek and one node decoded."""
+    with source.read() as txn:
+        found = headers.find(txn, name, number)
+        if found is None:
+            return None
+        number, header = found
+        prefix = layout.family(number, layout.NODE)
+        leaf = Rax(txn, prefix).floor(bytes(sid))
+        if leaf is None:
+            if sid >= header.first:
+                require_head(header, None, sid)
+            return None
+        key = prefix + leaf[0]
+        ms, seq = layout.node_id(key)
+        try:
+            head = block.header(key, leaf[1])
+            listpack = block.listpack_of(key, leaf[1], head)
+            entries = node.decode(listpack, ms, seq, *sid, *sid, 1, False)
+            if not entries and header.last >= sid > node.last_entry_id(listpack, ms, seq):
+                require_neighbour(txn, number, header, leaf[0], end_of(head))
+        except CorruptionError as error:
+            raise located(error, shown(name), ms, seq) from None
+    return entries[0] if entries else None
+
+
+def entries_at(nodes: Rax, prefix: bytes, name: bytes, ids: Iterable[tuple[int, int]]) -> list[Entry | None]:
+    """The live entries with these IDs, None for each that is not there.
+
+    Best with the IDs in order: a node that holds several is decoded once.
+    """
+    answer: list[Entry | None] = []
+    last_key = b""
+    decoded: dict[tuple[int, int], Entry] = {}
+    for sid in ids:
+        found = nodes.floor(_ID.pack(*sid))
+        if found is None:
+            answer.append(None)
+            continue
+        if found[0] != last_key:
+            last_key = found[0]
+            key = prefix + last_key
+            ms, seq = layout.node_id(key)
+            try:
+                listpack = block.listpack_of(key, found[1], block.header(key, found[1]))
+                decoded = {(e.ms, e.seq): e for e in node.decode(listpack, ms, seq, 0, 0, *StreamID.MAX, -1, False)}
+            except CorruptionError as error:
+                raise located(error, shown(name), ms, seq) from None
+        answer.append(decoded.get((sid[0], sid[1])))
+    return answer

@@ -1,0 +1,82 @@
+"""Where a handle's calls go: to the store itself, or into a transaction that is open.
+
+    Direct           each read is a short transaction of its own, each write one that is
+                     shared with whoever writes at the same time, durable when it returns
+    Within           every call acts on the one transaction, sees what it has done so far,
+                     and is durable when that is committed (transaction.py)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from ..storage.commit import WriteTransaction, committer_of
+from ..storage.environment import Environment
+
+T = TypeVar("T")
+
+
+class Source(Protocol):
+    """What streams and groups need of the place their calls go to."""
+
+    @property
+    def path(self) -> Path:
+        """The store's folder."""
+
+    def read(self) -> AbstractContextManager[Any]:
+        """A transaction to read in."""
+
+    def submit(self, operation: Callable[[WriteTransaction], T]) -> T:
+        """Apply an operation; how and when it becomes durable is the source's matter."""
+
+
+class Direct:
+    """Calls on the store itself."""
+
+    __slots__ = ("env", "lock_timeout", "read")
+
+    def __init__(self, env: Environment, lock_timeout: float) -> None:
+        self.env = env
+        self.lock_timeout = lock_timeout
+        self.read = env.read
+
+    @property
+    def path(self) -> Path:
+        """The store's folder."""
+        return self.env.path
+
+    def submit(self, operation: Callable[[WriteTransaction], T]) -> T:
+        """Group commit: durable when it returns."""
+        return committer_of(self.env).submit(operation, self.lock_timeout)
+
+
+class Within:
+    """Calls inside one open write transaction: reads see what it has done so far."""
+
+    __slots__ = ("_txn",)
+
+    def __init__(self, txn: WriteTransaction) -> None:
+        self._txn = txn
+
+    @property
+    def path(self) -> Path:
+        """The store's folder."""
+        return self._txn.env.path
+
+    def read(self) -> Within:
+        """The transaction itself, with what it still had in memory flushed."""
+        return self
+
+    def __enter__(self) -> WriteTransaction:
+        self._txn.flush()
+        return self._txn
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def submit(self, operation: Callable[[WriteTransaction], T]) -> T:
+        """Apply the operation at once."""
+        return operation(self._txn)

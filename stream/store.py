@@ -1,0 +1,246 @@
+"""A store as its users hold it: streams by name, and the store's own life."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from ..storage import layout, records, sharing
+from ..storage.commit import WriteTransaction
+from ..storage.environment import DURABILITIES, MAX_READERS, Environment
+from ..storage.errors import InvalidArgument, ReadOnlyStore, StoreClosed, StreamExists, TransactionError
+from ..storage.rax import Rax
+from . import writer
+from .entry import Entry
+from .header import NodeLimits, shown
+from .id import AnyID
+from .names import name_bytes
+from .several import read_group_streams, read_streams
+from .source import Direct
+from .stream import Stream
+from .sweeping import sweep
+from .transaction import State, Transaction
+
+
+def open(path: str | os.PathLike[str], *, readonly: bool = False, durability: str = "commit",
+         encoding: str | None = None, lock_timeout: float = 30.0, compression: str | None = None,
+         node_max_bytes: int | None = None, node_max_entries: int | None = None,
+         map_size: int | None = None, max_map_size: int | None = None,
+         max_readers: int = MAX_READERS) -> Store:
+    """Open the store at ``path``, a directory; it is created if nothing is there.
+
+    ``readonly``       takes no write lock and writes no data; what lies on a read-only medium
+                       is opened without any lock
+    ``durability``     "commit": when a call returns, the data is on disk. "relaxed": a power
+                       cut may undo the last commits, a kill loses nothing, nothing is ever
+                       corrupt; about twice as many commits a second
+    ``encoding``       give names and fields as ``str`` in this encoding instead of ``bytes``
+    ``lock_timeout``   seconds a write waits for another process or thread: LockTimeout after
+    ``compression``, ``node_max_bytes``, ``node_max_entries``
+                       what new streams get (see Store.stream); kept in a store it creates
+    ``map_size``       bytes of address space reserved at first (64 GiB); it grows by itself
+    ``max_map_size``   a ceiling for that: StoreFull beyond
+    ``max_readers``    how many threads of all processes may read at one moment
+
+    Raises NotAStore, UnsupportedFormat, ReadOnlyStore, StoreFull, SettingsConflict,
+    CorruptionError, InvalidArgument. A store opened twice in a process is one environment.
+    """
+    if durability not in DURABILITIES:
+        raise InvalidArgument(f"durability={durability!r} is unknown; it is one of {', '.join(DURABILITIES)}")
+    if isinstance(lock_timeout, bool) or not isinstance(lock_timeout, int | float) or not lock_timeout >= 0:
+        raise InvalidArgument(f"lock_timeout={lock_timeout!r} must be a number of seconds >= 0")
+    if encoding is not None:
+        try:
+            "".encode(encoding)
+        except (LookupError, TypeError) as error:
+            raise InvalidArgument(f"encoding={encoding!r}: {error}") from None
+    for name, size in (("map_size", map_size), ("max_map_size", max_map_size), ("max_readers", max_readers)):
+        if size is not None and (type(size) is not int or size < 1):
+            raise InvalidArgument(f"{name}={size!r} must be a whole number >= 1")
+    if not isinstance(path, str | os.PathLike) or not os.fspath(path):
+        raise InvalidArgument(f"path={path!r} must name a directory")
+    given = NodeLimits().changed(compression, node_max_bytes, node_max_entries)
+    env = sharing.attach(
+        Path(os.path.abspath(path)), readonly=readonly, durability=durability, map_size=map_size,
+        max_map_size=max_map_size, max_readers=max_readers, settings=lambda: {"limits": list(given)},
+    )
+    kept = NodeLimits(*env.settings["limits"])
+    return Store(env, encoding, float(lock_timeout), kept.changed(compression, node_max_bytes, node_max_entries))
+
+
+class Store:
+    """An open store. A context manager; safe to share by threads; survives a fork."""
+
+    __slots__ = ("_closed", "_encoding", "_env", "_limits", "_source")
+
+    def __init__(self, env: Environment, encoding: str | None, lock_timeout: float, limits: NodeLimits) -> None:
+        self._env = env
+        self._encoding = encoding
+        self._source = Direct(env, lock_timeout)
+        self._limits = limits
+        self._closed = False
+        if not env.readonly:
+            sweep(self._source)
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else "readonly" if self._env.readonly else self._env.durability
+        return f"<raxlog.Store {str(self._env.path)!r} {state}>"
+
+    @property
+    def path(self) -> Path:
+        """The store's directory."""
+        return self._env.path
+
+    def close(self) -> None:
+        """Close the store. Handles on its streams raise StoreClosed from then on."""
+        if not self._closed:
+            self._closed = True
+            try:
+                sharing.detach(self._env)
+            except TransactionError:
+                self._closed = False
+                raise
+
+    def flush(self) -> None:
+        """Force everything committed to disk; only ``durability="relaxed"`` needs it."""
+        self._require_open()
+        if not self._env.readonly:
+            self._env.flush()
+
+    def stream(self, name: Any, *, compression: str | None = None, node_max_bytes: int | None = None,
+               node_max_entries: int | None = None) -> Stream:
+        """A handle on the stream of that name; the first append creates the stream.
+
+        The options hold for a stream that is created through this handle:
+        ``compression``       "none", "zstd" (full nodes are sealed with zstd, level 3) or
+                              "compact" (that, in nodes of 16 KB: the form for history)
+        ``node_max_bytes``, ``node_max_entries``
+                              when a node is full, by Redis' rule; 4096 and 100 split exactly
+                              as Redis does. Left out, a node fills one LMDB page
+
+        InvalidName for a name of more than 502 bytes, or of another type than str, bytes,
+        int or float.
+        """
+        self._require_open()
+        limits = self._limits.changed(compression, node_max_bytes, node_max_entries)
+        return Stream(self._source, name_bytes(name), limits, self._encoding)
+
+    def transaction(self) -> Transaction:
+        """All or nothing over any streams, groups and state: ``with store.transaction() as tx``.
+
+        See transaction.py. While it is open a write outside it by the same thread raises
+        TransactionError, and writes of others wait.
+        """
+        self._require_open()
+        if self._env.readonly:
+            raise ReadOnlyStore(f"{self._env.path} is open with readonly=True; open it without to write")
+        return Transaction(self._source, self._encoding, self._limits)
+
+    @property
+    def state(self) -> State:
+        """The small durable key-value space that transactions share with the streams."""
+        self._require_open()
+        return State(self._source)
+
+    def read(self, streams: Mapping[Any, AnyID], count: int | None = None, block: float | None = None, *,
+             total: int | None = None, max_bytes: int | None = None) -> dict[Any, list[Entry]]:
+        """Entries behind an ID of each of several streams, without a group. XREAD.
+
+        ``streams``    {name: ID}: entries with a greater ID; ``$`` for what comes from now
+                       on, ``+`` for the last entry; a stream that is not there has none yet
+        ``count``      at most so many of each stream; ``total`` of all together
+        ``max_bytes``  stop once names and values take so many bytes (one entry always comes)
+        ``block``      wait so many seconds for the first entry; 0 for ever, None not at all
+
+        Returns {name: entries} of those streams that have any, in the order asked for.
+        """
+        self._require_open()
+        return read_streams(self._source, streams, count, block, total, max_bytes, self._encoding)
+
+    def read_group(self, group: Any, consumer: Any, streams: Mapping[Any, AnyID], count: int | None = None,
+                   block: float | None = None, *, total: int | None = None, max_bytes: int | None = None,
+                   noack: bool = False, claim_idle: float | None = None,
+                   ack: Mapping[Any, Iterable[AnyID]] | None = None) -> dict[Any, list[Entry]]:
+        """Deliver from several streams to a consumer of the group of that name in each. XREADGROUP.
+
+        ``streams`` is {name: ">"} for new entries, {name: ID} for the consumer's own history;
+        ``ack`` {name: IDs} acknowledges first. The rest as in read() and Group.read(). One
+        commit for all; NoGroup, with nothing changed, where a stream lacks the group.
+        """
+        self._require_open()
+        return read_group_streams(
+            self._source, group, consumer, streams, count, block, total, max_bytes, noack, claim_idle, ack,
+            self._encoding,
+        )
+
+    def streams(self) -> list[Any]:
+        """The names of all streams, in order of their bytes."""
+        self._require_open()
+        with self._env.read() as txn:
+            names = [key for key, _ in Rax(txn, layout.NAMES).items()]
+        return names if self._encoding is None else [name.decode(self._encoding) for name in names]
+
+    def rename_stream(self, old: Any, new: Any) -> None:
+        """Give a stream another name. NoStream if ``old`` is not there, StreamExists if ``new`` is."""
+        before, after = name_bytes(old), name_bytes(new)
+
+        def operation(txn: WriteTransaction) -> None:
+            stream = writer.require(txn, before)
+            if before == after:
+                return
+            if writer.locate(txn, after) is not None:
+                raise StreamExists(f"there is a stream {shown(after)} already; delete it first")
+            txn.delete(layout.NAMES + before)
+            txn.put(layout.NAMES + after, records.seal(layout.NAMES + after, [stream.number]))
+            stream.header.name = after
+            txn.warm[after] = txn.warm.pop(before)
+            stream.changed(txn)
+
+        self._submit(operation)
+
+    def delete_stream(self, name: Any) -> bool:
+        """Delete a stream with everything in it; False if there is none. DEL.
+
+        It is gone with one commit. Its space is given back in further ones of 2,000 keys
+        each; what a crash leaves of that is finished at the next open.
+        """
+        wanted = name_bytes(name)
+
+        def operation(txn: WriteTransaction) -> bool:
+            stream = writer.locate(txn, wanted)
+            if stream is None:
+                return False
+            doomed = layout.DOOMED_STREAMS + stream.number.to_bytes(8, "big")
+            txn.put(doomed, records.seal(doomed, [wanted]))
+            txn.delete(layout.NAMES + wanted)
+            txn.delete(stream.header_key)
+            writer.forget(txn, stream)
+            return True
+
+        gone: bool = self._submit(operation)
+        if gone:
+            sweep(self._source)
+        return gone
+
+    # -- within -------------------------------------------------------------------------
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise StoreClosed(f"the store {self._env.path} has been closed. Open it again.")
+
+    def _submit(self, operation: Any) -> Any:
+        self._require_open()
+        if self._env.readonly:
+            raise ReadOnlyStore(f"{self._env.path} is open with readonly=True; open it without to write")
+        return self._source.submit(operation)
+

@@ -1,0 +1,455 @@
+"""A stream as its users hold it: append, read, delete, trim, count.
+
+Every method parses and checks its arguments first, then reads in one short transaction or
+writes in one that it may share with other callers (storage/commit.py). A call that raises
+has changed nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, Literal, TypeVar, overload
+
+from ..storage.commit import WriteTransaction
+from ..storage.errors import GroupExists, IDTooSmall, InvalidArgument, NoStream
+from . import counting, deleting, reading, trim, writer
+from . import header as headers
+from .clock import now_ms
+from .entry import Entry
+from .group import Group, GroupInfo, checked_entries_read, describe_group
+from .group_state import create_group, groups, locate_group
+from .header import NodeLimits, shown
+from .id import AUTO, AnyID, NewID, StreamID, make_id, parse_end, parse_id, parse_new_id, parse_start
+from .idempotent import MAX_CAP, MAX_WINDOW, Memory, forget_all, parse_claim
+from .info import StreamInfo, describe
+from .names import member_name
+from .node import flatten
+from .references import KEEPREF, DeleteResult, checked_policy, delete_ex, evict
+from .source import Source
+
+Value = str | bytes | int | float
+Fields = Mapping[Any, Any] | Iterable[tuple[Any, Any]]
+T = TypeVar("T")
+
+
+class Stream:
+    """A handle on one stream of a store. Cheap to make, safe to share by threads.
+
+    The stream need not exist: the first append creates it, reading finds nothing.
+    """
+
+    __slots__ = ("_encoding", "_limits", "_number", "_source", "name")
+
+    def __init__(self, source: Source, name: bytes, limits: NodeLimits, encoding: str | None) -> None:
+        self._source = source
+        self._limits = limits
+        self._encoding = encoding
+        self._number: int | None = None
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"<raxlog.Stream {shown(self.name)} in {str(self._source.path)!r}>"
+
+    # -- writing ------------------------------------------------------------------------
+
+    @overload
+    def append(self, fields: Fields, id: AnyID = "*", *, maxlen: int | None = None,
+               minid: AnyID | None = None, approximate: bool = False, limit: int | None = None,
+               refs: str = KEEPREF, create: Literal[True] = True, producer: Any = None,
+               idempotent_id: Any = None) -> StreamID: ...
+
+    @overload
+    def append(self, fields: Fields, id: AnyID = "*", *, maxlen: int | None = None,
+               minid: AnyID | None = None, approximate: bool = False, limit: int | None = None,
+               refs: str = KEEPREF, create: bool, producer: Any = None,
+               idempotent_id: Any = None) -> StreamID | None: ...
+
+    def append(self, fields: Fields, id: AnyID = "*", *, maxlen: int | None = None,
+               minid: AnyID | None = None, approximate: bool = False, limit: int | None = None,
+               refs: str = KEEPREF, create: bool = True, producer: Any = None,
+               idempotent_id: Any = None) -> StreamID | None:
+        """Append one entry and return its ID; durable when it returns. XADD.
+
+        ``fields``: a mapping, or pairs where order and duplicates matter; at least one.
+        ``id``: ``*`` (made from the clock, always greater than the last), ``ms-*``, or one of
+        your own, greater than every ID before. ``maxlen`` / ``minid`` trim in the same
+        transaction, as trim() does, ``refs`` included. ``create=False`` appends to an existing stream only and
+        returns None where there is none (NOMKSTREAM).
+
+        ``producer`` makes the append idempotent: sent again with the same ``idempotent_id``
+        (made from the fields where left out) within the stream's window, it adds nothing and
+        returns the ID of the first time (IDMP, IDMPAUTO; configure() sets window and cap).
+
+        Raises InvalidFields, InvalidStreamID, IDTooSmall, StreamExhausted, LockTimeout,
+        StoreFull. Costs one durable commit, shared with whoever appends at the same time.
+        """
+        flat = flatten(fields)
+        new = AUTO if id == "*" else parse_new_id(id)
+        if new.ms == 0 and new.seq == 0:
+            raise IDTooSmall("the ID 0-0 is refused: an entry's ID must be greater than 0-0")
+        wanted = trim.parse_trim(maxlen, minid, approximate, limit)
+        checked_policy(refs)
+        claim = None if producer is None and idempotent_id is None else parse_claim(producer, idempotent_id, new, flat)
+        now = now_ms()
+
+        def operation(txn: WriteTransaction) -> StreamID | None:
+            stream = self._ensured(txn) if create else writer.locate(txn, self.name)
+            if stream is None:
+                return None
+            if claim is None:
+                sid = stream.append(txn, new, now, flat)
+            else:
+                memory = Memory(txn, stream, claim.producer)
+                known = memory.entry_of(claim.iid, now)
+                if known is not None:
+                    return known
+                sid = stream.append(txn, new, now, flat)
+                memory.remember(claim.iid, sid, now)
+            if wanted is not None:
+                _evict(txn, stream, wanted, refs)
+            return sid
+
+        return self._submit(operation)
+
+    def extend(self, entries: Iterable[Fields], ids: Iterable[AnyID] | None = None, *,
+               maxlen: int | None = None, minid: AnyID | None = None, approximate: bool = False,
+               limit: int | None = None, refs: str = KEEPREF) -> list[StreamID]:
+        """Append many entries in one transaction with one flush; all of them or none.
+
+        ``ids`` gives each entry its ID (as many as entries), else all are made as by ``*``.
+        Trims once, after the last. Raises as append() does, naming the entry's place.
+        """
+        for what, given in (("entries", entries), ("ids", ids if ids is not None else ())):
+            if not isinstance(given, Iterable):
+                raise InvalidArgument(f"{what} of extend() must be an iterable, not {type(given).__name__}")
+        flats = []
+        for place, fields in enumerate(entries):
+            try:
+                flats.append(flatten(fields))
+            except InvalidArgument as error:
+                raise type(error)(f"entry no. {place}: {error}") from None
+        news: list[NewID] | None = None
+        if ids is not None:
+            news = [parse_new_id(sid) for sid in ids]
+            if len(news) != len(flats):
+                raise InvalidArgument(f"{len(flats)} entries need as many ids; {len(news)} were given")
+        wanted = trim.parse_trim(maxlen, minid, approximate, limit)
+        checked_policy(refs)
+        if not flats:
+            return []
+        now = now_ms()
+
+        def operation(txn: WriteTransaction) -> list[StreamID]:
+            stream = self._ensured(txn)
+            if news is None:
+                sids = stream.extend(txn, now, flats)
+            else:
+                append = stream.append
+                sids = [append(txn, new, now, flat) for new, flat in zip(news, flats, strict=True)]
+            if wanted is not None:
+                _evict(txn, stream, wanted, refs)
+            return sids
+
+        return self._submit(operation)
+
+    def delete(self, *ids: AnyID) -> int:
+        """Delete entries by ID; how many there were. XDEL.
+
+        All IDs are parsed before anything is deleted. Space is given back when the last
+        entry of a node goes, and when most of a node is dead (deleting.py says when).
+        """
+        wanted = [parse_id(sid) for sid in ids]
+        if not wanted:
+            return 0
+
+        def operation(txn: WriteTransaction) -> int:
+            stream = writer.locate(txn, self.name)
+            return 0 if stream is None else deleting.delete(txn, stream, wanted)
+
+        return self._submit(operation)
+
+    def delete_ex(self, *ids: AnyID, refs: str = KEEPREF) -> list[DeleteResult]:
+        """Delete entries by ID under a policy; what became of each, in their order. XDELEX.
+
+        ``refs``: "keepref", "delref" (also out of every group's PEL) or "acked" (only what
+        every group has been given and has acknowledged; REFERENCED otherwise).
+        """
+        wanted = [parse_id(sid) for sid in ids]
+        checked_policy(refs)
+        if not wanted:
+            return []
+
+        def operation(txn: WriteTransaction) -> list[DeleteResult]:
+            stream = writer.locate(txn, self.name)
+            if stream is None:
+                return [DeleteResult.MISSING] * len(wanted)
+            return delete_ex(txn, stream, wanted, refs)
+
+        return self._submit(operation)
+
+    def trim(self, *, maxlen: int | None = None, minid: AnyID | None = None, approximate: bool = False,
+             limit: int | None = None, refs: str = KEEPREF) -> int:
+        """Evict the oldest entries; how many went. XTRIM.
+
+        Keeps the ``maxlen`` newest, or those with ID >= ``minid``. ``approximate`` removes
+        whole nodes only (much cheaper, keeps a little more) and at most ``limit`` entries (0:
+        no limit; left out: 100 times node_max_entries, 10,000 without such). A long trim goes
+        in transactions of 1,000 nodes, so that other writers get in between.
+
+        ``refs`` says what becomes of pending entries: "keepref" leaves them, "delref" takes
+        them out of every group's PEL, "acked" evicts only what every group has acknowledged.
+        """
+        checked_policy(refs)
+        wanted = trim.parse_trim(maxlen, minid, approximate, limit)
+        if wanted is None:
+            raise InvalidArgument("trim() needs maxlen or minid")
+        evicted = 0
+        more = True
+        while more:
+            so_far = evicted
+
+            def operation(txn: WriteTransaction, so_far: int = so_far) -> tuple[int, bool]:
+                stream = writer.locate(txn, self.name)
+                if stream is None:
+                    return 0, False
+                if refs != KEEPREF:
+                    return _evict(txn, stream, wanted, refs), False
+                most = trim.effective_limit(wanted, stream.header.limits)
+                if most:
+                    if so_far >= most:
+                        return 0, False
+                    most -= so_far
+                return trim.evict(txn, stream, wanted, most, trim.LEAVES_A_TRANSACTION)
+
+            gone, more = self._submit(operation)
+            evicted += gone
+        return evicted
+
+    def set_id(self, last_id: AnyID, *, entries_added: int | None = None,
+               max_deleted_id: AnyID | None = None) -> None:
+        """Set the last ID, and the counters that go with it. XSETID.
+
+        ``last_id`` must not be smaller than the newest live entry, nor than any ID deleted.
+        NoStream where there is none, InvalidArgument or IDTooSmall where it contradicts.
+        """
+        last = parse_id(last_id)
+        if entries_added is not None and (type(entries_added) is not int or not 0 <= entries_added < 1 << 63):
+            raise InvalidArgument(f"entries_added={entries_added!r} must be a whole number from 0 to {(1 << 63) - 1}")
+        deleted = StreamID.MIN if max_deleted_id is None else parse_id(max_deleted_id)
+        if last < deleted:
+            raise IDTooSmall(f"the last ID {last} is smaller than the given max_deleted_id {deleted}")
+
+        def operation(txn: WriteTransaction) -> None:
+            stream = writer.require(txn, self.name)
+            header = stream.header
+            if last < header.max_deleted:
+                raise IDTooSmall(
+                    f"the last ID {last} is smaller than the greatest ID deleted so far, "
+                    f"{make_id(*header.max_deleted)}"
+                )
+            if header.length:
+                newest = make_id(*deleting.last_live(txn, stream))
+                if last < newest:
+                    raise IDTooSmall(f"the last ID {last} is smaller than the newest entry, {newest}")
+                if entries_added is not None and entries_added < header.length:
+                    raise InvalidArgument(
+                        f"entries_added={entries_added} is smaller than the stream's length, {header.length}"
+                    )
+            if last < header.last:
+                buried = make_id(*deleting.last_written(txn, stream))
+                if last < buried:
+                    raise IDTooSmall(
+                        f"the last ID {last} is smaller than {buried}, an entry deleted whose place has not "
+                        "been given back yet; the stream's order would be lost"
+                    )
+                deleting.forget_leaves_after(txn, stream, last)
+            header.last = (last.ms, last.seq)
+            if entries_added is not None:
+                header.entries_added = entries_added
+            if deleted != StreamID.MIN:
+                header.max_deleted = (deleted.ms, deleted.seq)
+            stream.changed(txn)
+
+        self._submit(operation)
+
+    def configure(self, *, compression: str | None = None, node_max_bytes: int | None = None,
+                  node_max_entries: int | None = None, idempotence_window: int | None = None,
+                  idempotence_cap: int | None = None) -> None:
+        """Change a stream's settings. NoStream where there is none.
+
+        The first three, those of Store.stream(), hold for nodes begun from now on.
+        ``idempotence_window`` (seconds, 1 .. 86,400) and ``idempotence_cap`` (IDs a producer,
+        1 .. 10,000) say how long idempotent appends are remembered; a change forgets all that
+        is remembered, as XCFGSET does.
+        """
+        headers.NodeLimits().changed(compression, node_max_bytes, node_max_entries)
+        for name, value, most in (
+            ("idempotence_window", idempotence_window, MAX_WINDOW), ("idempotence_cap", idempotence_cap, MAX_CAP)
+        ):
+            if value is not None and (type(value) is not int or not 1 <= value <= most):
+                raise InvalidArgument(f"{name}={value!r} must be a whole number from 1 to {most}")
+
+        def operation(txn: WriteTransaction) -> None:
+            stream = writer.require(txn, self.name)
+            header = stream.header
+            header.limits = header.limits.changed(compression, node_max_bytes, node_max_entries)
+            window, cap = header.idempotence
+            wanted = (idempotence_window or window, idempotence_cap or cap)
+            if wanted != header.idempotence:
+                forget_all(txn, stream)
+                header.idempotence = wanted
+            stream.changed(txn)
+
+        self._submit(operation)
+
+    # -- reading ------------------------------------------------------------------------
+
+    def range(self, start: AnyID = "-", end: AnyID = "+", count: int | None = None,
+              reverse: bool = False) -> Iterator[Entry]:
+        """The entries from ``start`` to ``end``, both included, lazily. XRANGE, XREVRANGE.
+
+        IDs as Redis writes them: ``-`` and ``+``, incomplete (``5`` starts at 5-0 and ends at
+        5-18446744073709551615), ``(5-1`` excluded. ``reverse=True`` gives the same range from
+        its end. ``count``: at most so many (None: all). Reads in short transactions of up to
+        64 nodes; entries appended after the call are not chased.
+
+        Raises InvalidStreamID at once, CorruptionError when it comes to a damaged node.
+        """
+        first, last = parse_start(start), parse_end(end)
+        if count is not None and (type(count) is not int or count < 0):
+            raise InvalidArgument(f"count={count!r} must be a whole number >= 0, or None for all")
+        return reading.read_range(self._source, self.name, first, last, count, reverse, self._encoding)
+
+    def get(self, id: AnyID) -> Entry | None:
+        """The entry with exactly this ID, None if it is not there (any more)."""
+        entry = reading.get(self._source, self.name, parse_id(id), self._known())
+        return entry if entry is None or self._encoding is None else entry.decoded(self._encoding)
+
+    def __len__(self) -> int:
+        """Live entries. XLEN: one record read."""
+        with self._source.read() as txn:
+            found = headers.find(txn, self.name, self._number)
+        return 0 if found is None else found[1].length
+
+    def __bool__(self) -> bool:
+        """True: a handle is a handle, also on an empty stream."""
+        return True
+
+    def __iter__(self) -> Iterator[Entry]:
+        return self.range()
+
+    def exists(self) -> bool:
+        """Whether the stream has been created (it may be empty)."""
+        with self._source.read() as txn:
+            return headers.find(txn, self.name, self._number) is not None
+
+    @property
+    def last_id(self) -> StreamID:
+        """The greatest ID ever generated here, kept by deletions; 0-0 for a new stream."""
+        with self._source.read() as txn:
+            found = headers.find(txn, self.name, self._number)
+        return StreamID.MIN if found is None else make_id(*found[1].last)
+
+    def count(self, start: AnyID = "-", end: AnyID = "+") -> int:
+        """Live entries from ``start`` to ``end``, without reading them: some 10 µs."""
+        return counting.count(self._source, self.name, parse_start(start), parse_end(end), self._known())
+
+    def rank(self, id: AnyID) -> int:
+        """Live entries with a smaller ID: 0 for the first. The ID itself need not be there."""
+        return counting.rank(self._source, self.name, parse_id(id), self._known())
+
+    def select(self, k: int) -> StreamID:
+        """The ID of the k-th live entry, from 0. IndexError where there is none."""
+        if type(k) is not int:
+            raise InvalidArgument(f"select({k!r}): the number of an entry must be a whole number")
+        return counting.select(self._source, self.name, k, self._known())
+
+    def split(self, n: int) -> list[tuple[StreamID, StreamID, int]]:
+        """Up to ``n`` ID ranges (start, end, entries) of equal count, both ends included.
+
+        The ranges touch, so that together they hold every entry once; counts differ by at
+        most one. Fewer than ``n`` where there are fewer entries, none for an empty stream.
+        """
+        if type(n) is not int or n < 1:
+            raise InvalidArgument(f"split({n!r}): the number of parts must be a whole number >= 1")
+        return counting.split(self._source, self.name, n, self._known())
+
+    def info(self) -> StreamInfo:
+        """Everything XINFO STREAM tells. NoStream where there is none. Walks all node keys."""
+        info = describe(self._source, self.name, self._known(), self._encoding)
+        if info is None:
+            raise NoStream(f"there is no stream {shown(self.name)} in {self._source.path}")
+        return info
+
+    # -- consumer groups ----------------------------------------------------------------
+
+    def group(self, name: Any) -> Group:
+        """A handle on a consumer group; its methods raise NoGroup where there is none."""
+        return Group(self._source, self.name, member_name(name, "group"), self._encoding)
+
+    def create_group(self, name: Any, start: AnyID = "$", *, exist_ok: bool = False,
+                     create_stream: bool = False, entries_read: int | None = None) -> Group:
+        """Create a consumer group that has delivered everything up to ``start``. XGROUP CREATE.
+
+        ``start``: ``$`` for new entries only, ``0`` for all, or an ID. GroupExists where it
+        is there, unless ``exist_ok``; NoStream where the stream is not, unless
+        ``create_stream`` (MKSTREAM). ``entries_read`` is Redis' counter, for what it is worth:
+        our lag does not need it.
+        """
+        group = self.group(name)
+        last = None if start in ("$", b"$") else parse_id(start)
+        read = checked_entries_read(entries_read)
+
+        def operation(txn: WriteTransaction) -> None:
+            stream = self._ensured(txn) if create_stream else writer.locate(txn, self.name)
+            if stream is None:
+                raise NoStream(
+                    f"there is no stream {shown(self.name)} to create group {shown(group.name)} on. Append to it "
+                    "first, or pass create_stream=True."
+                )
+            if locate_group(txn, stream, group.name) is not None:
+                if exist_ok:
+                    return
+                raise GroupExists(
+                    f"stream {shown(self.name)} has a consumer group {shown(group.name)} already. Pass "
+                    "exist_ok=True to take it as it is."
+                )
+            header = stream.header
+            at = header.last if last is None else (last.ms, last.seq)
+            create_group(txn, stream, group.name, at, min(read, header.entries_added))
+
+        self._submit(operation)
+        return group
+
+    def groups(self) -> list[GroupInfo]:
+        """All consumer groups of the stream, by name. XINFO GROUPS; NoStream where there is none."""
+        with self._source.read() as txn:
+            found = headers.find(txn, self.name, self._number)
+            if found is None:
+                raise NoStream(f"there is no stream {shown(self.name)} in {self._source.path}")
+            infos = [describe_group(txn, state, *found, self._encoding) for state in groups(txn, found[0])]
+        return sorted(infos, key=lambda info: info.name)
+
+    # -- within -------------------------------------------------------------------------
+
+    def _known(self) -> int | None:
+        """The stream's number, remembered; whoever uses it checks that the name still fits."""
+        if self._number is None:
+            with self._source.read() as txn:
+                self._number = headers.number_of(txn, self.name)
+        return self._number
+
+    def _ensured(self, txn: WriteTransaction) -> writer.StreamWriter:
+        return writer.locate(txn, self.name) or writer.create(txn, self.name, self._limits)
+
+    def _submit(self, operation: Callable[[WriteTransaction], T]) -> T:
+        return self._source.submit(operation)
+
+
+
+def _evict(txn: WriteTransaction, stream: writer.StreamWriter, wanted: trim.Trim, refs: str) -> int:
+    """Trim in one transaction, by the policy."""
+    limit = trim.effective_limit(wanted, stream.header.limits)
+    if refs == KEEPREF:
+        return trim.evict(txn, stream, wanted, limit)[0]
+    return evict(txn, stream, wanted, limit, refs)

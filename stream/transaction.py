@@ -1,0 +1,207 @@
+"""Transactions: any number of calls on streams, groups and state, in one commit or none.
+
+    with store.transaction() as tx:
+        batch = tx.group("orders", "billing").read("w1", count=100)
+        tx.stream("invoices").extend(...)
+        tx.group("orders", "billing").ack(*[entry.id for entry in batch])
+        tx.state[b"offset"] = b"..."
+                                            <- one flush here, and all of it is on disk
+
+The transaction holds the store's one write lock from beginning to end, so it sees nobody
+else's changes and its own at once; others that write wait, and readers go on reading what was
+before. An exception undoes all of it. It belongs to the thread that began it.
+
+It cannot be replayed, as grouped calls are when the map is full. So room is made before it
+begins: the map grows first when less than a quarter, or 64 MB, is free.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, MutableMapping
+from types import TracebackType
+from typing import Any, TypeVar
+
+import lmdb
+
+from ..storage import layout, records
+from ..storage.commit import WriteTransaction, committer_of
+from ..storage.errors import InvalidArgument, TransactionError
+from ..storage.faults import meaning
+from ..storage.rax import Rax
+from .group import Group
+from .header import NodeLimits
+from .names import member_name, name_bytes, stored_bytes
+from .source import Direct, Source, Within
+from .stream import Stream
+from .sweeping import sweep
+
+MAX_STATE_VALUE = 1 << 24
+
+T = TypeVar("T")
+
+
+class State(MutableMapping[Any, bytes]):
+    """A small durable key-value space beside the streams: bytes to bytes, in one sorted map.
+
+    Keys take up to 502 bytes, values up to 16 MB; InvalidArgument beyond. Inside a transaction
+    changes are part of it; ``store.state`` reads the last committed state, and a write through
+    it is a commit of its own.
+    """
+
+    __slots__ = ("_source",)
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+
+    def __getitem__(self, key: Any) -> bytes:
+        full = _state_key(key)
+        with self._source.read() as txn:
+            value = txn.get(full)
+        if value is None:
+            raise KeyError(key)
+        stored: bytes = records.unseal(full, value)[0]
+        return stored
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        full = _state_key(key)
+        stored = stored_bytes(value, "state value")
+        if len(stored) > MAX_STATE_VALUE:
+            raise InvalidArgument(f"the state value has {len(stored)} bytes; {MAX_STATE_VALUE} are allowed")
+        sealed = records.seal(full, [stored])
+        self._source.submit(lambda txn: txn.put(full, sealed))
+
+    def __delitem__(self, key: Any) -> None:
+        full = _state_key(key)
+        if not self._source.submit(lambda txn: txn.get(full) is not None and txn.delete(full)):
+            raise KeyError(key)
+
+    def __iter__(self) -> Iterator[bytes]:
+        with self._source.read() as txn:
+            keys = [key for key, _ in Rax(txn, _STATE).items()]
+        return iter(keys)
+
+    def __len__(self) -> int:
+        with self._source.read() as txn:
+            return Rax(txn, _STATE).numele
+
+
+_STATE = layout.family(0, layout.STATE)
+
+
+def _state_key(key: Any) -> bytes:
+    raw = stored_bytes(key, "state key")
+    if len(raw) > layout.MAX_NAME:
+        raise InvalidArgument(f"the state key {raw[:20]!r}… has {len(raw)} bytes; {layout.MAX_NAME} are allowed")
+    return _STATE + raw
+
+
+class _Guarded(Within):
+    """Calls inside a transaction, refused after its end and from another thread."""
+
+    __slots__ = ("_owner",)
+
+    def __init__(self, owner: Transaction, txn: WriteTransaction) -> None:
+        super().__init__(txn)
+        self._owner = owner
+
+    def __enter__(self) -> WriteTransaction:
+        return self._owner.flushed()
+
+    def submit(self, operation: Callable[[WriteTransaction], T]) -> T:
+        return self._owner.apply(operation)
+
+
+class Transaction:
+    """All or nothing, one commit: made by ``store.transaction()``, used with ``with``."""
+
+    __slots__ = ("_direct", "_encoding", "_ended", "_limits", "_source", "_spoiled", "_thread", "_txn")
+
+    def __init__(self, direct: Direct, encoding: str | None, limits: NodeLimits) -> None:
+        self._direct = direct
+        self._encoding = encoding
+        self._limits = limits
+        self._txn: WriteTransaction | None = None
+        self._source: Source | None = None
+        self._thread = 0
+        self._ended = False
+        self._spoiled: BaseException | None = None
+
+    def __enter__(self) -> Transaction:
+        if self._ended or self._txn is not None:
+            raise TransactionError("a transaction is used once; begin another with store.transaction()")
+        self._txn = committer_of(self._direct.env).begin(self._direct.lock_timeout)
+        self._thread = threading.get_ident()
+        self._source = _Guarded(self, self._txn)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        self.require()
+        txn = self._txn
+        assert txn is not None
+        self._ended = True
+        committer = committer_of(self._direct.env)
+        if error is not None or self._spoiled is not None:
+            committer.end(txn, keep=False)
+            if error is None:
+                raise TransactionError(
+                    f"a call inside the transaction failed half way ({self._spoiled}), so all of it was undone"
+                ) from self._spoiled
+            return
+        committer.end(txn, keep=True)
+        sweep(self._direct)
+
+    def stream(self, name: Any) -> Stream:
+        """The stream of that name, inside this transaction."""
+        return Stream(self._open(), name_bytes(name), self._limits, self._encoding)
+
+    def group(self, stream: Any, group: Any) -> Group:
+        """A consumer group of a stream, inside this transaction."""
+        return Group(self._open(), name_bytes(stream), member_name(group, "group"), self._encoding)
+
+    @property
+    def state(self) -> State:
+        """The durable key-value space, inside this transaction."""
+        return State(self._open())
+
+    def _open(self) -> Source:
+        self.require()
+        assert self._source is not None
+        return self._source
+
+    def require(self) -> None:
+        """TransactionError unless the transaction is open and this is its thread."""
+        if self._txn is None:
+            raise TransactionError("the transaction has not begun; use it as: with store.transaction() as tx")
+        if self._ended:
+            raise TransactionError("the transaction has ended; begin another with store.transaction()")
+        if threading.get_ident() != self._thread:
+            raise TransactionError("a transaction belongs to the thread that began it; this is another one")
+        if self._direct.env.open_write is not self._txn.raw:
+            raise TransactionError("the transaction was begun in another process, before a fork; it ends there")
+
+    def apply(self, operation: Callable[[WriteTransaction], T]) -> T:
+        """One call inside the transaction. A failure that left changes spoils the whole."""
+        self.require()
+        txn = self._txn
+        assert txn is not None
+        before = txn.changes
+        try:
+            return operation(txn)
+        except lmdb.Error as error:  # a full map, for one: LMDB takes nothing more in this transaction
+            self._spoiled = meaning(self._direct.path, error)
+            raise self._spoiled from error
+        except BaseException as error:
+            if txn.changes != before:
+                self._spoiled = error
+            raise
+
+    def flushed(self) -> WriteTransaction:
+        """The transaction with nothing left in memory, so that reads see all of it."""
+        return self.apply(_flushed)
+
+
+def _flushed(txn: WriteTransaction) -> WriteTransaction:
+    txn.flush()
+    return txn

@@ -1,0 +1,279 @@
+"""The writing end of a stream: its header and its tail node, worked on in memory.
+
+    transaction n                         transaction n + 1
+    ┌───────────────────────────┐         ┌──────────────────
+    │ append, append, append    │ flush   │ append …            header and tail are found warm:
+    │   header ┐                │ ──────> │                     no read, no check, no parse,
+    │   tail   ┘ change here    │ 2 puts  │                     unless another process wrote
+    └───────────────────────────┘         └──────────────────
+
+However many entries a transaction appends to a node, the node is written once: when it is
+full, or at the flush before the commit. A full node is only ever written in its sealed form,
+because LMDB keeps the pages of a large value that is overwritten by a smaller one in the
+same transaction.
+"""
+
+from __future__ import annotations
+
+from ..storage import block, layout, records
+from ..storage.commit import WriteTransaction
+from ..storage.errors import CorruptionError, IDTooSmall, NoStream, StreamExhausted, StreamExists
+from ..storage.ordinals import EVERY, DeadCounts, OrdinalIndex
+from ..storage.rax import Rax
+from . import header as headers
+from .header import NodeLimits, StreamHeader, shown
+from .id import AUTO, MAX64, NewID, StreamID, make_id
+from .node import Encoded, NodeBuilder, raw_size
+
+_MAX = (MAX64, MAX64)
+
+
+class StreamWriter:
+    """One stream inside a write transaction. Kept warm between transactions."""
+
+    __slots__ = (
+        "header", "header_key", "nodes_prefix", "number", "tail", "tail_changed", "tail_key",
+        "tail_known", "tail_ordinal", "tail_put_in", "tail_span",
+    )
+
+    def __init__(self, number: int, header: StreamHeader) -> None:
+        self.number = number
+        self.header = header
+        self.header_key = layout.header_key(number)
+        self.nodes_prefix = layout.family(number, layout.NODE)
+        self.tail: NodeBuilder | None = None
+        self.tail_known = header.leaves == 0
+        self.tail_key = b""
+        self.tail_ordinal = 0
+        self.tail_span = 0
+        self.tail_changed = False
+        self.tail_put_in = -1  # the transaction that last wrote the tail's block
+
+    def nodes(self, txn: WriteTransaction) -> Rax:
+        """The stream's nodes as a rax. What is still in memory is flushed first."""
+        self.flush(txn)
+        return Rax(txn, self.nodes_prefix)
+
+    # -- appending ----------------------------------------------------------------------
+
+    def append(self, txn: WriteTransaction, new: NewID, now: int, flat: list[bytes]) -> StreamID:
+        """Append one entry: XADD without its options.
+
+        ``now`` is the clock in milliseconds, read once by the caller. IDTooSmall and
+        StreamExhausted are raised before anything has changed.
+        """
+        ms, seq = self._next_id(new, now)
+        if not self.tail_known:
+            self._load_tail(txn)
+        tail = self.tail
+        if tail is not None:
+            encoded = tail.encode(ms, seq, flat)
+            if self._fits(tail, encoded, flat):
+                tail.push(encoded)
+            else:
+                self._seal_tail(txn)
+                tail = None
+        if tail is None:
+            tail = self._start_node(txn, ms, seq, flat)
+            tail.push(tail.encode(ms, seq, flat))
+        sid = make_id(ms, seq)
+        self._added(txn, 1, sid, sid)
+        return sid
+
+    def extend(self, txn: WriteTransaction, now: int, flats: list[list[bytes]]) -> list[StreamID]:
+        """Append many entries, their IDs made as for ``*``: the kernel fills node after node."""
+        ids: list[StreamID] = []
+        while len(ids) < len(flats):
+            at = len(ids)
+            ms, seq = self._next_id(AUTO, now)
+            if self.tail is not None and seq <= MAX64 - len(flats):
+                limits = self.header.limits
+                size = self.tail.size
+                capacity = max(limits.page_bytes, block.run_bytes(size + block.HEADER_SIZE)) - block.HEADER_SIZE
+                filled = self.tail.fill(
+                    flats, at, ms, seq,
+                    capacity if limits.max_bytes is None else -1,
+                    -1 if limits.max_bytes is None else limits.max_bytes,
+                    limits.max_entries or -1, ids,
+                )
+                if filled:
+                    self._added(txn, filled, ids[at], ids[-1])
+                    continue
+            ids.append(self.append(txn, AUTO, now, flats[at]))
+        return ids
+
+    def _added(self, txn: WriteTransaction, count: int, first: tuple[int, int], last: tuple[int, int]) -> None:
+        """Entries have been pushed to the tail: count them."""
+        header = self.header
+        self.tail_span += count
+        self.tail_changed = True
+        header.last = (last[0], last[1])
+        header.next_ordinal += count
+        header.entries_added += count
+        if header.length == 0:
+            header.first = (first[0], first[1])
+        header.length += count
+        self.changed(txn)
+
+    def changed(self, txn: WriteTransaction) -> None:
+        """Say that the header (at least) has changed and must be flushed."""
+        txn.changes += 1
+        txn.dirty[self.number] = self
+
+    def _next_id(self, new: NewID, now: int) -> tuple[int, int]:
+        last = self.header.last
+        if new.ms == 0 and new.seq == 0:
+            raise IDTooSmall("the ID 0-0 is refused: an entry's ID must be greater than 0-0")
+        if last == _MAX:
+            raise StreamExhausted(
+                f"stream {shown(self.header.name)} has used the last possible ID, {make_id(*last)}; nothing "
+                "more can be appended. Go on in another stream."
+            )
+        if new.ms is None:
+            if now > last[0]:
+                return now, 0
+            # The clock stands, or went back: IDs go on from the last one, over 128 bits.
+            return (last[0], last[1] + 1) if last[1] < MAX64 else (last[0] + 1, 0)
+        if new.seq is not None:
+            ms, seq = new.ms, new.seq
+        elif new.ms == last[0] and last[1] < MAX64:
+            ms, seq = new.ms, last[1] + 1
+        else:
+            ms, seq = new.ms, 0
+        if (ms, seq) <= last:
+            raise IDTooSmall(
+                f"the ID {ms}-{seq} is equal or smaller than the last ID of stream "
+                f"{shown(self.header.name)}, {make_id(*last)}. Append with '*', or with a greater ID."
+            )
+        return ms, seq
+
+    def _fits(self, tail: NodeBuilder, encoded: Encoded, flat: list[bytes]) -> bool:
+        limits = self.header.limits
+        if limits.max_entries and tail.live + tail.dead >= limits.max_entries:
+            return False
+        if limits.max_bytes is not None:
+            return tail.size + raw_size(flat) < limits.max_bytes
+        size = tail.size_with(encoded) + block.HEADER_SIZE
+        if size <= limits.page_bytes:
+            return True
+        # A node begun by an entry larger than a page has a longer run of pages: fill that.
+        return block.page_run(size) == block.page_run(tail.size + block.HEADER_SIZE)
+
+    def _start_node(self, txn: WriteTransaction, ms: int, seq: int, flat: list[bytes]) -> NodeBuilder:
+        header = self.header
+        self.tail = tail = NodeBuilder.start(ms, seq, flat)
+        self.tail_key = layout.node_key(self.number, ms, seq)
+        self.tail_ordinal = header.next_ordinal
+        self.tail_span = 0
+        if header.leaves_added % EVERY == 0:
+            OrdinalIndex(txn, self.number).note(header.next_ordinal, ms, seq)
+        header.leaves += 1
+        header.leaves_added += 1
+        return tail
+
+    # -- the tail and the disk ----------------------------------------------------------
+
+    def _load_tail(self, txn: WriteTransaction) -> None:
+        found = Rax(txn, self.nodes_prefix).last()
+        name = shown(self.header.name)
+        if found is None:
+            raise CorruptionError("the stream's last node is missing", stream=name)
+        self.tail_key = key = self.nodes_prefix + found[0]
+        ms, seq = layout.node_id(key)
+        try:
+            head = block.header(key, found[1])
+            self.tail = NodeBuilder.open(block.listpack_of(key, found[1], head), ms, seq)
+        except CorruptionError as error:
+            raise located(error, name, ms, seq) from None
+        self.tail_ordinal = head.ordinal
+        # Nodes behind this one may have been freed. What is appended now comes after their
+        # ordinals, so the node takes these over, marked as deleted as they are.
+        self.tail_span = self.header.next_ordinal - head.ordinal
+        self.tail_changed = False
+        self.tail_put_in = -1
+        end = head.ordinal + head.span
+        missing = self.header.next_ordinal - end
+        if missing and (missing < 0 or DeadCounts(txn, self.number).dead_between(end, end + missing) != missing):
+            raise CorruptionError(f"{missing} entries behind this node are missing", stream=name, node=f"{ms}-{seq}")
+        self.tail_known = True
+
+    def forget_tail(self) -> None:
+        """The tail's block has been changed on disk: read it again when it is needed."""
+        self.tail = None
+        self.tail_known = self.header.leaves == 0
+        self.tail_changed = False
+
+    def _seal_tail(self, txn: WriteTransaction) -> None:
+        """Write the tail in its final form, now that it is full."""
+        codec = self.header.limits.codec
+        if codec != block.RAW and self.tail_put_in == txn.id:
+            txn.delete(self.tail_key)  # else the smaller value would keep the larger one's pages
+        if self.tail_changed or codec != block.RAW:
+            self._put_tail(txn, codec)
+
+    def _put_tail(self, txn: WriteTransaction, codec: int) -> None:
+        tail = self.tail
+        assert tail is not None
+        key = self.tail_key
+        txn.put(key, block.encode(key, tail.listpack(), self.tail_ordinal, self.tail_span, tail.live, codec))
+        self.tail_changed = False
+        self.tail_put_in = txn.id
+
+    def flush(self, txn: WriteTransaction) -> None:
+        """Put tail and header, if changed, into the transaction."""
+        if txn.dirty.pop(self.number, None) is None:
+            return
+        if self.tail_changed:
+            self._put_tail(txn, block.RAW)
+        txn.put(self.header_key, records.seal(self.header_key, self.header.row()))
+
+
+def located(error: CorruptionError, stream: str, ms: int, seq: int) -> CorruptionError:
+    """The same error with the names of stream and node in it."""
+    error.stream = stream
+    error.node = f"{ms}-{seq}"
+    return error
+
+
+def locate(txn: WriteTransaction, name: bytes) -> StreamWriter | None:
+    """The writing end of the stream of that name; None if there is no such stream."""
+    writer: StreamWriter | None = txn.warm.get(name)
+    if writer is None:
+        found = headers.find(txn, name)
+        if found is None:
+            return None
+        writer = txn.warm[name] = StreamWriter(*found)
+    return writer
+
+
+def forget(txn: WriteTransaction, stream: StreamWriter) -> None:
+    """The stream is gone: nothing of it, its groups included, stays in memory."""
+    for memory in (txn.warm, txn.dirty):
+        for key, value in list(memory.items()):
+            if getattr(value, "number", None) == stream.number:
+                del memory[key]
+
+
+def require(txn: WriteTransaction, name: bytes) -> StreamWriter:
+    """locate(), or NoStream."""
+    writer = locate(txn, name)
+    if writer is None:
+        raise NoStream(f"there is no stream {shown(name)}. The first append creates a stream.")
+    return writer
+
+
+def create(txn: WriteTransaction, name: bytes, limits: NodeLimits) -> StreamWriter:
+    """A new, empty stream. StreamExists if the name is taken."""
+    if locate(txn, name) is not None:
+        raise StreamExists(f"there is a stream {shown(name)} already")
+    value = txn.get(layout.STORE_KEY)
+    if value is None:
+        raise CorruptionError("the store's own record is missing")
+    store = records.unseal(layout.STORE_KEY, value)
+    number = store[3]
+    store[3] = number + 1
+    txn.put(layout.STORE_KEY, records.seal(layout.STORE_KEY, store))
+    txn.put(layout.NAMES + name, records.seal(layout.NAMES + name, [number]))
+    writer = txn.warm[name] = StreamWriter(number, StreamHeader(name, limits))
+    writer.changed(txn)
+    return writer

@@ -1,0 +1,116 @@
+"""Shared fixtures: a store, a real redis-server, and the account of oracles that were missing.
+
+A test asks for an outside judge by its fixture (``real_redis``) or by ``require("cc")``. Where
+the judge is not on the machine the test is skipped, and the last line of the run names what
+was missing; RAXLOG_REQUIRE=redis,java,cc turns such a skip into a failure.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import raxlog
+from hypothesis import HealthCheck, settings
+
+_PROGRAMS = {"redis": "redis-server", "java": "java", "cc": "cc"}
+
+settings.register_profile(
+    "raxlog", deadline=None, print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
+)
+settings.load_profile("raxlog")
+
+
+def missing_oracle(name: str) -> None:
+    """Skip the test because the oracle is not here; fail it where it has been required."""
+    if name in os.environ.get("RAXLOG_REQUIRE", "").split(","):
+        pytest.fail(f"RAXLOG_REQUIRE names {name}, and {_PROGRAMS[name]} is not on this machine")
+    pytest.skip(f"missing oracle: {name}")
+
+
+@pytest.fixture(scope="session")
+def require() -> Callable[[str], str]:
+    """``require("cc")`` gives the program's path, or skips (or fails) the test."""
+
+    def path_of(name: str) -> str:
+        path = shutil.which(_PROGRAMS[name])
+        if path is None:
+            missing_oracle(name)
+        return str(path)
+
+    return path_of
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[raxlog.Store]:
+    """An open store in a fresh folder."""
+    with raxlog.open(tmp_path / "store.rax") as opened:
+        yield opened
+
+
+def free_port() -> int:
+    """A loopback port nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@pytest.fixture(scope="session")
+def redis_address(tmp_path_factory: pytest.TempPathFactory, require: Callable[[str], str]) -> Iterator[tuple[str, int]]:
+    """Host and port of a redis-server of our own: nodes of 4096/100, DUMPs not compressed."""
+    program = require("redis")
+    folder = tmp_path_factory.mktemp("redis")
+    port = free_port()
+    server = subprocess.Popen(
+        [program, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no",
+         "--rdbcompression", "no", "--stream-node-max-bytes", "4096", "--stream-node-max-entries", "100",
+         "--dir", str(folder)],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )
+    try:
+        for _ in range(500):
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            if server.poll() is not None:
+                pytest.fail(f"redis-server ended at once with status {server.returncode}")
+            time.sleep(0.02)
+        yield "127.0.0.1", port
+    finally:
+        server.terminate()
+        server.wait(10)
+
+
+@pytest.fixture
+def real_redis(redis_address: tuple[str, int]) -> Iterator[object]:
+    """A client on an empty redis-server; replies are bytes."""
+    import redis  # noqa: PLC0415 - only needed where the server is
+
+    client = redis.Redis(*redis_address)
+    client.flushall()
+    yield client
+    client.close()
+
+
+
+_missing_here: set[str] = set()
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.skipped and isinstance(report.longrepr, tuple) and "missing oracle: " in report.longrepr[2]:
+        _missing_here.add(report.longrepr[2].split("missing oracle: ")[1])
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if _missing_here and not hasattr(config, "workerinput"):
+        print(f"skipped for want of an oracle: {', '.join(sorted(_missing_here))}", file=sys.stderr)

@@ -1,0 +1,246 @@
+"""The second reader's other half: what docs/format-groups.md describes, read from that page alone.
+
+    state        17                           sections of that page
+    stream ── groups ── consumers             14, 15
+           │        └── PEL ── indexes        16: both ways
+           └─ idempotent appends              18
+
+Like second_reader.py it shares no line with raxlog, reads everything at once, and raises Wrong
+where one of the invariants of section 20 does not hold.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from second_reader import ID, Families, Store, demand, families_of, read_keys, record, understand
+
+Rows = dict[bytes, bytes]  # the rest of the key behind number and kind (and group) -> value
+
+
+@dataclass
+class Pending:
+    """A pending entry. ``consumer`` None: released, and ``time`` is when it falls due."""
+
+    id: ID
+    consumer: bytes | None
+    time: int
+    count: int
+
+
+@dataclass
+class Consumer:
+    """A consumer, by the names of section 15.2."""
+
+    name: bytes
+    seen: int
+    active: int
+    pending: int
+
+
+@dataclass
+class Group:
+    """A group: its record (15.1), its consumers by name, its PEL by ID, what it has released."""
+
+    number: int
+    last: ID
+    entries_read: int
+    pending: int
+    moves: int
+    consumers: dict[bytes, Consumer]
+    pel: dict[ID, Pending]
+    released: list[ID]  # in the order in which they are handed out
+
+
+@dataclass
+class Remembered:
+    """An idempotent append that is remembered: section 18."""
+
+    producer: bytes
+    idempotent_id: bytes
+    id: ID
+
+
+@dataclass
+class Rest:
+    """What a store holds beside its streams' entries: of each stream, by its name."""
+
+    streams: Store
+    state: dict[bytes, bytes]
+    groups: dict[bytes, dict[bytes, Group]]
+    remembered: dict[bytes, list[Remembered]]
+
+
+def read_all(path: Path) -> Rest:
+    """Everything in the store at ``path``. Wrong if anything in it does not hold."""
+    return understand_all(read_keys(path))
+
+
+def understand_all(everything: dict[bytes, bytes]) -> Rest:
+    """What these keys and values are; the streams and all checksums are seen to first."""
+    streams = understand(everything)
+    families = families_of(everything)
+    state = {key[9:]: record(value)[0] for key, value in families.get((0, 0x04), {}).items()}
+    demand(all(isinstance(value, bytes) for value in state.values()), "a state value is no bin")
+    groups, remembered = {}, {}
+    for name, stream in streams.streams.items():
+        groups[name] = read_groups(stream.number, families)
+        demand(len(groups[name]) == stream.groups, "the header counts other groups")
+        below = [group.number < stream.next_group for group in groups[name].values()]
+        demand(all(below), "a group has a number that was never given")
+        remembered[name] = read_remembered(stream.number, families)
+    return Rest(streams, state, groups, remembered)
+
+
+def rows_of(families: Families, number: int, kind: int, group: int | None = None) -> Rows:
+    """The rows of one kind, of one group if given, under what their keys end with."""
+    prefix = b"" if group is None else group.to_bytes(4, "big")
+    return {
+        key[9 + len(prefix) :]: value
+        for key, value in families.get((number, kind), {}).items()
+        if key[9:].startswith(prefix)
+    }
+
+
+def whole(digits: bytes) -> int:
+    """A number in a key."""
+    return int.from_bytes(digits, "big")
+
+
+def identity(digits: bytes) -> ID:
+    """An ID in 16 bytes."""
+    demand(len(digits) == 16, "an ID has not 16 bytes")
+    return whole(digits[:8]), whole(digits[8:])
+
+
+# -- sections 14 and 15: names, groups, consumers ------------------------------------------
+
+
+def in_key(name: bytes) -> bytes:
+    """Section 14: a name as it stands in a key."""
+    return b"\x00" + name if len(name) <= 400 else b"\x01" + hashlib.sha256(name).digest()
+
+
+def named(names: Rows, records: Rows) -> dict[int, list[Any]]:
+    """The rows of groups or consumers by their numbers: invariants 15 and 16."""
+    leads = {key: record(value)[0] for key, value in names.items()}
+    rows = {whole(key): record(value) for key, value in records.items()}
+    demand(sorted(leads.values()) == sorted(rows), "names and records differ")
+    demand(all(in_key(rows[n][0]) == key for key, n in leads.items()), "a record bears another name")
+    return rows
+
+
+def read_groups(number: int, families: Families) -> dict[bytes, Group]:
+    """Section 15.1: the groups of a stream."""
+    found = named(rows_of(families, number, 0x22), rows_of(families, number, 0x32))
+    groups = {}
+    for group, row in found.items():
+        consumers = named(
+            rows_of(families, number, 0x23, group), rows_of(families, number, 0x33, group)
+        )
+        demand(all(0 < n < row[5] for n in consumers), "a consumer has a number never given")
+        pel = read_pending(number, group, families, consumers)
+        demand(len(pel) == row[4], "the group counts other pending entries")
+        order = released_order(rows_of(families, number, 0x37, group), pel)
+        groups[row[0]] = Group(
+            group, (row[1], row[2]), row[3], row[4], row[6],
+            {member[0]: Consumer(*member[:4]) for member in consumers.values()}, pel, order,
+        )  # fmt: skip
+        for name, consumer in groups[row[0]].consumers.items():
+            owned = sum(entry.consumer == name for entry in pel.values())
+            demand(owned == consumer.pending, "a consumer counts other pending entries")
+    return groups
+
+
+# -- section 16: the PEL -------------------------------------------------------------------
+
+
+def read_pending(
+    number: int, group: int, families: Families, consumers: dict[int, list[Any]]
+) -> dict[ID, Pending]:
+    """Section 16: buckets and the rows over them; invariants 17 to 22."""
+    pel: dict[ID, Pending] = {}
+    by_consumer: dict[bytes, list[int]] = {}  # the rows that the buckets ask for
+    by_time: dict[bytes, list[int]] = {}
+    released: dict[bytes, list[int]] = {}
+    buckets = list(rows_of(families, number, 0x34, group).items())
+    for (key, value), (following, _) in pairwise([*buckets, (b"\xff" * 17, b"")]):
+        demand(len(key) == 16, "the key of a bucket is no ID")
+        demand(len(value) <= 2001, "a bucket is too large")
+        packed, owners, base, offsets, counts, numbers = record(value)[:6]
+        ids = [packed[at : at + 16] for at in range(0, len(packed), 16)]
+        demand(1 <= len(ids) <= 112 and len(packed) % 16 == 0, "the IDs of a bucket")
+        demand(all(a < b for a, b in pairwise(ids)), "the IDs of a bucket do not ascend")
+        demand(key <= ids[0] and ids[-1] < following, "an ID lies in another's bucket")
+        owned: dict[int, int] = {}
+        times = []
+        columns = (owners, offsets, counts, numbers)
+        for sid, owner, offset, count, running in zip(
+            ids, *(spread(values, len(ids)) for values in columns), strict=True
+        ):
+            time = base + offset
+            demand((owner == 0) == (running > 0), "owned and released at once, or neither")
+            demand(0 <= count < 1 << 63 and time >= 0, "a count or a time out of bounds")
+            if owner:
+                demand(owner in consumers, "a pending entry's consumer is not there")
+                owned[owner] = owned.get(owner, 0) + 1
+                times.append(time)
+            else:
+                place = time.to_bytes(8, "big") + running.to_bytes(8, "big")
+                demand(place not in released, "two released entries in one place")
+                released[place] = list(identity(sid))
+            name = consumers[owner][0] if owner else None
+            pel[identity(sid)] = Pending(identity(sid), name, time, count)
+        by_consumer.update({n.to_bytes(4, "big") + key: [owned[n]] for n in owned})
+        if times:
+            by_time[min(times).to_bytes(8, "big") + key] = []
+    for kind, wanted in ((0x35, by_consumer), (0x36, by_time), (0x37, released)):
+        rows = rows_of(families, number, kind, group)
+        there = {key: record(value) for key, value in rows.items()}
+        demand(there == wanted, f"rows of kind {kind:x} are not those the buckets ask for")
+    return pel
+
+
+def spread(values: int | list[int], count: int) -> list[int]:
+    """A column as one number an entry."""
+    full = [values] * count if isinstance(values, int) else values
+    demand(len(full) == count, "a column has another length")
+    return full
+
+
+def released_order(rows: Rows, pel: dict[ID, Pending]) -> list[ID]:
+    """Section 16.4: the released entries in the order in which they are handed out."""
+    order = [(record(value)[0], record(value)[1]) for value in rows.values()]
+    demand(all(pel[sid].consumer is None for sid in order), "a released entry is owned")
+    return order
+
+
+# -- section 18: idempotent appends --------------------------------------------------------
+
+
+def read_remembered(number: int, families: Families) -> list[Remembered]:
+    """Section 18: the pairs, and invariant 24."""
+    pairs = rows_of(families, number, 0x24)
+    found = []
+    for key, value in pairs.items():
+        producer, iid, ms, seq = record(value)[:4]
+        demand(key == shortened(producer) + shortened(iid), "a pair lies under another hash")
+        found.append(Remembered(producer, iid, (ms, seq)))
+    for key, value in rows_of(families, number, 0x25).items():
+        row = record(value)
+        if len(key) == 16:
+            demand(key == shortened(row[0]), "a producer's count lies under another hash")
+            continue
+        demand(key[:16] + row[0] in pairs, "an age without a pair")
+        pair = record(pairs[key[:16] + row[0]])
+        demand((pair[2], pair[3]) == identity(key[16:]), "pair and age tell of two entries")
+    return found
+
+
+def shortened(name: bytes) -> bytes:
+    """A producer's name, or an idempotent ID, as it stands in a key."""
+    return hashlib.sha256(name).digest()[:16]

@@ -1,0 +1,164 @@
+"""import on the command line: every format, every bad line, and what an interruption leaves."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+import raxlog
+from cli_runs import CLI, Run, entries, one_line, output, process, running
+from raxlog.tools.cli import formats
+
+pytest_plugins = ["cli_fixtures"]
+
+ODD = b"\xff\\a\tb\n=c"
+
+
+def test_ndjson_keeps_numbers_bytes_and_nested_values_as_written(raxlog_cli: Run) -> None:
+    Path("a.ndjson").write_text(
+        '\ufeff{"n": 1.10, "big": 12345678901234567890, "t": true, "x": null, "l": [1.50, {"k": "ü"}]}\n\n'
+        '{"b": {"base64": "/w=="}, "a": 1, "a": 2}\n'
+    )
+    status, out, _ = raxlog_cli("import", "s.rax", "orders", "a.ndjson", "--json")
+    told = json.loads(out)
+    assert (status, told["imported"], told["format"], told["complete"]) == (0, 2, "ndjson", True)
+    assert [pairs for _, pairs in entries("s.rax")] == [
+        [(b"n", b"1.10"), (b"big", b"12345678901234567890"), (b"t", b"true"), (b"x", b"null"),
+         (b"l", '[1.50, {"k": "ü"}]'.encode())],
+        [(b"b", b"\xff"), (b"a", b"1"), (b"a", b"2")],
+    ]  # fmt: skip
+
+
+def test_csv_takes_names_from_its_header_and_ids_from_a_field(raxlog_cli: Run) -> None:
+    Path("a.csv").write_bytes(b'id,item,note\r\n5-1,b\xff,"two\nlines"\r\n6-*,"pe""n",\r\n6-*,c,d\r\n')
+    assert raxlog_cli("import", "s.rax", "orders", "a.csv", "--id-field", "id")[0] == 0
+    assert entries("s.rax") == [
+        ("5-1", [(b"item", b"b\xff"), (b"note", b"two\nlines")]),
+        ("6-0", [(b"item", b'pe"n'), (b"note", b"")]),
+        ("6-1", [(b"item", b"c"), (b"note", b"d")]),
+    ]
+
+
+def test_plain_lines_come_from_standard_input(tmp_path: Path) -> None:
+    done = process("import", str(tmp_path / "s.rax"), "log", "--field", "text", stdin=b"one\r\n\ntw\xffo")
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"3 entries from standard input (lines)" in done.stdout
+    kept = [pairs for _, pairs in entries(tmp_path / "s.rax", "log")]
+    assert kept == [[(b"text", b"one")], [(b"text", b"")], [(b"text", b"tw\xffo")]]
+
+
+def test_what_range_prints_as_json_is_imported_byte_for_byte(raxlog_cli: Run, tmp_path: Path) -> None:
+    with raxlog.open("a.rax") as store:
+        store.stream("orders").append([(ODD, "x"), ("x", ODD), ("x", "")], id="1-1")
+        store.stream("orders").append({"a": 'quo"te', "é": "\u2028"}, id="7-3")
+    Path("dump").write_text(raxlog_cli("range", "a.rax", "orders", "--json")[1])
+    assert raxlog_cli("import", "b.rax", "orders", "dump", "--format", "entries")[0] == 0
+    assert entries("b.rax") == entries("a.rax")
+
+
+@pytest.mark.parametrize(("name", "start", "expected"), [
+    ("a.jsonl", b"", "ndjson"), ("a.csv", b"", "csv"), ("a.TSV", b"", "csv"), ("a.log", b"{}", "lines"),
+    ("-", b'{"a": 1}\n', "ndjson"), ("-", b"a,b\n1,2\n", "csv"), ("-", b"a,b\n1,2,3\n", "lines"),
+    ("-", b"plain\ntext\n", "lines"), ("-", b"", "lines"), ("-", b"a,b\n", "lines"), ("-", b"\xff,a\n1,2", "lines"),
+])  # fmt: skip
+def test_the_format_is_guessed_from_name_or_first_bytes(
+    tmp_path: Path, name: str, start: bytes, expected: str
+) -> None:
+    (tmp_path / "x").write_bytes(start)
+    with open(tmp_path / "x", "rb") as file:
+        assert formats.guess(name, file) == expected
+        assert file.read() == start
+
+
+@pytest.mark.parametrize(("name", "content", "line", "what"), [
+    ("a.ndjson", '{"n": 1}\n{"n": 2}\n{"n": \n{"n": 4}\n', 3, "no JSON"),
+    ("a.ndjson", '{"n": 1}\n{"n": 2}\n[3]\n{"n": 4}\n', 3, "one JSON object"),
+    ("a.ndjson", '{"n": 1}\n{"n": 2}\n{}\n{"n": 4}\n', 3, "at least one"),
+    ("a.ndjson", '{"n": 1}\n{"n": 2}\n{"n": "\\ud800"}\n{"n": 4}\n', 3, "UTF-8"),
+    ("a.ndjson", '{"n": 1}\n{"n": 2}\n{"n": {"base64": "?"}}\n{"n": 4}\n', 3, "base64"),
+    ("a.ndjson", '{"n": 1}\n{"n": 2}\n' + "[" * 100_000 + '\n{"n": 4}\n', 3, "nested"),
+    ("a.csv", "n,m\n1,1\n2,2\n3\n4,4\n", 4, "1 columns where the header has 2"),
+    ("a.csv", 'n,m\n1,1\n2,2\n"3"x,3\n4,4\n', 4, "no CSV"),
+])  # fmt: skip
+def test_a_bad_line_is_named_and_the_import_goes_on_from_it(
+    raxlog_cli: Run, name: str, content: str, line: int, what: str
+) -> None:
+    Path(name).write_text(content)
+    status, out, err = raxlog_cli("import", "s.rax", "orders", name)
+    assert (status, out) == (2, "")
+    assert f"{name}:{line}: " in one_line(err)
+    assert what in err
+    assert f"2 entries are durable, go on with --from-line {line}" in err
+    assert len(entries("s.rax")) == 2
+    again = raxlog_cli("import", "s.rax", "orders", name, "--from-line", str(line), "--skip-bad", "--json")
+    told = json.loads(again[1])
+    assert (again[0], told["imported"], told["skipped"], told["next_line"]) == (0, 1, 1, line + 2)
+    assert [pairs[0][1] for _, pairs in entries("s.rax")] == [b"1", b"2", b"4"]
+
+
+def test_a_first_line_that_is_bad_creates_no_store(raxlog_cli: Run) -> None:
+    Path("a.ndjson").write_text("no\n")
+    status, _, err = raxlog_cli("import", "s.rax", "orders", "a.ndjson")
+    assert status == 2
+    assert "a.ndjson:1: " in one_line(err)
+    assert not Path("s.rax").exists()
+    assert raxlog_cli("import", "s.rax", "orders", "a.ndjson", "--skip-bad")[0] == 1
+
+
+def test_an_id_that_is_wrong_missing_or_not_greater_is_a_bad_line(raxlog_cli: Run, orders: str) -> None:
+    Path("a.csv").write_text("id,n\n4-1,4\n4-1,5\nx,6\n0-0,7\n2-5,8\n9-9,9\n")
+    status, _, err = raxlog_cli("import", orders, "orders", "a.csv", "--id-field", "id")
+    assert status == 2
+    assert "a.csv:3: the ID 4-1 is not greater than the one before, 4-1" in one_line(err)
+    assert [sid for sid, _ in entries(orders)][3:] == ["4-1"]
+    _, out, _ = raxlog_cli("import", orders, "orders", "a.csv", "--id-field", "id", "--skip-bad", "--json")
+    assert json.loads(out)["skipped"] == 5
+    assert [sid for sid, _ in entries(orders)][3:] == ["4-1", "9-9"]
+    assert "no fields 'when'" in raxlog_cli("import", orders, "orders", "a.csv", "--id-field", "when")[2]
+
+
+def test_batches_of_any_size_import_the_same(raxlog_cli: Run) -> None:
+    Path("a.txt").write_text("".join(f"line {number}\n" for number in range(2500)))
+    for batch in ("1000", "7", "9999"):
+        assert raxlog_cli("import", "s.rax", batch, "a.txt", "--batch", batch)[0] == 0
+        kept = [pairs for _, pairs in entries("s.rax", batch)]
+        assert kept == [[(b"line", b"line %d" % number)] for number in range(2500)]
+
+
+def test_ctrl_c_keeps_what_was_imported_and_tells_from_where_to_go_on(tmp_path: Path) -> None:
+    path = tmp_path / "s.rax"
+    with running("import", str(path), "log", "-", "--format", "lines", "--batch", "10", "--json") as importing:
+        assert importing.stdin is not None
+        importing.stdin.write(b"".join(b"%d\n" % number for number in range(25)))
+        importing.stdin.flush()
+        deadline = time.monotonic() + 20
+        while time.monotonic() < deadline and not (path.exists() and len(entries(path, "log")) == 20):
+            time.sleep(0.02)
+        importing.send_signal(signal.SIGINT)
+        # Standard input stays open: it is Ctrl-C that ends the import, not the end of its input.
+        assert importing.wait(10) == 130
+        assert importing.stderr is not None
+        told, err = json.loads(output(importing).read()), importing.stderr.read()
+    assert one_line(err) == "raxlog: interrupted; 20 entries are durable, go on with --from-line 21\n"
+    assert (told["imported"], told["next_line"], told["complete"]) == (20, 21, False)
+    assert [pairs[0][1] for _, pairs in entries(path, "log")] == [b"%d" % number for number in range(20)]
+
+
+def test_a_progress_bar_is_drawn_on_a_terminal_only(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("line\n" * 3000)
+    ours, theirs = pty.openpty()
+    done = subprocess.run([*CLI, "import", str(tmp_path / "s.rax"), "log", str(tmp_path / "a.txt")],
+                          stdout=subprocess.PIPE, stderr=theirs, timeout=60, check=True,
+                          env=os.environ | {"TERM": "xterm", "COLUMNS": "120"})  # fmt: skip
+    os.close(theirs)
+    drawn = os.read(ours, 1 << 16).decode()
+    os.close(ours)
+    assert "entries" in drawn
+    assert "100%" in drawn
+    assert done.stdout.startswith(b"3,000 entries from ")

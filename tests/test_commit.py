@@ -1,0 +1,507 @@
+"""Group commit: who shares a commit, who fails alone, and what an interrupted caller leaves."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import lmdb
+import pytest
+import raxlog
+from children import Child, wait_until_stopped
+from raxlog.storage.commit import WriteTransaction, committer_of
+
+SEED = int(os.environ.get("RAXLOG_SEED", time.time_ns() % 1_000_000_007))
+
+
+def in_threads(count: int, work: Callable[[int], None], seconds: float = 60) -> list[BaseException]:
+    """Run work(0) … work(count - 1) at the same time; what they raised. Fails if one hangs."""
+    raised: list[BaseException] = []
+    start = threading.Barrier(count)
+
+    def run(number: int) -> None:
+        start.wait()
+        try:
+            work(number)
+        except BaseException as error:
+            raised.append(error)
+
+    threads = [threading.Thread(target=run, args=(n,), daemon=True) for n in range(count)]
+    for thread in threads:
+        thread.start()
+    deadline = time.monotonic() + seconds
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    assert not any(thread.is_alive() for thread in threads), "a thread hangs"
+    return raised
+
+
+def submit(store: raxlog.Store, operation: Callable[[WriteTransaction], Any], timeout: float = 30.0) -> Any:
+    return committer_of(store._env).submit(operation, timeout)
+
+
+class HeldBatch:
+    """Keeps a leader inside its transaction until let_go(), so that others gather behind it."""
+
+    def __init__(self, store: raxlog.Store) -> None:
+        self._inside = threading.Event()
+        self._go = threading.Event()
+        self._store = store
+        self.thread = threading.Thread(target=submit, args=(store, self._hold), daemon=True)
+        self.thread.start()
+        assert self._inside.wait(10)
+
+    def _hold(self, txn: WriteTransaction) -> None:
+        self._inside.set()
+        assert self._go.wait(60)
+
+    def wait_for_queue(self, length: int) -> None:
+        queue = committer_of(self._store._env)._queue
+        deadline = time.monotonic() + 10
+        while len(queue) < length:
+            assert time.monotonic() < deadline, f"only {len(queue)} calls wait"
+            time.sleep(0.001)
+
+    def let_go(self) -> None:
+        self._go.set()
+        self.thread.join(10)
+        assert not self.thread.is_alive()
+
+
+def put(key: bytes, value: bytes = b"v") -> Callable[[WriteTransaction], bool]:
+    return lambda txn: txn.put(b"\0" * 7 + b"\7" + key, value)
+
+
+def stored(store: raxlog.Store, key: bytes) -> bytes | None:
+    with store._env.read() as txn:
+        value: bytes | None = txn.get(b"\0" * 7 + b"\7" + key)
+        return value
+
+
+# -- sharing --------------------------------------------------------------------------------
+
+
+def test_sixteen_threads_share_commits_and_each_keeps_its_order(store: raxlog.Store) -> None:
+    stream = store.stream("s")
+    before = store._env.last_transaction_id()
+
+    def append(thread: int) -> None:
+        last = None
+        for n in range(50):
+            sid = stream.append({"thread": thread, "n": n})
+            assert last is None or sid > last
+            last = sid
+
+    assert in_threads(16, append) == []
+    seen: dict[bytes, list[int]] = {}
+    for entry in stream.range():
+        seen.setdefault(entry.fields[b"thread"], []).append(int(entry.fields[b"n"]))
+    assert len(seen) == 16
+    assert all(numbers == list(range(50)) for numbers in seen.values())
+    commits = store._env.last_transaction_id() - before
+    assert commits < 800 / 2, f"{commits} commits for 800 appends: they hardly share"
+
+
+def test_calls_that_gathered_behind_a_leader_are_one_commit(store: raxlog.Store) -> None:
+    held = HeldBatch(store)
+    before = store._env.last_transaction_id()
+    calls = [threading.Thread(target=submit, args=(store, put(b"%d" % n))) for n in range(10)]
+    for call in calls:
+        call.start()
+    held.wait_for_queue(10)
+    held.let_go()
+    for call in calls:
+        call.join(10)
+    assert all(stored(store, b"%d" % n) for n in range(10))
+    assert store._env.last_transaction_id() == before + 1
+
+
+@pytest.mark.parametrize("changes_first", [False, True], ids=["before it changed", "after it changed"])
+@pytest.mark.parametrize("bad", [ValueError("mine"), lmdb.BadValsizeError("mine")], ids=["python", "lmdb"])
+def test_a_bad_call_fails_alone_and_gets_its_own_error(
+    store: raxlog.Store, changes_first: bool, bad: Exception,
+) -> None:
+    held = HeldBatch(store)
+    raised: dict[int, BaseException] = {}
+
+    def call(number: int) -> None:
+        def operation(txn: WriteTransaction) -> int:
+            if number == 4:
+                if changes_first:
+                    put(b"half")(txn)
+                raise bad
+            put(b"%d" % number)(txn)
+            return number * 10
+
+        try:
+            assert submit(store, operation) == number * 10
+        except BaseException as error:
+            raised[number] = error
+
+    calls = [threading.Thread(target=call, args=(n,)) for n in range(9)]
+    for thread in calls:
+        thread.start()
+    held.wait_for_queue(9)
+    held.let_go()
+    for thread in calls:
+        thread.join(10)
+    assert list(raised) == [4]
+    assert "mine" in str(raised[4])
+    assert isinstance(raised[4], ValueError | raxlog.StoreError)
+    assert stored(store, b"half") is None
+    assert all(stored(store, b"%d" % n) for n in range(9) if n != 4)
+
+
+def test_an_operation_too_large_for_lmdb_leaves_no_lmdb_error_behind(store: raxlog.Store) -> None:
+    with pytest.raises(raxlog.StoreError):
+        submit(store, lambda txn: txn.put(b"k" * 600, b""))
+    assert submit(store, put(b"after"))
+
+
+# -- a full map -----------------------------------------------------------------------------
+
+
+def test_a_map_that_is_full_in_the_middle_of_a_group_grows_unnoticed(tmp_path: Path) -> None:
+    with raxlog.open(tmp_path / "s.rax", map_size=1 << 16) as store:
+
+        def append(thread: int) -> None:
+            stream = store.stream(f"t{thread}")
+            for n in range(60):
+                stream.append({"n": n, "x": bytes(3000)})
+
+        assert in_threads(8, append) == []
+        for thread in range(8):
+            numbers = [int(entry.fields[b"n"]) for entry in store.stream(f"t{thread}").range()]
+            assert numbers == list(range(60))
+        assert store._env.live().info()["map_size"] > 1 << 16
+
+
+def test_at_the_ceiling_only_what_does_not_fit_fails(tmp_path: Path) -> None:
+    with raxlog.open(tmp_path / "s.rax", max_map_size=1 << 20) as store:
+        submit(store, put(b"fill", bytes(600_000)))
+        held = HeldBatch(store)
+        raised: dict[int, BaseException] = {}
+
+        def call(number: int) -> None:
+            try:
+                submit(store, put(b"%d" % number, bytes(900_000 if number == 3 else 100)))
+            except BaseException as error:
+                raised[number] = error
+
+        calls = [threading.Thread(target=call, args=(n,)) for n in range(8)]
+        for thread in calls:
+            thread.start()
+        held.wait_for_queue(8)
+        held.let_go()
+        for thread in calls:
+            thread.join(10)
+        assert list(raised) == [3]
+        assert isinstance(raised[3], raxlog.StoreFull)
+        assert all(stored(store, b"%d" % n) for n in range(8) if n != 3)
+
+
+# -- timeouts -------------------------------------------------------------------------------
+
+
+def test_a_stopped_writer_of_another_process_costs_a_timeout_that_names_it(tmp_path: Path) -> None:
+    path = tmp_path / "s.rax"
+    raxlog.open(path).close()
+
+    def stop_inside(say: Callable[[Any], None]) -> None:
+        with raxlog.open(path) as theirs:
+
+            def operation(txn: WriteTransaction) -> None:
+                put(b"theirs")(txn)
+                say("inside")
+                os.kill(os.getpid(), signal.SIGSTOP)
+
+            submit(theirs, operation)
+            say("done")
+
+    with Child(stop_inside) as child:
+        assert child.heard() == "inside"
+        wait_until_stopped(child.pid)
+        with raxlog.open(path, lock_timeout=0.3) as store:
+            began = time.monotonic()
+            with pytest.raises(raxlog.LockTimeout, match=f"process {child.pid}"):
+                store.stream("s").append({"never": "1"})
+            assert 0.25 < time.monotonic() - began < 3
+            assert [e.fields for e in store.stream("s").range()] == []  # reading never waits
+
+            raised: list[type] = []
+
+            def append(n: int) -> None:
+                try:
+                    store.stream("s").append({"never": n})
+                except raxlog.LockTimeout as error:
+                    raised.append(type(error))
+
+            assert in_threads(6, append, 20) == []
+            assert raised == [raxlog.LockTimeout] * 6
+
+            child.send(signal.SIGCONT)
+            assert child.heard() == "done"
+            store.stream("s").append({"after": "1"})
+            assert [e.fields for e in store.stream("s").range()] == [{b"after": b"1"}]
+            assert stored(store, b"theirs") == b"v"
+
+
+def test_a_killed_writer_frees_the_lock_and_leaves_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "s.rax"
+    raxlog.open(path).close()
+
+    def stop_inside(say: Callable[[Any], None]) -> None:
+        def operation(txn: WriteTransaction) -> None:
+            put(b"theirs")(txn)
+            say("inside")
+            time.sleep(60)
+
+        submit(raxlog.open(path), operation)
+
+    with Child(stop_inside) as child, raxlog.open(path, lock_timeout=10) as store:
+        assert child.heard() == "inside"
+        threading.Timer(0.2, child.kill).start()
+        store.stream("s").append({"a": "1"})
+        assert stored(store, b"theirs") is None
+
+
+def test_a_thread_behind_a_stuck_leader_times_out_and_is_never_applied(store: raxlog.Store) -> None:
+    held = HeldBatch(store)
+    began = time.monotonic()
+    with pytest.raises(raxlog.LockTimeout, match="other threads"):
+        submit(store, put(b"never"), timeout=0.2)
+    assert 0.15 < time.monotonic() - began < 3
+    with pytest.raises(raxlog.LockTimeout):
+        submit(store, put(b"never"), timeout=0)
+    held.let_go()
+    submit(store, put(b"after"))
+    assert stored(store, b"never") is None
+    assert stored(store, b"after") == b"v"
+
+
+def test_an_endless_timeout_is_allowed(tmp_path: Path) -> None:
+    with raxlog.open(tmp_path / "s.rax", lock_timeout=float("inf")) as store:
+        assert in_threads(4, lambda n: store.stream("s").append({"n": n})) == []
+        assert len(store.stream("s")) == 4
+
+
+# -- interruptions --------------------------------------------------------------------------
+
+
+class Interrupt(BaseException):
+    """Raised into threads from outside, as Ctrl-C is."""
+
+
+def interrupt(thread: threading.Thread) -> None:
+    assert thread.ident is not None
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(Interrupt))
+
+
+def test_ctrl_c_in_a_waiting_caller_withdraws_its_call(store: raxlog.Store) -> None:
+    held = HeldBatch(store)
+    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        submit(store, put(b"never"))
+    held.let_go()
+    submit(store, put(b"after"))
+    assert stored(store, b"never") is None
+
+
+def test_ctrl_c_in_the_leader_undoes_it_and_the_others_go_on(store: raxlog.Store) -> None:
+    inside = threading.Event()
+    first = True
+
+    def operation(txn: WriteTransaction) -> None:
+        nonlocal first
+        put(b"leader")(txn)
+        if first:
+            first = False
+            inside.set()
+            for _ in range(3000):
+                time.sleep(0.01)
+
+    def follow() -> None:
+        inside.wait(10)
+        followers = [threading.Thread(target=submit, args=(store, put(b"%d" % n))) for n in range(5)]
+        for thread in followers:
+            thread.start()
+        time.sleep(0.1)
+        os.kill(os.getpid(), signal.SIGINT)
+        for thread in followers:
+            thread.join(10)
+
+    follower = threading.Thread(target=follow)
+    follower.start()
+    with pytest.raises(KeyboardInterrupt):
+        submit(store, operation)
+    follower.join(20)
+    assert not follower.is_alive()
+    assert stored(store, b"leader") is None
+    assert all(stored(store, b"%d" % n) for n in range(5))
+
+
+@pytest.mark.storm
+@pytest.mark.parametrize("map_size", [None, 1 << 16], ids=["large map", "growing map"])
+def test_a_storm_of_interruptions_hangs_nobody_and_loses_nothing(tmp_path: Path, map_size: int | None) -> None:
+    print(f"RAXLOG_SEED={SEED}")
+    rng = random.Random(SEED)
+    count = 6
+    acknowledged: list[set[int]] = [set() for _ in range(count)]
+    attempts = [0] * count
+    interruptions = [0] * count
+    stop = time.monotonic() + 4
+
+    with raxlog.open(tmp_path / "s.rax", map_size=map_size, lock_timeout=20) as store:
+        stream = store.stream("s")
+        store.stream("other").append({"a": "b"})
+
+        def until_interrupted(number: int) -> None:
+            try:
+                while time.monotonic() < stop:
+                    attempts[number] += 1
+                    n = attempts[number]
+                    if n % 7 == 6:
+                        len(stream)
+                    stream.append({"thread": number, "n": n, "x": bytes(300)})
+                    acknowledged[number].add(n)
+            except Interrupt:
+                interruptions[number] += 1
+
+        def work(number: int) -> None:
+            while time.monotonic() < stop:
+                try:
+                    until_interrupted(number)
+                except Interrupt:  # it came a step too late
+                    interruptions[number] += 1
+
+        threads = [threading.Thread(target=work, args=(n,), daemon=True) for n in range(count)]
+        for thread in threads:
+            thread.start()
+        while time.monotonic() < stop - 0.3:
+            time.sleep(rng.random() * 0.004)
+            interrupt(rng.choice(threads))
+        for thread in threads:
+            thread.join(30)
+        assert not any(thread.is_alive() for thread in threads), "a thread hangs"
+
+        seen: list[list[int]] = [[] for _ in range(count)]
+        for entry in stream.range():
+            seen[int(entry.fields[b"thread"])].append(int(entry.fields[b"n"]))
+        for number in range(count):
+            assert len(seen[number]) == len(set(seen[number])), "a call was applied twice"
+            assert seen[number] == sorted(seen[number])
+            assert acknowledged[number] <= set(seen[number])
+            assert max(seen[number]) <= attempts[number]
+        assert sum(interruptions) > 100
+        assert in_threads(4, lambda n: stream.append({"after": n}), 10) == []
+        assert not committer_of(store._env)._queue
+    reopened = raxlog.open(tmp_path / "s.rax")
+    assert len(reopened.stream("s")) == sum(map(len, seen)) + 4
+    reopened.close()
+
+
+@pytest.mark.storm
+def test_a_storm_of_ctrl_c_on_a_lone_writer_and_reader(tmp_path: Path) -> None:
+    """Signals strike the main thread of a child at random steps; its account must fit the store."""
+    path = tmp_path / "s.rax"
+
+    def work(say: Callable[[Any], None]) -> None:
+        acknowledged, interrupted, n, armed = [], 0, 0, False
+
+        def strike(*_: object) -> None:
+            if armed:
+                raise KeyboardInterrupt
+
+        signal.signal(signal.SIGINT, strike)
+        stop = time.monotonic() + 3
+        with raxlog.open(path, map_size=1 << 16) as store:
+            stream = store.stream("s")
+            say("ready")
+            while time.monotonic() < stop:
+                try:
+                    armed = True
+                    while time.monotonic() < stop:
+                        n += 1
+                        stream.append({"n": n})
+                        acknowledged.append(n)
+                        len(stream)
+                    armed = False
+                except KeyboardInterrupt:
+                    armed = False
+                    interrupted += 1
+            closing = time.monotonic()
+        say((acknowledged, interrupted, time.monotonic() - closing))
+
+    with Child(work) as child:
+        assert child.heard() == "ready"
+        stop = time.monotonic() + 2.8
+        while time.monotonic() < stop:
+            time.sleep(0.002)
+            child.send(signal.SIGINT)
+        acknowledged, interrupted, closing = child.finish()[-1]
+    assert interrupted > 100
+    assert closing < 5, "a read that had been broken off held up close()"
+    with raxlog.open(path) as store:
+        there = [int(entry.fields[b"n"]) for entry in store.stream("s").range()]
+    assert there == sorted(set(there))
+    assert set(acknowledged) <= set(there)
+
+
+# -- several processes ----------------------------------------------------------------------
+
+
+def test_processes_that_write_without_pause_all_get_their_share(tmp_path: Path) -> None:
+    path = tmp_path / "s.rax"
+    raxlog.open(path).close()
+
+    def write(say: Callable[[Any], None]) -> None:
+        with raxlog.open(path) as store:
+            stream = store.stream("s")
+            stop = time.monotonic() + 1.5
+            n = 0
+            while time.monotonic() < stop:
+                stream.append({"pid": os.getpid()})
+                n += 1
+            say(n)
+
+    children = [Child(write) for _ in range(3)]
+    counts = [child.finish()[0] for child in children]
+    print(f"appends in 1.5 s by three processes: {counts}")
+    assert min(counts) > sum(counts) / 12
+    with raxlog.open(path) as store:
+        assert len(store.stream("s")) == sum(counts)
+
+
+def test_closing_while_threads_write_waits_for_them_and_refuses_the_rest(tmp_path: Path) -> None:
+    store = raxlog.open(tmp_path / "s.rax")
+    stream = store.stream("s")
+    acknowledged = []
+
+    def append(number: int) -> None:
+        if number == 0:
+            time.sleep(0.3)
+            store.close()
+            return
+        for n in range(100_000):
+            acknowledged.append(stream.append({"n": n}))
+
+    raised = in_threads(8, append, 20)
+    assert len(raised) == 7
+    assert {type(error) for error in raised} == {raxlog.StoreClosed}
+    with raxlog.open(tmp_path / "s.rax") as reopened:
+        assert set(acknowledged) <= {entry.id for entry in reopened.stream("s").range()}
+
+
+def test_a_store_is_not_closed_inside_its_own_transaction(store: raxlog.Store) -> None:
+    with store.transaction() as tx:
+        tx.stream("s").append({"a": "b"})
+        with pytest.raises(raxlog.TransactionError):
+            store.close()
+    assert len(store.stream("s")) == 1

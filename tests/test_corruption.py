@@ -1,0 +1,276 @@
+"""Damage on disk: a read gives the right data or a CorruptionError, never anything else.
+
+A store is closed, one byte of one value is changed or a node is taken out, and everything is read.
+What the damage does not concern must stay readable.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import lmdb
+import pytest
+import raxlog
+from raxlog.storage import layout
+
+OPTIONS: dict[bytes, dict[str, Any]] = {
+    b"orders": {"node_max_entries": 3},
+    b"history": {"node_max_entries": 25, "compression": "zstd"},
+    b"mail": {},
+}
+ENTRIES = 230  # of three in a node, so that a second leaf is noted in the index of ordinals
+Content = dict[bytes, list[tuple[raxlog.StreamID, list[tuple[bytes, bytes]]]]]
+
+
+def build(path: Path) -> Content:
+    """Three streams with entries deleted at the head, in the middle, at the tail, and trimmed."""
+    content: Content = {}
+    with raxlog.open(path, durability="relaxed") as store:
+        for name, options in OPTIONS.items():
+            stream = store.stream(name, **options)
+            ids = [f"{10 + number // 2}-{number % 2}" for number in range(ENTRIES)]
+            stream.extend([{"n": number, "text": "some words " * 3} for number in range(ENTRIES)], ids)
+            stream.trim(maxlen=ENTRIES - 4)
+            stream.delete(*ids[20:33], ids[50], ids[51], *ids[100:103], ids[150], ids[-2], ids[-3])
+            content[name] = [(entry.id, entry.pairs) for entry in stream.range()]
+            assert stream.split(4)
+    return content
+
+
+@pytest.fixture(scope="module")
+def sound(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Content]:
+    """A store without damage, and what is in it."""
+    path = tmp_path_factory.mktemp("sound") / "store.rax"
+    return path, build(path)
+
+
+def raw_values(path: Path) -> dict[bytes, bytes]:
+    with lmdb.open(str(path / "000001"), readonly=True, lock=False) as env, env.begin() as txn:
+        return {bytes(key): bytes(value) for key, value in txn.cursor()}
+
+
+def changed_copy(sound: Path, copy: Path, changes: dict[bytes, bytes | None]) -> Path:
+    """A copy of the store with these values put, or taken out (None), past raxlog."""
+    shutil.copytree(sound, copy)
+    with lmdb.open(str(copy / "000001"), map_size=1 << 30, sync=False) as env, env.begin(write=True) as txn:
+        for key, value in changes.items():
+            if value is None:
+                assert txn.delete(key)
+            else:
+                txn.put(key, value)
+    return copy
+
+
+class Reader:
+    """Reads everything of a stream in every way, and counts how often the damage was told."""
+
+    def __init__(self, store: raxlog.Store, name: bytes, content: Content) -> None:
+        self.stream = store.stream(name)
+        self.entries = content[name]
+        self.ids = [sid for sid, _ in self.entries]
+        self.told: list[raxlog.CorruptionError] = []
+
+    def right(self, call: Callable[[], Any], expected: Any) -> None:
+        """The call must give this, or say that the store is damaged."""
+        try:
+            got = call()
+        except raxlog.CorruptionError as error:
+            self.told.append(error)
+        else:
+            assert got == expected
+
+    def range(self, start: Any, end: Any, expected: list[Any], **options: Any) -> None:
+        """What comes before the damage is told must be right as well."""
+        got = []
+        try:
+            for entry in self.stream.range(start, end, **options):
+                got.append((entry.id, entry.pairs))
+        except raxlog.CorruptionError as error:
+            self.told.append(error)
+            assert got == expected[: len(got)]
+        else:
+            assert got == expected
+
+    def everything(self, rng: random.Random) -> list[raxlog.CorruptionError]:
+        entries, ids, stream = self.entries, self.ids, self.stream
+        self.range("-", "+", entries)
+        self.range("-", "+", entries[::-1], reverse=True)
+        places = sorted(rng.sample(range(len(ids)), 14))
+        for place in places:
+            sid = ids[place]
+            self.right(lambda sid=sid: (entry := stream.get(sid)) and entry.pairs, entries[place][1])
+            self.right(lambda sid=sid: stream.rank(sid), place)
+            self.right(lambda place=place: stream.select(place), sid)
+            for low, high in ((place, place + 1), (max(0, place - 7), place + 1), (place, place + 90)):
+                part = entries[low:high]
+                self.range(part[0][0], part[-1][0], part)
+                self.range(part[0][0], part[-1][0], part[::-1], reverse=True)
+                self.range(part[0][0], "+", entries[low : low + 5], count=5)
+                self.right(lambda part=part: stream.count(part[0][0], part[-1][0]), len(part))
+        self.right(lambda: len(stream), len(ids))
+        self.right(stream.exists, True)
+        self.right(lambda: stream.count("-", "+"), len(ids))
+        self.right(lambda: stream.last_id, ids[-1])
+        self.right(lambda: [size for _, _, size in stream.split(2)], [len(ids) // 2, len(ids) - len(ids) // 2])
+        self.right(lambda: self.facts(stream.info()), (len(ids), ids[0], ids[-1], ENTRIES))
+        return self.told
+
+    @staticmethod
+    def facts(info: raxlog.StreamInfo) -> tuple[Any, ...]:
+        assert info.first_entry is not None
+        assert info.last_entry is not None
+        return info.length, info.first_entry.id, info.last_entry.id, info.entries_added
+
+
+def read_damaged(path: Path, content: Content, name: bytes, seed: int) -> list[raxlog.CorruptionError]:
+    """Read the damaged stream, and the others, which must be whole."""
+    with raxlog.open(path, durability="relaxed") as store:
+        assert store.streams() == sorted(OPTIONS)
+        told = Reader(store, name, content).everything(random.Random(seed))
+        for other in OPTIONS.keys() - {name}:
+            assert Reader(store, other, content).everything(random.Random(seed)) == []
+            assert store.stream(other).append({"still": "here"}) is not None
+    return told
+
+
+def records_of(path: Path, number: int, kind: int) -> list[tuple[bytes, bytes]]:
+    prefix = layout.family(number, kind)
+    return [(key, value) for key, value in sorted(raw_values(path).items()) if key.startswith(prefix)]
+
+
+def flipped(value: bytes, at: int, mask: int) -> bytes:
+    return value[:at] + bytes([value[at] ^ mask]) + value[at + 1 :]
+
+
+def spread(records: list[tuple[bytes, bytes]], many: int) -> Iterable[tuple[bytes, bytes]]:
+    """The first, the last, and some between."""
+    return [records[place * (len(records) - 1) // max(1, many - 1)] for place in range(min(many, len(records)))]
+
+
+def test_a_store_without_damage_reads_as_it_was_written(sound: tuple[Path, Content], tmp_path: Path) -> None:
+    path = changed_copy(sound[0], tmp_path / "copy", {})
+    for number, name in enumerate(OPTIONS):
+        assert read_damaged(path, sound[1], name, number) == []
+        shutil.rmtree(path)
+        changed_copy(sound[0], path, {})
+
+
+@pytest.mark.parametrize("number", [1, 2], ids=["raw", "zstd"])
+def test_a_flipped_bit_in_a_node_is_told_with_stream_and_node(
+    sound: tuple[Path, Content], tmp_path: Path, number: int
+) -> None:
+    rng = random.Random(number)
+    name = list(OPTIONS)[number - 1]
+    for round_, (key, value) in enumerate(spread(records_of(sound[0], number, layout.NODE), 7)):
+        for at in [rng.randrange(30), rng.randrange(30, len(value))]:
+            damaged = {key: flipped(value, at, 1 << rng.randrange(8))}
+            path = changed_copy(sound[0], tmp_path / f"{round_}-{at}", damaged)
+            told = read_damaged(path, sound[1], name, round_)
+            assert told
+            node = str(raxlog.StreamID.from_bytes(key[9:]))
+            for error in told:
+                assert error.stream == repr(name.decode())
+                assert error.node == node
+                assert node in str(error)
+            shutil.rmtree(path)
+
+
+@pytest.mark.parametrize("kind", [layout.DEAD, layout.ORDINAL, layout.HEADER], ids=["dead", "ordinals", "header"])
+def test_a_flipped_bit_in_a_record_is_told(sound: tuple[Path, Content], tmp_path: Path, kind: int) -> None:
+    rng = random.Random(kind)
+    records = records_of(sound[0], 1, kind)
+    assert records
+    for round_, (key, value) in enumerate(records):
+        for at in {0, 8, len(value) - 1, rng.randrange(len(value))}:
+            damaged = {key: flipped(value, at, 1 << rng.randrange(8))}
+            path = changed_copy(sound[0], tmp_path / f"{round_}-{at}", damaged)
+            assert read_damaged(path, sound[1], b"orders", round_)
+            shutil.rmtree(path)
+
+
+def test_a_flipped_bit_in_a_name_is_told_and_leaves_the_others(sound: tuple[Path, Content], tmp_path: Path) -> None:
+    key = layout.NAMES + b"orders"
+    value = raw_values(sound[0])[key]
+    for at in range(len(value)):
+        path = changed_copy(sound[0], tmp_path / str(at), {key: flipped(value, at, 4)})
+        assert read_damaged(path, sound[1], b"orders", at)
+        shutil.rmtree(path)
+
+
+def test_a_flipped_bit_in_the_stores_own_record_refuses_the_store(sound: tuple[Path, Content], tmp_path: Path) -> None:
+    value = raw_values(sound[0])[layout.STORE_KEY]
+    for at in range(0, len(value), 5):
+        path = changed_copy(sound[0], tmp_path / str(at), {layout.STORE_KEY: flipped(value, at, 1)})
+        with pytest.raises(raxlog.CorruptionError):
+            raxlog.open(path)
+
+
+@pytest.mark.parametrize("kind", [layout.NODE, layout.HEADER, layout.ORDINAL, layout.DEAD])
+def test_a_value_that_is_cut_off_is_told(sound: tuple[Path, Content], tmp_path: Path, kind: int) -> None:
+    for round_, (key, value) in enumerate(spread(records_of(sound[0], 1, kind), 3)):
+        for size in (0, 7, len(value) // 2, len(value) - 1):
+            path = changed_copy(sound[0], tmp_path / f"{round_}-{size}", {key: value[:size]})
+            assert read_damaged(path, sound[1], b"orders", round_)
+            shutil.rmtree(path)
+
+
+@pytest.mark.parametrize("number", [1, 2], ids=["raw", "zstd"])
+def test_a_node_under_the_key_of_another_is_told(sound: tuple[Path, Content], tmp_path: Path, number: int) -> None:
+    nodes = records_of(sound[0], number, layout.NODE)
+    first, second = nodes[len(nodes) // 2 - 1], nodes[len(nodes) // 2]
+    path = changed_copy(sound[0], tmp_path / "copy", {first[0]: second[1], second[0]: first[1]})
+    assert read_damaged(path, sound[1], list(OPTIONS)[number - 1], number)
+
+
+@pytest.mark.parametrize("number", [1, 2], ids=["raw", "zstd"])
+def test_nodes_that_have_vanished_are_told_by_whoever_would_miss_them(
+    sound: tuple[Path, Content], tmp_path: Path, number: int
+) -> None:
+    name = list(OPTIONS)[number - 1]
+    keys = [key for key, _ in records_of(sound[0], number, layout.NODE)]
+    last = len(keys) - 1
+    runs = [(0, 1), (0, 2), (1, 2), (1, 3), (last // 2, last // 2 + 1), (last - 1, last), (last, last + 1), (2, last)]
+    for low, high in [*runs, (0, last + 1)]:
+        path = changed_copy(sound[0], tmp_path / f"{low}-{high}", dict.fromkeys(keys[low:high]))
+        told = read_damaged(path, sound[1], name, low)
+        assert told
+        assert {error.stream for error in told} == {repr(name.decode())}
+        shutil.rmtree(path)
+
+
+def test_every_entry_outside_a_damaged_node_can_still_be_read(sound: tuple[Path, Content], tmp_path: Path) -> None:
+    nodes = records_of(sound[0], 1, layout.NODE)
+    key, value = nodes[len(nodes) // 2]
+    behind = raxlog.StreamID.from_bytes(nodes[len(nodes) // 2 + 1][0][9:])
+    master = raxlog.StreamID.from_bytes(key[9:])
+    path = changed_copy(sound[0], tmp_path / "copy", {key: flipped(value, 40, 1)})
+    whole = sound[1][b"orders"]
+    with raxlog.open(path) as store:
+        orders = store.stream("orders")
+        for sid, pairs in whole:
+            if sid < master or sid >= behind:
+                entry = orders.get(sid)
+                assert entry is not None
+                assert entry.pairs == pairs
+        before = [entry.id for entry in orders.range("-", master.prev())]
+        after = [entry.id for entry in orders.range(behind, "+")]
+        assert before == [sid for sid, _ in whole if sid < master]
+        assert after == [sid for sid, _ in whole if sid >= behind]
+        assert [entry.id for entry in orders.range(behind, "+", reverse=True)] == after[::-1]
+        assert orders.append({"n": 1}) is not None
+
+
+def test_appending_behind_a_damaged_last_node_is_refused(sound: tuple[Path, Content], tmp_path: Path) -> None:
+    key, value = records_of(sound[0], 1, layout.NODE)[-1]
+    for change in (flipped(value, len(value) - 9, 1), None):
+        path = changed_copy(sound[0], tmp_path / str(change is None), {key: change})
+        with raxlog.open(path) as store:
+            with pytest.raises(raxlog.CorruptionError) as caught:
+                store.stream("orders").append({"n": 1})
+            assert caught.value.stream == "'orders'"
+        before = raw_values(path)
+        assert before.get(key) == change

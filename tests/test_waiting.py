@@ -1,0 +1,324 @@
+"""Waiting within a process: woken when it is time, in order, and not for nothing."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+import time
+
+import pytest
+import raxlog
+from raxlog.storage import wake, watcher
+from raxlog.storage.environment import Environment
+from raxlog.stream.waiting import Place, Waiting, wait_for_more, waiting_of
+from waiting_cases import SOON, Sleeper, asleep, seen_now
+
+
+@pytest.fixture
+def env(store: raxlog.Store) -> Environment:
+    return store._env
+
+
+@pytest.fixture
+def waiting(env: Environment) -> Waiting:
+    return waiting_of(env)
+
+
+# -- waking ----------------------------------------------------------------------------------
+
+
+def test_a_sleeper_wakes_when_its_stream_moves(
+    store: raxlog.Store, env: Environment, waiting: Waiting
+) -> None:
+    sleeper = Sleeper(waiting, seen_now(env, b"orders"))
+    assert asleep(waiting, 1)
+    store.stream("orders").append({"item": "book"})
+    sleeper.join(SOON)
+    assert sleeper.outcome is True
+    assert not waiting._sleepers
+
+
+def test_what_came_before_the_wait_is_not_slept_through(
+    store: raxlog.Store, env: Environment, waiting: Waiting
+) -> None:
+    seen = seen_now(env, b"orders")
+    store.stream("orders").append({"item": "book"})
+    assert waiting.wait(seen, deadline=time.monotonic() + 30)
+
+
+def test_creating_and_deleting_a_stream_is_a_movement(
+    store: raxlog.Store, env: Environment, waiting: Waiting
+) -> None:
+    store.stream("orders").append({"item": "book"})
+    sleeper = Sleeper(waiting, seen_now(env, b"orders"))
+    assert asleep(waiting, 1)
+    store.delete_stream("orders")
+    sleeper.join(SOON)
+    assert sleeper.outcome is True
+
+
+def test_of_a_hundred_sleepers_on_a_hundred_streams_only_the_one_concerned_wakes(
+    store: raxlog.Store, env: Environment, waiting: Waiting
+) -> None:
+    sleepers = [Sleeper(waiting, seen_now(env, b"stream-%d" % n)) for n in range(100)]
+    assert asleep(waiting, 100)
+    before = threading.active_count()
+    store.stream("stream-42").append({"item": "book"})
+    sleepers[42].join(SOON)
+    time.sleep(0.1)
+    assert [n for n, sleeper in enumerate(sleepers) if sleeper.outcome is not None] == [42]
+    assert threading.active_count() == before - 1
+    store.close()
+    for sleeper in sleepers:
+        sleeper.join(SOON)
+    assert sum(isinstance(sleeper.outcome, raxlog.StoreClosed) for sleeper in sleepers) == 99
+
+
+def test_a_deadline_ends_a_wait_and_a_due_time_is_a_reason_to_look(
+    env: Environment, waiting: Waiting
+) -> None:
+    seen = seen_now(env, b"orders")
+    begun = time.monotonic()
+    assert not waiting.wait(seen, deadline=begun - 1)
+    assert not waiting.wait(seen, deadline=begun + 0.1)
+    assert 0.1 <= time.monotonic() - begun < 0.1 + SOON
+    begun = time.monotonic()
+    assert waiting.wait(seen, deadline=begun + 30, due=begun + 0.1)
+    assert 0.1 <= time.monotonic() - begun < 0.1 + SOON
+    assert waiting.wait(seen, deadline=begun + 30, due=begun)
+    assert not waiting._sleepers
+
+
+def test_other_peoples_commits_do_not_prolong_a_deadline(
+    store: raxlog.Store, env: Environment, waiting: Waiting
+) -> None:
+    begun = time.monotonic()
+    sleeper = Sleeper(waiting, seen_now(env, b"orders"), deadline=begun + 0.3)
+    while sleeper.is_alive():
+        store.stream("mail").append({"item": "book"})
+    assert sleeper.outcome is False
+    assert 0.3 <= sleeper.woke - begun < 0.3 + SOON
+
+
+def test_waiting_for_more_tells_of_entries_not_of_ids(store: raxlog.Store) -> None:
+    orders = store.stream("orders")
+    assert not wait_for_more(orders, raxlog.StreamID.MIN, 0.01)
+    first = orders.append({"item": "book"})
+    assert first is not None
+    assert wait_for_more(orders, raxlog.StreamID.MIN, 0)
+    assert not wait_for_more(orders, first, 0.01)
+    second = orders.append({"item": "pen"})
+    assert second is not None
+    orders.delete(second)
+    assert not wait_for_more(orders, first, 0.01)
+
+
+# -- first come, first served ----------------------------------------------------------------
+
+
+class Counter:
+    """Takes one job at a time from a list, waiting in the line for them."""
+
+    def __init__(self, env: Environment) -> None:
+        self.env = env
+        self.jobs: list[int] = []
+        self.served: list[str] = []
+        self.looks: list[str] = []
+
+    def queue(self, who: str, patience: float = 30.0, due: float | None = None) -> threading.Thread:
+        deadline = time.monotonic() + patience
+        thread = threading.Thread(target=self._stand, args=(who, deadline, due), daemon=True)
+        thread.start()
+        return thread
+
+    def _stand(self, who: str, deadline: float, due: float | None) -> None:
+        waiting = waiting_of(self.env)
+        with waiting.turn("counter", deadline) as place:
+            while True:
+                seen = seen_now(self.env, b"jobs")
+                self.looks.append(who)
+                if self.jobs:
+                    self.jobs.pop()
+                    self.served.append(who)
+                    return
+                try:
+                    if not waiting.wait(seen, deadline, due, turn=place):
+                        return
+                except raxlog.StoreClosed:
+                    return
+
+
+def test_those_who_wait_in_a_line_are_served_in_the_order_they_came(
+    store: raxlog.Store, env: Environment, waiting: Waiting
+) -> None:
+    counter = Counter(env)
+    threads = []
+    for n in range(8):
+        threads.append(counter.queue(f"w{n}"))
+        assert asleep(waiting, n + 1)
+    for n in range(8):
+        counter.jobs.append(n)
+        store.stream("jobs").append({"n": n})
+        if n % 2:
+            time.sleep(0.02)
+    for thread in threads:
+        thread.join(SOON)
+    assert counter.served == [f"w{n}" for n in range(8)]
+    assert not waiting._lines
+    # Each looked when it came and when it was served; the next after a served one may look in vain.
+    assert len(counter.looks) <= 8 * 3
+
+
+def test_who_finds_nothing_keeps_his_place_and_spares_those_behind_him_the_look(
+    store: raxlog.Store, env: Environment, waiting: Waiting
+) -> None:
+    counter = Counter(env)
+    threads = []
+    for n in range(5):
+        threads.append(counter.queue(f"w{n}"))
+        assert asleep(waiting, n + 1)
+    counter.looks.clear()
+    for n in range(3):  # somebody else is faster
+        store.stream("jobs").append({"n": n})
+        time.sleep(0.05)
+    assert counter.looks == ["w0"] * 3
+    counter.jobs.append(1)
+    store.stream("jobs").append({"n": 3})
+    threads[0].join(SOON)
+    assert counter.served == ["w0"]
+    assert asleep(waiting, 4)
+
+
+def test_who_gives_up_hands_the_place_to_the_next(
+    store: raxlog.Store, env: Environment, waiting: Waiting
+) -> None:
+    counter = Counter(env)
+    impatient = counter.queue("impatient", patience=0.1)
+    assert asleep(waiting, 1)
+    patient = counter.queue("patient")
+    impatient.join(SOON)
+    assert asleep(waiting, 1)
+    counter.jobs.append(1)
+    store.stream("jobs").append({"n": 1})
+    patient.join(SOON)
+    assert counter.served == ["patient"]
+
+
+def test_a_newcomer_does_not_overtake_one_who_is_about_to_wake(
+    store: raxlog.Store, env: Environment, waiting: Waiting
+) -> None:
+    counter = Counter(env)
+    for n in range(20):
+        first = counter.queue("first")
+        assert asleep(waiting, 1)
+        counter.jobs.append(n)
+        store.stream("jobs").append({"n": n})
+        second = counter.queue("second", patience=0.3)  # long enough for a busy machine
+        first.join(SOON)
+        second.join(SOON)
+    assert counter.served == ["first"] * 20
+
+
+def test_a_due_time_lets_the_line_out_one_after_the_other(
+    env: Environment, waiting: Waiting
+) -> None:
+    counter = Counter(env)
+    due = time.monotonic() + 0.3
+    threads = []
+    for n in range(4):
+        threads.append(counter.queue(f"w{n}", due=due))
+        assert asleep(waiting, n + 1)
+    counter.jobs = [1, 2, 3, 4]  # nothing is committed: only the time tells
+    for thread in threads:
+        thread.join(SOON)
+    assert counter.served == ["w0", "w1", "w2", "w3"]
+
+
+def test_the_next_in_line_keeps_the_time_when_the_first_has_left(
+    env: Environment, waiting: Waiting
+) -> None:
+    counter = Counter(env)
+    due = time.monotonic() + 0.4
+    first = counter.queue("first", patience=0.1, due=due)
+    assert asleep(waiting, 1)
+    second = counter.queue("second", due=due)
+    first.join(SOON)
+    counter.jobs.append(1)
+    second.join(SOON)
+    assert counter.served == ["second"]
+
+
+def test_a_place_that_its_thread_lost_does_not_block_the_line(
+    env: Environment, waiting: Waiting
+) -> None:
+    lost = Place("counter")
+    assert not waiting._enter(lost)
+    del lost  # as if an interrupt had struck between the read and its leaving
+    counter = Counter(env)
+    counter.jobs.append(1)
+    counter.queue("next").join(SOON)
+    assert counter.served == ["next"]
+
+
+# -- the end of a wait -----------------------------------------------------------------------
+
+
+def test_closing_the_store_ends_every_wait_and_the_watcher(
+    store: raxlog.Store, env: Environment, waiting: Waiting
+) -> None:
+    sleepers = [Sleeper(waiting, seen_now(env, b"orders")) for _ in range(3)]
+    assert asleep(waiting, 3)
+    store.close()
+    for sleeper in sleepers:
+        sleeper.join(SOON)
+        assert isinstance(sleeper.outcome, raxlog.StoreClosed)
+    assert not any("raxlog watcher" in thread.name for thread in threading.enumerate())
+    with pytest.raises(raxlog.StoreClosed):
+        waiting.wait({}, None)
+
+
+def test_there_is_no_watcher_before_the_first_wait(store: raxlog.Store) -> None:
+    store.stream("orders").append({"item": "book"})
+    assert not any(str(store.path) in thread.name for thread in threading.enumerate())
+
+
+# -- without events --------------------------------------------------------------------------
+
+
+def test_without_an_inotify_instance_waiting_still_works(
+    store: raxlog.Store, env: Environment, waiting: Waiting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none_left(*_: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    real = wake._Inotify
+    monkeypatch.setattr(wake, "_Inotify", none_left)
+    monkeypatch.setattr(wake, "_Kqueue", none_left)
+    monkeypatch.setattr(watcher, "_NAPS_PER_TRY", 4)
+    for n in range(5):
+        sleeper = Sleeper(waiting, seen_now(env, b"orders"))
+        assert asleep(waiting, 1)
+        time.sleep(0.05)
+        store.stream("orders").append({"n": n})
+        sleeper.join(SOON)
+        assert sleeper.outcome is True
+    assert waiting._watcher.polling  # type: ignore[union-attr]
+    monkeypatch.setattr(wake, "_Inotify", real)  # instances are to be had again
+    sleeper = Sleeper(waiting, seen_now(env, b"orders"))
+    end = time.monotonic() + 20
+    while waiting._watcher.polling and time.monotonic() < end:  # type: ignore[union-attr]
+        time.sleep(0.05)
+    assert not waiting._watcher.polling  # type: ignore[union-attr]
+
+
+def test_without_the_wake_file_waiting_still_works(
+    store: raxlog.Store, env: Environment, waiting: Waiting
+) -> None:
+    (store.path / "wake").unlink()
+    sleeper = Sleeper(waiting, seen_now(env, b"orders"))
+    assert asleep(waiting, 1)
+    time.sleep(0.05)
+    store.stream("orders").append({"item": "book"})
+    sleeper.join(SOON)
+    assert sleeper.outcome is True

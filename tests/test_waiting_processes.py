@@ -1,0 +1,353 @@
+"""Waiting across processes: no wake-up is lost, whoever is killed, and idling costs nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import random
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import raxlog
+from raxlog.storage import watcher
+from raxlog.storage.commit import WriteTransaction
+from raxlog.storage.environment import Environment
+from raxlog.stream.waiting import Waiting, wait_for_more, waiting_of
+from waiting_cases import SOON, Sleeper, asleep, seen_now
+
+Start = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def env(store: raxlog.Store) -> Environment:
+    return store._env
+
+
+@pytest.fixture
+def waiting(env: Environment) -> Waiting:
+    return waiting_of(env)
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Start]:
+    """``start(program, *arguments)``: a Python process of its own, killed at the end."""
+    processes = []
+
+    def run(program: str, *arguments: object) -> subprocess.Popen[str]:
+        process = subprocess.Popen(
+            [sys.executable, "-c", program, *map(str, arguments)], text=True,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        )
+        processes.append(process)
+        return process
+
+    yield run
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+def said(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+# Says "ready", then one line (the time) for each entry that makes it wake.
+WAITER = """
+import sys, time, raxlog
+from raxlog.stream.waiting import wait_for_more
+store = raxlog.open(sys.argv[1])
+stream = store.stream("orders")
+after = stream.last_id
+print("ready", flush=True)
+while wait_for_more(stream, after, None):
+    print(time.monotonic(), flush=True)
+    after = stream.last_id
+"""
+
+
+# -- waking and dying ---------------------------------------------------------------------------
+
+
+def test_a_commit_wakes_readers_in_other_processes(
+    store: raxlog.Store, start: Start
+) -> None:
+    waiters = [start(WAITER, store.path) for _ in range(2)]
+    for waiter in waiters:
+        assert said(waiter) == "ready"
+    delays = []
+    for n in range(50):
+        time.sleep(0.005)
+        store.stream("orders").append({"n": n})
+        done = time.monotonic()
+        delays += [float(said(waiter)) - done for waiter in waiters]
+    assert sorted(delays)[50] < 0.05  # 0.2 ms on a machine that does nothing else
+
+
+def test_a_killed_waiter_disturbs_nobody_and_leaves_nothing(
+    store: raxlog.Store, start: Start
+) -> None:
+    survivor = start(WAITER, store.path)
+    assert said(survivor) == "ready"
+    before = sorted(os.listdir(store.path))
+    for n in range(3):
+        victim = start(WAITER, store.path)
+        assert said(victim) == "ready"
+        store.stream("orders").append({"n": n})
+        said(victim)
+        said(survivor)
+        victim.kill()
+        victim.wait()
+        done = time.monotonic()
+        store.stream("orders").append({"n": n})
+        assert float(said(survivor)) - done < SOON
+    assert sorted(os.listdir(store.path)) == before
+
+
+def test_a_commit_whose_writer_was_killed_before_it_told_is_seen_within_the_safety_period(
+    store: raxlog.Store, env: Environment, waiting: Waiting, start: Start
+) -> None:
+    program = """
+import os, signal, sys, raxlog
+from raxlog.storage.environment import Environment
+Environment.wake_readers = lambda self, number: os.kill(os.getpid(), signal.SIGKILL)
+raxlog.open(sys.argv[1]).stream("orders").append({"item": "book"})
+"""
+    sleeper = Sleeper(waiting, seen_now(env, b"orders"))
+    assert asleep(waiting, 1)
+    assert start(program, store.path).wait(20) == -signal.SIGKILL
+    killed = time.monotonic()
+    sleeper.join(20)
+    assert sleeper.woke - killed < watcher.SAFETY_PERIOD + 0.5
+    assert not waiting._watcher.polling  # type: ignore[union-attr]
+
+
+def inherited_watches() -> list[str]:
+    """The inotify descriptors of this process."""
+    found = []
+    for descriptor in os.listdir("/proc/self/fd") if sys.platform.startswith("linux") else []:
+        with contextlib.suppress(OSError):
+            if "inotify" in os.readlink(f"/proc/self/fd/{descriptor}"):
+                found.append(descriptor)
+    return found
+
+
+def test_a_forked_child_has_a_watch_of_its_own_and_takes_no_event_from_its_parent(
+    store: raxlog.Store, env: Environment, waiting: Waiting
+) -> None:
+    orders = store.stream("orders")
+    mine = Sleeper(waiting, seen_now(env, b"orders"))
+    assert asleep(waiting, 1)
+    child = os.fork()
+    if not child:
+        status = 1
+        with contextlib.suppress(BaseException):
+            watches = inherited_watches()
+            woke = wait_for_more(orders, raxlog.StreamID.MIN, 10)
+            status = 0 if woke and not watches and waiting_of(env) is not waiting else 2
+        os._exit(status)
+    time.sleep(0.2)
+    orders.append({"item": "book"})
+    mine.join(SOON)
+    assert mine.outcome is True
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_an_interrupt_ends_a_wait_at_once_and_leaves_nothing_behind(
+    store: raxlog.Store, start: Start
+) -> None:
+    process = start("""
+import sys, time, raxlog
+from raxlog.stream.waiting import StreamProbe, waiting_of
+store = raxlog.open(sys.argv[1])
+env = store._env
+waiting = waiting_of(env)
+for kind in ("plain", "line"):
+    try:
+        print("ready", flush=True)
+        if kind == "plain":
+            waiting.wait({StreamProbe(b"orders"): None}, None)
+        else:
+            with waiting.turn("line") as place:
+                waiting.wait({StreamProbe(b"orders"): None}, None, turn=place)
+    except KeyboardInterrupt:
+        print(time.monotonic(), len(waiting._sleepers), len(waiting._lines), flush=True)
+""", store.path)
+    for _ in range(2):
+        assert said(process) == "ready"
+        time.sleep(0.2)
+        sent = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        at, sleepers, lines = said(process).split()
+        assert float(at) - sent < 0.5  # 0.1 on a machine that does nothing else
+        assert (sleepers, lines) == ("0", "0")
+    assert process.wait(10) == 0
+
+
+def test_a_wake_file_made_anew_is_found(
+    store: raxlog.Store, env: Environment, waiting: Waiting, start: Start
+) -> None:
+    sleeper = Sleeper(waiting, seen_now(env, b"other"))
+    assert asleep(waiting, 1)
+    (store.path / "wake").unlink()
+    writer = start("""
+import sys, time, raxlog
+stream = raxlog.open(sys.argv[1]).stream("orders")
+for line in sys.stdin:
+    stream.append({"item": "book"})
+    print(time.monotonic(), flush=True)
+""", store.path)
+    assert writer.stdin is not None
+    delays = []
+    for _ in range(8):
+        reader = Sleeper(waiting, seen_now(env, b"orders"))
+        assert asleep(waiting, 2)
+        writer.stdin.write("\n")
+        writer.stdin.flush()
+        done = float(said(writer))
+        reader.join(SOON)
+        delays.append(reader.woke - done)
+    assert max(delays) < watcher.SAFETY_PERIOD + 0.5
+    assert sorted(delays)[4] < 0.1, delays
+    assert sleeper.outcome is None
+
+
+# -- the hunt for lost wake-ups --------------------------------------------------------------
+
+READER = """
+import mmap, struct, sys, threading, time
+import raxlog
+from raxlog.storage.watcher import Watcher
+from raxlog.stream.waiting import StreamProbe, Waiting
+path, board, slots, mutant = sys.argv[1:]
+if mutant == "drain after the look":
+    def look_then_drain(self):
+        number = self._look(False)
+        self._file.drain()
+        return number
+    Watcher._drain_and_look = look_then_drain
+store = raxlog.open(path, durability="relaxed")
+env = store._env
+waiting = env.waiting_state = Waiting(env, safety_period=30.0)
+with open(board, "r+b") as file:
+    memory = mmap.mmap(file.fileno(), 0)
+def follow(slot):
+    probe = StreamProbe(b"orders")
+    while True:
+        with env.read() as txn:
+            value = probe.value(txn)
+        struct.pack_into("<Q", memory, 8 * slot, value[1])
+        waiting.wait({probe: value}, None)
+for slot in slots.split(","):
+    threading.Thread(target=follow, args=(int(slot),), daemon=True).start()
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+def hunt(start: Start, folder: Path, appends: int, mutant: str,
+         patience: float) -> int:
+    """Append in bursts with gaps of 0 to 150 µs; how many appends until a reader slept on.
+
+    After each burst all three readers, in two processes, must show its last entry within
+    ``patience`` seconds; their safety period is 30 s. Returns ``appends`` if all did.
+    """
+    seed = int(os.environ.get("RAXLOG_SEED", "0")) or random.randrange(1, 1 << 30)
+    print(f"RAXLOG_SEED={seed}")
+    chance = random.Random(seed)
+    board = folder / "board"
+    board.write_bytes(bytes(24))
+    with open(board, "r+b") as file:
+        memory = mmap.mmap(file.fileno(), 0)
+    with raxlog.open(folder / "store.rax", durability="relaxed") as store:
+        orders = store.stream("orders")
+        orders.append({"n": 0}, id="1-0")
+        for slots in ("0,1", "2"):
+            assert said(start(READER, store.path, board, slots, mutant)) == "ready"
+        number = 1
+        while number <= appends:
+            for _ in range(chance.randint(1, 10)):
+                number += 1
+                orders.append({"n": number}, id=f"{number}-0")
+                end = time.perf_counter() + chance.random() * 150e-6
+                while time.perf_counter() < end:
+                    pass
+            end = time.monotonic() + patience
+            while min(struct.unpack_from("<3Q", memory)) != number:
+                if time.monotonic() > end:
+                    return number
+                time.sleep(0.0001)
+    return appends
+
+
+@pytest.fixture
+def quick_folder(tmp_path: Path) -> Iterator[Path]:
+    """A folder in memory where there is one, so that commits come thick and fast."""
+    if os.path.isdir("/dev/shm"):
+        with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+            yield Path(folder)
+    else:
+        yield tmp_path
+
+
+@pytest.mark.storm
+def test_no_wake_up_of_twenty_thousand_is_lost(
+    quick_folder: Path, start: Start
+) -> None:
+    assert hunt(start, quick_folder, 20_000, "none", patience=10.0) == 20_000
+
+
+@pytest.mark.storm
+def test_the_hunt_catches_a_watcher_that_drains_after_its_look(
+    quick_folder: Path, start: Start
+) -> None:
+    assert hunt(start, quick_folder, 20_000, "drain after the look", patience=1.0) < 20_000
+
+
+@pytest.mark.storm
+def test_the_hunt_catches_a_writer_that_tells_before_it_commits(
+    tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def tell_then_commit(txn: WriteTransaction) -> None:
+        txn.flush()
+        txn.env.wake_readers(txn.id)
+        txn.raw.commit()
+        txn.env.warm_id = txn.id
+
+    monkeypatch.setattr(WriteTransaction, "commit", tell_then_commit)
+    assert hunt(start, tmp_path, 20_000, "none", patience=1.0) < 20_000
+
+
+@pytest.mark.storm
+def test_ten_blocked_readers_cost_next_to_nothing(
+    store: raxlog.Store, start: Start
+) -> None:
+    program = """
+import sys, time, raxlog
+from raxlog.stream.waiting import wait_for_more
+stream = raxlog.open(sys.argv[1]).stream("orders")
+wait_for_more(stream, raxlog.StreamID.MIN, 0.01)
+print("ready", flush=True)
+sys.stdin.readline()
+before = time.process_time()
+wait_for_more(stream, raxlog.StreamID.MIN, 5.0)
+print(time.process_time() - before, flush=True)
+"""
+    readers = [start(program, store.path) for _ in range(10)]
+    for reader in readers:
+        assert said(reader) == "ready"
+    for reader in readers:
+        assert reader.stdin is not None
+        reader.stdin.write("\n")
+        reader.stdin.flush()
+    used = sum(float(said(reader)) for reader in readers) / 5.0
+    print(f"ten blocked readers use {used:.3%} of a core")
+    assert used < 0.02  # 0.002 on a machine that does nothing else

@@ -1,0 +1,52 @@
+"""Those who wait, as the tests of waiting need them: sleeping threads, and what they have seen."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Hashable
+from typing import Any
+
+import raxlog
+from raxlog.storage.environment import Environment
+from raxlog.stream.probe import Probe, StreamProbe
+from raxlog.stream.waiting import Waiting
+
+SOON = 2.0  # seconds; far more than a wake-up takes, far less than a test may
+
+
+def seen_now(env: Environment, *names: bytes) -> dict[Probe, Hashable]:
+    """What a reader has seen who has read everything there is."""
+    txn: Any
+    with env.read() as txn:
+        return {probe: probe.value(txn) for probe in map(StreamProbe, names)}
+
+
+def asleep(waiting: Waiting, count: int) -> bool:
+    """Whether so many, within a moment, have looked in vain and sleep."""
+    end = time.monotonic() + SOON
+    while sum(bool(each.seen) for each in list(waiting._sleepers)) != count:
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.002)
+    return True
+
+
+class Sleeper(threading.Thread):
+    """A thread that waits once; ``outcome`` is what came of it."""
+
+    def __init__(self, waiting: Waiting, seen: dict[Probe, Hashable],
+                 deadline: float | None = None) -> None:
+        super().__init__(daemon=True)
+        self.outcome: object = None
+        self.woke = 0.0
+        self._arguments = (waiting, seen, deadline)
+        self.start()
+
+    def run(self) -> None:
+        try:
+            waiting, seen, deadline = self._arguments
+            self.outcome = waiting.wait(seen, deadline)
+        except raxlog.RaxlogError as error:
+            self.outcome = error
+        self.woke = time.monotonic()

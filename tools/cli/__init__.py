@@ -1,0 +1,187 @@
+"""The command line: ``raxlog COMMAND STORE …``, one command for each thing a store can do.
+
+    argv ──> __init__.py    finds the command, loads its module only, tells errors in one line
+              ├── writing.py       add  delete  trim  rename  delete-stream  configure
+              ├── importing.py     import         (formats.py reads, progress.py draws)
+              ├── reading.py       range  get  tail  streams
+              ├── grouping.py      groups  lag  consumers, and what creates, moves, deletes them
+              ├── delivering.py    read  ack
+              ├── claiming.py      pending  claim  autoclaim  nack
+              ├── describing.py    info           (node_drawing.py draws one node)
+              └── demo.py          demo           (demo_input.py, demo_writer.py, demo_kills.py)
+
+    arguments.py   what all commands share: the parser, options, opening a store
+    output.py      entries, IDs and bytes as text and as JSON
+
+Nothing here is loaded by ``import raxlog``, and rich only where a progress bar is drawn.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import TextIO
+
+from ... import __version__
+from ...storage import kernels
+from ...storage.errors import InvalidArgument, RaxlogError, StreamError
+from . import output
+from .arguments import (
+    DONE,
+    INTERRUPTED,
+    NO,
+    STORE,
+    USAGE,
+    Command,
+    Failure,
+    Parser,
+    add_json,
+)
+
+COMMANDS = {
+    "add": ("writing", "append one entry"),
+    "import": ("importing", "append the entries of a file: NDJSON, CSV or plain lines"),
+    "range": ("reading", "print the entries between two IDs"),
+    "tail": ("reading", "print the last entries and then those that come"),
+    "get": ("reading", "print the entry with one ID"),
+    "delete": ("writing", "delete entries by ID"),
+    "trim": ("writing", "evict the oldest entries"),
+    "streams": ("reading", "list the streams"),
+    "info": ("describing", "tell about a store, a stream, its rax or one node"),
+    "rename": ("writing", "give a stream another name"),
+    "delete-stream": ("writing", "delete a stream with all its entries"),
+    "configure": ("writing", "change a stream's settings"),
+    "read": ("delivering", "read new entries in a consumer group, or those behind an ID"),
+    "ack": ("delivering", "acknowledge entries that were delivered"),
+    "nack": ("claiming", "give delivered entries back to the group"),
+    "pending": ("claiming", "tell what was delivered and not acknowledged"),
+    "claim": ("claiming", "make pending entries another consumer's"),
+    "autoclaim": ("claiming", "claim what has been pending for too long"),
+    "groups": ("grouping", "list a stream's consumer groups, with their lag"),
+    "lag": ("grouping", "print how many entries a group has still to be given"),
+    "create-group": ("grouping", "create a consumer group"),
+    "destroy-group": ("grouping", "delete a consumer group with all it keeps"),
+    "set-group-id": ("grouping", "move a group forward or back"),
+    "consumers": ("grouping", "list a group's consumers"),
+    "create-consumer": ("grouping", "create a consumer in a group"),
+    "delete-consumer": ("grouping", "delete a consumer; hand over or drop what it has pending"),
+    "demo": ("demo", "import real text, kill a writer, show that nothing was lost"),
+}
+
+_DESCRIPTION = """\
+raxlog: the Redis Streams data model, durable, embedded, in one directory on disk.
+
+commands:
+{}
+
+'raxlog COMMAND --help' explains a command, with an example."""
+
+_EPILOG = """\
+exit status:
+  0    done
+  1    the answer is no: nothing matched, no such entry, stream or group, an ID too small
+  2    usage: an unknown option, a wrong ID, fields that cannot be stored, bad input
+  3    the store cannot be opened, read or written
+  130  interrupted by Ctrl-C
+
+Fields are text where they are UTF-8. Other bytes are shown as \\xNN in plain output (where
+a backslash is doubled), and as {"base64": "…"} with --json. IDs are "ms-seq" in both.
+
+example:
+  raxlog add events.rax orders item=book qty=2
+  raxlog range events.rax orders --json"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit status. Never raises for what a user can do wrong."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        status = _run(arguments)
+        sys.stdout.flush()
+    except SystemExit as leaving:  # --help
+        return leaving.code if isinstance(leaving.code, int) else USAGE
+    except BrokenPipeError:
+        _forget(sys.stdout)  # whoever read our output has seen enough
+        return DONE
+    except KeyboardInterrupt:
+        return _say("interrupted", INTERRUPTED)
+    except Failure as failure:
+        return _say(str(failure), failure.status)
+    except RaxlogError as error:
+        return _say(str(error), status_of(error))
+    except OSError as error:
+        return _say(str(error), STORE)
+    return status
+
+
+def status_of(error: RaxlogError) -> int:
+    """The exit status that stands for an error."""
+    if isinstance(error, InvalidArgument):
+        return USAGE
+    return NO if isinstance(error, StreamError) else STORE
+
+
+def _run(arguments: list[str]) -> int:
+    if arguments and arguments[0] in COMMANDS:
+        name, rest = arguments[0], arguments[1:]
+        module = importlib.import_module(f".{COMMANDS[name][0]}", __name__)
+        command: Command = module.COMMANDS[name]
+        parser = command.parser(name, COMMANDS[name][1])
+        return command.run(parser.parse_intermixed_args(rest))
+    width = max(map(len, COMMANDS)) + 2
+    listed = "\n".join(f"  {name:{width}}{summary}" for name, (_, summary) in COMMANDS.items())
+    parser = Parser(
+        prog="raxlog",
+        description=_DESCRIPTION.format(listed),
+        epilog=_EPILOG,
+        usage="raxlog [--help] [--version] COMMAND STORE …",
+    )
+    parser.add_argument(
+        "--version",
+        action="store_true",
+        help="print the version, and whether the kernels run compiled or as plain Python",
+    )
+    add_json(parser)
+    parser.add_argument("command", nargs="?", metavar="COMMAND", help="one of the commands above")
+    args = parser.parse_args(arguments)
+    if args.version:
+        _print_version(args.json)
+        return DONE
+    if args.command is not None:
+        parser.error(f"there is no command {args.command!r}; there are {', '.join(COMMANDS)}")
+    parser.print_help(sys.stderr)
+    return USAGE
+
+
+def _print_version(as_json: bool) -> None:
+    speed = kernels.speed()
+    if as_json:
+        output.print_json({"version": __version__, "kernels": speed})
+    else:
+        print(f"raxlog {__version__} (kernels: {speed})")
+
+
+def _say(message: str, status: int) -> int:
+    """One line on stderr, whatever the message holds, after what was printed before it."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _forget(sys.stdout)
+    try:
+        print(f"raxlog: {output.one_line(message)}", file=sys.stderr, flush=True)
+    except OSError:
+        _forget(sys.stderr)
+    return status
+
+
+def _forget(stream: TextIO) -> None:
+    """Lead a stream nobody reads to nowhere, so that the interpreter's last flush succeeds."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, stream.fileno())
+    except OSError:
+        stream.close()
+    finally:
+        os.close(nowhere)

@@ -1,0 +1,210 @@
+"""Delivery: read, in a consumer group or behind IDs, and ack.
+
+    new ──read──> pending ──ack, or the next read with --ack──> done
+          │          └─read --history─> the same again
+          └─read --noack─> done: at most once
+
+read is durable before it prints: entries that were delivered to a pipe that broke are pending,
+and --history prints them again. What is pending with others is the subject of claiming.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import Any
+
+from ...storage.errors import InvalidStreamID
+from ...stream.entry import Entry
+from ...stream.id import StreamID, parse_id
+from ...stream.names import name_bytes
+from ...stream.references import POLICIES, DeleteResult
+from . import output
+from .arguments import (
+    DONE,
+    NO,
+    USAGE,
+    Command,
+    Failure,
+    Parser,
+    add_group,
+    add_ids,
+    add_writing,
+    consumer_name,
+    existing,
+    existing_group,
+    group_name,
+    positive,
+    reading,
+    seconds,
+    stream_name,
+    writing,
+)
+
+# -- read ---------------------------------------------------------------------------------
+
+
+def _read_arguments(parser: Parser) -> None:
+    parser.add_argument("store", metavar="STORE", help="the store's directory")
+    parser.add_argument(
+        "streams",
+        metavar="STREAM[=ID]",
+        nargs="+",
+        help="with --group a stream's name; without, STREAM=ID: entries behind that ID, $ for new ones only, + for "
+        "the last one",
+    )
+    parser.add_argument("--count", type=positive, metavar="N", help="at most N entries of each stream")
+    parser.add_argument(
+        "--block",
+        type=seconds,
+        metavar="SECONDS",
+        help="wait so long for the first entry; 0 waits for ever (default: do not wait)",
+    )
+    group = parser.add_argument_group("in a consumer group")
+    group.add_argument("--group", metavar="GROUP", help="read as a consumer of this group")
+    group.add_argument("--consumer", metavar="NAME", help="which consumer; created if it is new")
+    group.add_argument("--history", action="store_true", help="this consumer's own pending entries, again")
+    group.add_argument("--after", metavar="ID", help="with --history: only those behind this ID")
+    group.add_argument("--claim-idle", type=seconds, metavar="SECONDS", help="first take over what is idle so long")
+    group.add_argument("--ack", type=_ids, action="extend", metavar="ID,ID…", help="acknowledge these first")
+    group.add_argument("--noack", action="store_true", help="new entries do not become pending: at most once")
+    add_writing(parser)
+
+
+def _read(args: argparse.Namespace) -> int:
+    found = _delivered(args) if args.group is not None else _behind_ids(args)
+    several = len(args.streams) > 1
+    for name, entries in found.items():
+        for entry in entries:
+            if args.json:
+                told = {"stream": output.plain(name)} | output.entry_json(entry)
+                output.print_json(told if args.group is None else told | output.delivery_json(entry))
+            else:
+                line = output.entry_text(entry)
+                output.print_text(f"{output.text(name)}\t{line}" if several else line)
+    return DONE if any(found.values()) else NO
+
+
+def _delivered(args: argparse.Namespace) -> dict[bytes, list[Entry]]:
+    """What the group gives this consumer, of every stream."""
+    if args.consumer is None:
+        raise Failure("--group needs --consumer: who in the group is reading", USAGE)
+    if args.after is not None and not args.history:
+        raise Failure("--after pages through a consumer's --history; new entries come in their order", USAGE)
+    if args.history and (args.noack or args.block is not None or args.claim_idle is not None):
+        raise Failure("--history gives what is pending already; --block, --claim-idle and --noack are for new", USAGE)
+    if args.ack and len(args.streams) > 1:
+        raise Failure("--ack is for one stream: in several an ID could be anyone's", USAGE)
+    after = parse_id(args.after or "0") if args.history else ">"
+    group, consumer = group_name(args), consumer_name(args.consumer)
+    streams: dict[bytes, Any] = {}
+    for argument in args.streams:
+        _put_once(streams, os.fsencode(argument), after)
+    with writing(args) as store:
+        ack = {name: args.ack for name in streams if args.ack}
+        return store.read_group(
+            group,
+            consumer,
+            streams,
+            count=args.count,
+            block=args.block,
+            noack=args.noack,
+            claim_idle=args.claim_idle,
+            ack=ack,
+        )
+
+
+def _behind_ids(args: argparse.Namespace) -> dict[bytes, list[Entry]]:
+    """What lies behind an ID, of every stream."""
+    for option in ("consumer", "history", "after", "claim_idle", "ack", "noack"):
+        if getattr(args, option) not in (None, False):
+            raise Failure(f"--{option.replace('_', '-')} is for reading in a consumer group: add --group", USAGE)
+    streams: dict[bytes, Any] = {}
+    for argument in args.streams:
+        name, equals, after = os.fsencode(argument).rpartition(b"=")
+        if not equals:
+            raise Failure(f"{argument!r} is no STREAM=ID; only with --group a stream needs no ID", USAGE)
+        _put_once(streams, name, after if after in (b"$", b"+") else parse_id(after))
+    with reading(args) as store:
+        if args.block is None:
+            for name in streams:
+                existing(store, name)
+        return store.read(streams, count=args.count, block=args.block)
+
+
+def _put_once(streams: dict[bytes, Any], name: bytes, after: Any) -> None:
+    if name in streams:
+        raise Failure(f"the stream {os.fsdecode(name)!r} is named twice", USAGE)
+    streams[name_bytes(name)] = after
+
+
+def _ids(text: str) -> list[StreamID]:
+    try:
+        return [parse_id(part) for part in text.split(",")]
+    except InvalidStreamID as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+# -- ack ----------------------------------------------------------------------------------
+
+
+def _ack_arguments(parser: Parser) -> None:
+    add_group(parser)
+    add_ids(parser)
+    parser.add_argument("--delete", action="store_true", help="delete the entries as well, in the same commit")
+    parser.add_argument("--refs", choices=POLICIES, help="with --delete: what of other groups (see 'delete --help')")
+    add_writing(parser)
+
+
+def _ack(args: argparse.Namespace) -> int:
+    if args.refs is not None and not args.delete:
+        raise Failure("--refs is for --delete", USAGE)
+    ids = [parse_id(text) for text in args.ids]
+    name, group = stream_name(args), group_name(args)
+    with writing(args) as store:
+        handle = existing_group(store, name, group)
+        if args.delete:
+            fates = handle.ack_delete(*ids, refs=args.refs or POLICIES[0])
+            acked = len(fates) - fates.count(DeleteResult.MISSING)
+        else:
+            fates = []
+            acked = handle.ack(*ids)
+        if not acked:
+            handle.info()  # NoGroup, where that is why
+    deleted = fates.count(DeleteResult.DELETED)
+    if args.json:
+        output.print_json({"acknowledged": acked} | ({"deleted": deleted} if args.delete else {}))
+    else:
+        also = f", {deleted:,} of them deleted" if args.delete else ""
+        print(f"{output.many(acked, 'entry')} acknowledged{also}")
+    return DONE if acked else NO
+
+
+COMMANDS = {
+    "read": Command(
+        _read,
+        _read_arguments,
+        """
+In a group (--group, --consumer) it delivers entries nobody in the group has had; they stay
+pending until 'raxlog ack', or the next read with --ack, in one commit. What a consumer that
+died has left is taken over with --claim-idle, one's own pending entries are read again with
+--history. Without a group it prints what lies behind an ID, of one stream or of several.
+
+A line is an entry, as 'raxlog range' prints it, its stream before it where several are read;
+one that was deleted while it was pending is its ID alone. With --json a line is {"stream": …,
+"id": …, "fields": …}, in a group with "deliveries" and "idle" (seconds, where it was claimed).
+Exit status 1 if there was nothing to read.""",
+        """
+  raxlog read events.rax orders --group billing --consumer worker-1 --count 10 --block 5
+  raxlog read events.rax orders --group billing --consumer worker-1 --ack 5-0,6-0 --claim-idle 60
+  raxlog read events.rax 'orders=$' 'mail=1526919030474-55' --block 0""",
+    ),
+    "ack": Command(
+        _ack,
+        _ack_arguments,
+        """
+Prints how many of them were pending. Exit status 1 if none was.""",
+        """
+  raxlog ack events.rax orders billing 1526919030474-55 1526919030474-56""",
+    ),
+}

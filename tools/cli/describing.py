@@ -1,0 +1,190 @@
+"""info: a table of the streams, all figures of one, its rax drawn, one of its nodes drawn.
+
+A damaged stream does not hide the others: its row says what is wrong, the rest is shown, and
+the exit status is 3.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import Any
+
+from ...storage import folder
+from ...storage.errors import CorruptionError
+from ...stream.group import GroupInfo
+from ...stream.header import shown
+from ...stream.id import StreamID, make_id, parse_id
+from ...stream.info import StreamInfo, draw_rax, header_of, stored_node
+from ...stream.names import name_bytes
+from ...stream.store import Store
+from ...stream.stream import Stream
+from . import node_drawing, output
+from .arguments import (
+    DONE,
+    NO,
+    STORE,
+    USAGE,
+    Command,
+    Failure,
+    Parser,
+    add_store,
+    existing,
+    reading,
+)
+from .grouping import group_json, groups_table
+
+
+def _arguments(parser: Parser) -> None:
+    add_store(parser, stream=False)
+    parser.add_argument("stream", metavar="STREAM", nargs="?", help="the stream's name; without it all are listed")
+    drawing = parser.add_mutually_exclusive_group()
+    drawing.add_argument("--rax", action="store_true", help="draw the stream's rax, as raxShow does")
+    drawing.add_argument("--node", metavar="ID", help="draw the node that holds this ID, or would")
+
+
+def _run(args: argparse.Namespace) -> int:
+    if args.stream is None:
+        if args.rax or args.node is not None:
+            raise Failure("--rax and --node draw a part of one stream: name it", USAGE)
+        with reading(args) as store:
+            return _store(store, args.json)
+    name = name_bytes(os.fsencode(args.stream))
+    sid = None if args.node is None else parse_id(args.node)
+    with reading(args) as store:
+        stream = existing(store, name)
+        if sid is not None:
+            return _node(stream, sid, args.json)
+        info = stream.info()
+        groups = stream.groups()
+        drawing = draw_rax(stream).rstrip("\n") if args.rax else None
+    if args.json:
+        told = {name: output.plain(value) for name, value in info.as_dict().items()} | {
+            "groups": list(map(group_json, groups))
+        }
+        output.print_json(told | ({} if drawing is None else {"rax": drawing}))
+    elif drawing is not None:
+        output.print_text(drawing)
+    else:
+        _print_figures(info, groups)
+    return DONE
+
+
+# -- the store ----------------------------------------------------------------------------
+
+
+def _store(store: Store, as_json: bool) -> int:
+    names = store.streams()
+    rows = [_row(store, name) for name in names]
+    size, on_disk = _sizes(store.path)
+    damaged = any("damaged" in row for row in rows)
+    if as_json:
+        output.print_json(
+            {
+                "store": output.plain(os.fsencode(store.path)),
+                "bytes": size,
+                "bytes_on_disk": on_disk,
+                "streams": rows,
+            }
+        )
+    else:
+        path = output.text(os.fsencode(store.path))
+        streams = output.many(len(rows), "stream")
+        output.print_text(f"{path}: {streams}, {size:,} bytes ({on_disk:,} on disk)")
+        if rows:
+            cells = [("stream", "entries", "nodes", "first", "last", "")]
+            for name, row in zip(names, rows, strict=True):
+                cells.append(
+                    (
+                        output.text(name),
+                        _figure(row.get("length")),
+                        _figure(row.get("nodes")),
+                        str(row.get("first") or "-"),
+                        str(row.get("last_generated_id") or "-"),
+                        f"DAMAGED: {output.one_line(row['damaged'])}" if "damaged" in row else "",
+                    )
+                )
+            output.print_text(output.table(cells, right=(1, 2)))
+    return STORE if damaged else DONE
+
+
+def _row(store: Store, name: bytes) -> dict[str, Any]:
+    """A stream's figures without walking it: its header, its first entry."""
+    row: dict[str, Any] = {"name": output.plain(name)}
+    try:
+        stream = store.stream(name)
+        header = header_of(stream)
+        if header is not None:
+            row |= {
+                "length": header.length,
+                "nodes": header.leaves,
+                "entries_added": header.entries_added,
+                "last_generated_id": str(make_id(*header.last)),
+            }
+            first = next(iter(stream.range(count=1)), None)
+            row["first"] = None if first is None else str(first.id)
+    except CorruptionError as error:
+        row["damaged"] = str(error)
+    return row
+
+
+def _sizes(path: Path) -> tuple[int, int]:
+    """Bytes of the data file, and how many of them take room: pages never used are holes."""
+    status = (folder.generation(path) / "data.mdb").stat()
+    return status.st_size, status.st_blocks * 512
+
+
+def _figure(number: int | None) -> str:
+    return "-" if number is None else f"{number:,}"
+
+
+# -- one stream ---------------------------------------------------------------------------
+
+
+def _print_figures(info: StreamInfo, groups: list[GroupInfo]) -> None:
+    rows = []
+    for name, value in info.as_dict().items():
+        if value is None:
+            said = "-"
+        elif name in ("first-entry", "last-entry"):
+            said = output.entry_text(value).replace("\t", "  ")
+        elif isinstance(value, bytes):
+            said = output.text(value)
+        else:
+            said = f"{value:,}" if isinstance(value, int) else str(value)
+        rows.append((name, said))
+    output.print_text(output.table(rows))
+    if groups:
+        output.print_text("")
+        output.print_text(groups_table(groups))
+
+
+def _node(stream: Stream, sid: StreamID, as_json: bool) -> int:
+    stored = stored_node(stream, sid)
+    if stored is None:
+        raise Failure(f"no node of stream {shown(stream.name)} begins at {sid} or before", NO)
+    drawn = node_drawing.read(stream.name, *stored)
+    if as_json:
+        output.print_json(drawn.as_dict())
+    else:
+        output.print_text(drawn.text())
+    return DONE
+
+
+COMMANDS = {
+    "info": Command(
+        _run,
+        _arguments,
+        """
+Without STREAM a table of the streams: entries, nodes, first live and last generated ID. With
+STREAM everything XINFO STREAM tells, and its consumer groups. --rax draws the radix tree over the 16-byte master IDs of
+the nodes. --node draws one node: the block around it, its master entry, and every entry,
+deleted ones included, with flags, offset and bytes. A damaged stream is named in the table,
+and the exit status is then 3.""",
+        """
+  raxlog info events.rax
+  raxlog info events.rax orders --rax
+  raxlog info events.rax orders --node 1526919030474-55""",
+    ),
+}

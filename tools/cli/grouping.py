@@ -1,0 +1,297 @@
+"""Consumer groups and their consumers: who reads, how far each is, and how to change that.
+
+    stream orders ──┬── group billing    last delivered 5-0, lag 12
+                    │      ├── consumer a     3 pending
+                    │      └── consumer b     none
+                    └── group audit      last delivered 17-0, lag 0
+
+    groups  create-group  destroy-group  set-group-id  lag          the middle column
+    consumers  create-consumer  delete-consumer                     the right one
+
+What moves entries is in delivering.py (read, ack) and claiming.py (pending, claim, nack).
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from typing import Any
+
+from ...storage.errors import ConsumerBusy
+from ...stream.group import GroupInfo
+from ...stream.header import shown
+from ...stream.id import parse_id
+from . import output
+from .arguments import (
+    DONE,
+    NO,
+    Command,
+    Failure,
+    Parser,
+    add_group,
+    add_store,
+    add_writing,
+    consumer_name,
+    existing,
+    existing_group,
+    group_name,
+    reading,
+    stream_name,
+    writing,
+)
+
+# -- groups, lag --------------------------------------------------------------------------
+
+
+def _groups(args: argparse.Namespace) -> int:
+    name = stream_name(args)
+    with reading(args) as store:
+        groups = existing(store, name).groups()
+    if args.json:
+        output.print_json({"stream": output.plain(name), "groups": list(map(group_json, groups))})
+    elif groups:
+        output.print_text(groups_table(groups))
+    return DONE
+
+
+def groups_table(groups: Sequence[GroupInfo]) -> str:
+    """The groups of a stream, a line each."""
+    rows = [("group", "consumers", "pending", "last delivered", "lag")]
+    for group in groups:
+        figures = f"{group.consumers:,}", f"{group.pending:,}", str(group.last_delivered_id), f"{group.lag:,}"
+        rows.append((output.text(group.name), *figures))
+    return output.table(rows, right=(1, 2, 4))
+
+
+def group_json(group: GroupInfo) -> dict[str, Any]:
+    """A group under the names XINFO GROUPS uses."""
+    return {name.replace("_", "-"): output.plain(value) for name, value in group._asdict().items()}
+
+
+def _lag(args: argparse.Namespace) -> int:
+    name, group = stream_name(args), group_name(args)
+    with reading(args) as store:
+        lag = existing_group(store, name, group).lag
+    if args.json:
+        output.print_json({"lag": lag})
+    else:
+        print(lag)
+    return DONE
+
+
+# -- create-group, destroy-group, set-group-id --------------------------------------------
+
+
+def _create_group_arguments(parser: Parser) -> None:
+    add_group(parser)
+    parser.add_argument(
+        "--start",
+        default="$",
+        metavar="ID",
+        help="deliver what comes behind this ID: $ for new entries only (default), 0 for all",
+    )
+    parser.add_argument("--create-stream", action="store_true", help="create the stream, and the store, if not there")
+    parser.add_argument("--exist-ok", action="store_true", help="leave a group of that name as it is")
+    add_writing(parser)
+
+
+def _create_group(args: argparse.Namespace) -> int:
+    if args.start != "$":
+        parse_id(args.start)
+    name, group = stream_name(args), group_name(args)
+    with writing(args, create=args.create_stream) as store:
+        stream = store.stream(name) if args.create_stream else existing(store, name)
+        made = stream.create_group(group, args.start, exist_ok=args.exist_ok, create_stream=args.create_stream)
+        info = made.info()
+    if args.json:
+        output.print_json(group_json(info))
+    else:
+        output.print_text(f"group {output.text(group)} delivers what comes behind {info.last_delivered_id}")
+    return DONE
+
+
+def _destroy_group_arguments(parser: Parser) -> None:
+    add_group(parser)
+    add_writing(parser)
+
+
+def _destroy_group(args: argparse.Namespace) -> int:
+    name, group = stream_name(args), group_name(args)
+    with writing(args) as store:
+        doomed = existing_group(store, name, group)
+        info = doomed.info()
+        if not doomed.destroy():
+            raise Failure(f"the consumer group {shown(group)} was destroyed by somebody else", NO)
+    if args.json:
+        output.print_json({"destroyed": output.plain(group), "consumers": info.consumers, "pending": info.pending})
+    else:
+        consumers = output.many(info.consumers, "consumer")
+        print(f"group destroyed, with {consumers} and {output.many(info.pending, 'pending entry')}")
+    return DONE
+
+
+def _set_group_id_arguments(parser: Parser) -> None:
+    add_group(parser)
+    parser.add_argument("id", metavar="ID", help="the new last delivered ID; $ for the stream's last, 0 for none")
+    add_writing(parser)
+
+
+def _set_group_id(args: argparse.Namespace) -> int:
+    if args.id not in ("$", "-", "+"):
+        parse_id(args.id)
+    name, group = stream_name(args), group_name(args)
+    with writing(args) as store:
+        moved = existing_group(store, name, group)
+        moved.set_id(args.id)
+        info = moved.info()
+    if args.json:
+        output.print_json(group_json(info))
+    else:
+        lag = f"lag {info.lag:,}"
+        output.print_text(f"group {output.text(group)} delivers what comes behind {info.last_delivered_id}, {lag}")
+    return DONE
+
+
+# -- consumers ----------------------------------------------------------------------------
+
+
+def _consumers(args: argparse.Namespace) -> int:
+    name, group = stream_name(args), group_name(args)
+    with reading(args) as store:
+        consumers = existing_group(store, name, group).consumers()
+    if args.json:
+        output.print_json(
+            {
+                "stream": output.plain(name),
+                "group": output.plain(group),
+                "consumers": [consumer._asdict() for consumer in consumers],
+            }
+        )
+    elif consumers:
+        rows = [("consumer", "pending", "idle (s)", "inactive (s)")]
+        for consumer in consumers:
+            times = output.duration(consumer.idle), output.duration(consumer.inactive)
+            rows.append((output.text(consumer.name), f"{consumer.pending:,}", *times))
+        output.print_text(output.table(rows, right=(1, 2, 3)))
+    return DONE
+
+
+def _create_consumer_arguments(parser: Parser) -> None:
+    add_group(parser, consumer=True)
+    add_writing(parser)
+
+
+def _create_consumer(args: argparse.Namespace) -> int:
+    name, group, consumer = stream_name(args), group_name(args), consumer_name(args.consumer)
+    with writing(args) as store:
+        if not existing_group(store, name, group).create_consumer(consumer):
+            raise Failure(f"group {shown(group)} has a consumer {shown(consumer)} already", NO)
+    if args.json:
+        output.print_json({"created": output.plain(consumer)})
+    return DONE
+
+
+def _delete_consumer_arguments(parser: Parser) -> None:
+    add_group(parser, consumer=True)
+    fate = parser.add_mutually_exclusive_group()
+    fate.add_argument("--to", metavar="OTHER", help="hand its pending entries over to this consumer")
+    fate.add_argument("--drop", action="store_true", help="lose its pending entries: they are never delivered again")
+    add_writing(parser)
+
+
+def _delete_consumer(args: argparse.Namespace) -> int:
+    name, group, consumer = stream_name(args), group_name(args), consumer_name(args.consumer)
+    heir = None if args.to is None else consumer_name(args.to)
+    with writing(args) as store:
+        handle = existing_group(store, name, group)
+        if consumer not in {known.name for known in handle.consumers()}:
+            raise Failure(f"group {shown(group)} has no consumer {shown(consumer)}", NO)
+        try:
+            had = handle.delete_consumer(consumer, pending="drop" if args.drop else "refuse", to=heir)
+        except ConsumerBusy as busy:
+            # The library's message names Python's arguments; here they are options.
+            fault = str(busy).partition(" Hand them")[0]
+            raise Failure(f"{fault} Hand them over with --to OTHER, or lose them with --drop", NO) from None
+    if args.json:
+        output.print_json({"deleted": output.plain(consumer), "pending": had, "to": output.plain(heir)})
+    else:
+        fate = f"handed over to {output.text(heir)}" if heir is not None else "dropped"
+        output.print_text(f"consumer deleted, {output.many(had, 'pending entry')}{' ' + fate if had else ''}")
+    return DONE
+
+
+COMMANDS = {
+    "groups": Command(
+        _groups,
+        add_store,
+        """
+A line for each group: its consumers, its pending entries, the ID up to which it has been given
+everything, and its lag: how many live entries lie behind that ID. The lag is always exact.""",
+        """
+  raxlog groups events.rax orders""",
+    ),
+    "lag": Command(
+        _lag,
+        add_group,
+        """
+Prints one number, and nothing else: the live entries that no consumer of the group has had.
+What is pending does not count; 'raxlog pending' tells of that.""",
+        """
+  raxlog lag events.rax orders billing""",
+    ),
+    "create-group": Command(
+        _create_group,
+        _create_group_arguments,
+        """
+The group will be given every entry behind --start, once, whichever of its consumers reads.
+Exit status 1 if there is a group of that name (unless --exist-ok), or no such stream (unless
+--create-stream).""",
+        """
+  raxlog create-group events.rax orders billing --start 0
+  raxlog create-group events.rax orders billing --create-stream --exist-ok""",
+    ),
+    "destroy-group": Command(
+        _destroy_group,
+        _destroy_group_arguments,
+        """
+Its consumers and its pending entries go with it, the stream's entries stay. Who waits for the
+group in another process gets an error. There is no way to undo it.""",
+        """
+  raxlog destroy-group events.rax orders billing""",
+    ),
+    "set-group-id": Command(
+        _set_group_id,
+        _set_group_id_arguments,
+        """
+Forward skips entries, back delivers them once more. Pending entries stay pending.""",
+        """
+  raxlog set-group-id events.rax orders billing 0       # everything again
+  raxlog set-group-id events.rax orders billing '$'     # only what is new""",
+    ),
+    "consumers": Command(
+        _consumers,
+        add_group,
+        """
+A line for each consumer: its pending entries, the seconds since it last asked for something
+(idle) and since it last got something (inactive; - if never).""",
+        """
+  raxlog consumers events.rax orders billing""",
+    ),
+    "create-consumer": Command(
+        _create_consumer,
+        _create_consumer_arguments,
+        """
+Reading creates a consumer as well; this one asks for nothing. Exit status 1 if it is there.""",
+        """
+  raxlog create-consumer events.rax orders billing worker-1""",
+    ),
+    "delete-consumer": Command(
+        _delete_consumer,
+        _delete_consumer_arguments,
+        """
+A consumer with pending entries is not deleted (exit status 1) unless --to or --drop says what
+becomes of them. Handed over they keep their times and delivery counts.""",
+        """
+  raxlog delete-consumer events.rax orders billing worker-1 --to worker-2""",
+    ),
+}

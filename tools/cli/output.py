@@ -1,0 +1,137 @@
+r"""Entries, names and figures as they are printed: as text for people, as JSON for programs.
+
+    text    1526919030474-55<tab>item=book<tab>qty=2          one line an entry, whatever it holds
+    JSON    {"id": "1526919030474-55", "fields": {"item": "book", "qty": "2"}}
+
+In text every byte sequence that is no UTF-8 is \xNN, a control character is its escape, a
+backslash is doubled and "=" in a name is \x3d: no two entries look the same.
+
+In JSON what is no UTF-8 is {"base64": "…"}. ``fields`` is an object; where a name occurs
+twice or is no UTF-8 it is a list of [name, value] instead. 'raxlog import --format entries'
+reads these lines back, byte for byte.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from ...stream.entry import Entry
+from ...stream.id import StreamID
+
+_SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+def text(raw: bytes | str) -> str:
+    """A name or value on one line: readable, and no two different ones alike."""
+    if isinstance(raw, str):
+        raw = raw.encode("utf-8", "surrogateescape")
+    shown = raw.replace(b"\\", b"\\\\").decode("utf-8", "backslashreplace")
+    return shown if shown.isprintable() else "".join(map(_escaped, shown))
+
+
+def one_line(message: str) -> str:
+    """A message without line breaks and control characters."""
+    return message if message.isprintable() else "".join(map(_escaped, message))
+
+
+def _escaped(char: str) -> str:
+    if char.isprintable():
+        return char
+    code = ord(char)
+    if code < 0x80:
+        return _SHORT.get(char) or f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def entry_text(entry: Entry) -> str:
+    """An entry as a line: its ID, then name=value, parted by tabs."""
+    parts = [str(entry.id)]
+    for name, value in zip(entry.names, entry.values, strict=True):
+        parts.append(f"{text(name).replace('=', chr(92) + 'x3d')}={text(value)}")
+    return "\t".join(parts)
+
+
+def entry_json(entry: Entry) -> dict[str, Any]:
+    """An entry as a JSON object."""
+    return {"id": str(entry.id), "fields": fields_json(entry.pairs)}
+
+
+def delivery_json(entry: Entry) -> dict[str, Any]:
+    """What only a delivery tells. An entry deleted since it was delivered has no fields."""
+    told: dict[str, Any] = {"deliveries": entry.deliveries, "idle": entry.idle}
+    return told if len(entry) else {"fields": None} | told
+
+
+def fields_json(pairs: Sequence[tuple[bytes, bytes]]) -> Any:
+    """The fields of an entry for JSON: an object, or a list where that would lose something."""
+    rows = [(plain(name), plain(value)) for name, value in pairs]
+    if all(isinstance(name, str) for name, _ in rows):
+        fields = dict(rows)
+        if len(fields) == len(rows):
+            return fields
+    return [list(row) for row in rows]
+
+
+def plain(value: Any) -> Any:
+    """A value for JSON: bytes as text or {"base64": …}, IDs as "ms-seq", entries as objects."""
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return {"base64": base64.b64encode(value).decode()}
+    if isinstance(value, StreamID):
+        return str(value)
+    if isinstance(value, Entry):
+        return entry_json(value)
+    return value
+
+
+def print_json(document: Any) -> None:
+    """One JSON document on one line."""
+    unicode_out = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+    sys.stdout.write(json.dumps(document, ensure_ascii=not unicode_out, default=plain) + "\n")
+
+
+def print_entry(entry: Entry, as_json: bool) -> None:
+    """One entry on one line."""
+    if as_json:
+        print_json(entry_json(entry))
+    else:
+        print_text(entry_text(entry))
+
+
+def print_text(line: str) -> None:
+    """One line, with escapes for what the terminal's encoding cannot show."""
+    encoding = sys.stdout.encoding or "utf-8"
+    try:
+        sys.stdout.write(line + "\n")
+    except UnicodeEncodeError:
+        sys.stdout.write(line.encode(encoding, "backslashreplace").decode(encoding) + "\n")
+
+
+def table(rows: Iterable[Sequence[str]], right: Sequence[int] = ()) -> str:
+    """Rows as lines with aligned columns; ``right`` numbers those aligned to the right."""
+    held = [list(row) for row in rows]
+    if not held:
+        return ""
+    widths = [max(len(row[i]) for row in held) for i in range(len(held[0]))]
+    lines = []
+    for row in held:
+        cells = [cell.rjust(widths[i]) if i in right else cell.ljust(widths[i]) for i, cell in enumerate(row)]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)
+
+
+def duration(seconds: float | None) -> str:
+    """Seconds to the millisecond for a table, ``-`` for none."""
+    return "-" if seconds is None else f"{seconds:,.3f}"
+
+
+def many(number: int, noun: str, nouns: str = "") -> str:
+    """``1 entry``, ``2,000 entries``."""
+    plural = nouns or (noun[:-1] + "ies" if noun.endswith("y") else noun + "s")
+    return f"{number:,} {noun if number == 1 else plural}"
