@@ -29,7 +29,7 @@ def duration_ms(name: str, seconds: Any, negative: bool = False) -> int:
         raise InvalidArgument(f"{name}, {size}, is more seconds than can be counted in milliseconds")
     if seconds < 0 and not negative:
         raise InvalidArgument(f"{name}={seconds!r} must not be negative")
-    whole = round(seconds * 1000)
+    whole: int = round(seconds * 1000)
     if whole == 0 and seconds:
         return 1 if seconds > 0 else -1
     return whole

@@ -233,11 +233,11 @@ def without_flushes(path: Path) -> raxlog.Store:
     def unsynced(*args: Any, **options: Any) -> Any:
         return real(*args, **{**options, "sync": False, "metasync": False})
 
-    lmdb.open = unsynced  # type: ignore[misc, assignment]
+    lmdb.open = unsynced  # type: ignore[assignment]
     try:
         return raxlog.open(path)
     finally:
-        lmdb.open = real  # type: ignore[misc]
+        lmdb.open = real
 
 
 def _single(contest_name: str, value: float, unit: str) -> Figure:
