@@ -195,7 +195,7 @@ class Batcher:
         if raw is not None:
             env.warm = {}
             env.warm_id = -1
-            raw.abort()
+            env.gate.shut(raw.abort)
             env.open_write = None
         if self._committing is not None:
             number, calls = self._committing

@@ -70,16 +70,24 @@ class WriteTransaction:
         env.wake_readers(self.id)
 
     def abort(self) -> None:
-        """Undo everything, also what was kept warm. Harmless after a failed commit."""
+        """Undo everything, also what was kept warm. Harmless after a failed commit.
+
+        LMDB's binding undoes a write only at a moment when no thread at all is in one of its
+        calls, and threads that read all the time leave it none, for minutes. So the gate is
+        shut for it: it waits for the reads under way, and no more begin.
+        """
         env = self.env
         env.warm = {}
         env.warm_id = -1
-        self.raw.abort()
+        env.gate.shut(self.raw.abort)
         env.open_write = None
 
     def end_unchanged(self) -> None:
-        """End a transaction that changed nothing: no flush to disk, and the warm stays warm."""
-        self.raw.abort()
+        """End a transaction that changed nothing: no flush to disk, and the warm stays warm.
+
+        LMDB writes nothing for such a commit, and it waits for nobody, as abort() would.
+        """
+        self.raw.commit()
         self.env.open_write = None
         self.env.warm_id = self.id - 1
 

@@ -1,0 +1,44 @@
+"""A store with a group at work, of which a test may change nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import raxlog
+from raxlog.stream.group_state import groups
+from raxlog.stream.header import number_of
+
+
+def everything(store: raxlog.Store) -> list[Any]:
+    told: list[Any] = [store.streams(), dict(store.state)]
+    for name in store.streams():
+        stream = store.stream(name)
+        told += [stream.info(), list(stream.range()), stream.groups()]
+        for info in stream.groups():
+            group = stream.group(info.name)
+            told.append([(row.id, row.consumer, row.deliveries) for row in group.pending("-")])
+        with store._env.read() as txn:
+            number = number_of(txn, name)
+            assert number is not None
+            for state in groups(txn, number):
+                told += [(member.name, member.seen, member.active, member.pending) for member in state.consumers(txn)]
+    return told
+
+
+@pytest.fixture
+def queue(store: raxlog.Store) -> Iterator[raxlog.Store]:
+    """Stream s with 1-0 … 6-0; group g has given 1-0 … 4-0 to c, and 1-0 is acknowledged."""
+    stream = store.stream("s")
+    stream.extend([{"n": n} for n in range(6)], ids=[f"{n + 1}-0" for n in range(6)])
+    group = stream.create_group("g", "0")
+    group.ack(*[entry.id for entry in group.read("c", count=4)][:1])
+    store.state[b"k"] = b"v"
+    before = everything(store)
+    yield store
+    assert everything(store) == before
+
+
+def g(store: raxlog.Store) -> raxlog.Group:
+    return store.stream("s").group("g")

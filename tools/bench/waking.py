@@ -1,0 +1,101 @@
+"""How soon a reader that waits in another process has the entry in hand, and what waiting costs."""
+
+from __future__ import annotations
+
+import statistics
+import struct
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import raxlog
+
+from .rounds import Figure
+
+_READER = """
+import os, struct, sys, time, raxlog
+with raxlog.open(sys.argv[1]) as store:
+    last = "0"
+    os.write(1, b"x")
+    for _ in range(int(sys.argv[2])):
+        entry = store.read({"events": last}, block=0)["events"][0]
+        now = time.monotonic_ns()
+        last = entry.id
+        os.write(1, struct.pack("qq", now, int(entry.fields[b"sent"])))
+"""
+_SLEEPER = """
+import os, sys, time, raxlog
+with raxlog.open(sys.argv[1]) as store:
+    group = store.stream("quiet").group("g")
+    group.read("w", 1, block=0.3)
+    os.write(1, b"x")
+    before = time.process_time()
+    group.read("w", 1, block=float(sys.argv[2]))
+    os.write(1, b"%f" % (time.process_time() - before))
+"""
+
+
+def waking(folder: Path, wakes: int = 400, sleepers: int = 10, seconds: float = 8.0) -> list[Figure]:
+    """Wake-up latency from the commit's return, and the CPU of readers that sleep."""
+    path = folder / "waking.rax"
+    with raxlog.open(path) as store:
+        stream = store.stream("events")
+        store.stream("quiet").create_group("g", "0", create_stream=True)
+        reader = subprocess.Popen([sys.executable, "-c", _READER, str(path), str(wakes)], stdout=subprocess.PIPE)
+        assert reader.stdout is not None
+        reader.stdout.read(1)
+        latencies = []
+        for n in range(wakes):
+            time.sleep(0.004 + n % 7 * 0.001)
+            stream.append({"sent": n})
+            committed = time.monotonic_ns()
+            held, _ = struct.unpack("qq", reader.stdout.read(16))
+            latencies.append(max(0, held - committed) / 1000)
+        reader.wait()
+        quiet = [
+            subprocess.Popen([sys.executable, "-c", _SLEEPER, str(path), str(seconds)], stdout=subprocess.PIPE)
+            for _ in range(sleepers)
+        ]
+        shares = []
+        for process in quiet:
+            assert process.stdout is not None
+            process.stdout.read(1)
+        for process in quiet:
+            assert process.stdout is not None
+            shares.append(float(process.stdout.read()) / seconds)
+            process.wait()
+    latencies.sort()
+    name = "a blocked reader in another process has the entry, after the commit"
+    return [
+        Figure(name, "median", "µs", [statistics.median(latencies)], [1.0]),
+        Figure(name, "99 of 100", "µs", [latencies[len(latencies) * 99 // 100]], [1.0]),
+        Figure("CPU of blocked readers, of one core", f"{sleepers} processes", "%", [sum(shares) * 100], [1.0]),
+    ]
+
+
+def reopening(folder: Path, entries: int = 1_000_000, pending: int = 100_000) -> list[Figure]:
+    """From open() to the first batch of a group, in a fresh process."""
+    path = folder / "reopen.rax"
+    with raxlog.open(path, durability="relaxed") as store:
+        stream = store.stream("events")
+        group = stream.create_group("g", "0", create_stream=True)
+        row = {"sensor": "device-000123", "temp": 21.5, "seq": 1}
+        for _ in range(0, entries, 10_000):
+            stream.extend([row] * 10_000)
+        while group.pending().total < pending:
+            group.read("slow", 1000)
+    child = (
+        "import sys, time, raxlog\n"
+        "start = time.perf_counter()\n"
+        "store = raxlog.open(sys.argv[1])\n"
+        "batch = store.stream('events').group('g').read('w', 100)\n"
+        "print((time.perf_counter() - start) * 1000, len(batch))\n"
+    )
+    spent = []
+    for _ in range(7):
+        reply = subprocess.run([sys.executable, "-c", child, str(path)], capture_output=True, text=True, check=True)
+        spent.append(float(reply.stdout.split()[0]))
+    name = f"open with {entries:,} entries and {pending:,} pending, to the first batch of 100"
+    return [Figure(name, "raxlog, a fresh process", "ms", spent, [1.0] * 7)]
+
