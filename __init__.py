@@ -37,7 +37,8 @@ from .storage.errors import (  # noqa: E402 - which kernels are loaded is settle
     UnsupportedFormat,
 )
 from .stream.entry import Entry  # noqa: E402
-from .stream.group import ConsumerInfo, Group, GroupInfo, Pending, PendingSummary  # noqa: E402
+from .stream.group import Group  # noqa: E402
+from .stream.group_info import ConsumerInfo, GroupInfo, Pending, PendingSummary  # noqa: E402
 from .stream.id import StreamID  # noqa: E402
 from .stream.info import StreamInfo  # noqa: E402
 from .stream.references import DeleteResult  # noqa: E402

@@ -8,7 +8,7 @@ Durations are seconds; names are stored as bytes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from ..storage.commit import WriteTransaction
 from ..storage.errors import ConsumerBusy, InvalidArgument
@@ -17,6 +17,7 @@ from . import header as headers
 from .claiming import ClaimOptions
 from .clock import duration_ms, now_ms
 from .entry import Entry
+from .group_info import ConsumerInfo, GroupInfo, Pending, PendingSummary, describe_group
 from .group_read import GroupRead, Target, history_start, parse_ids, read_group
 from .group_state import (
     NOBODY,
@@ -39,44 +40,6 @@ _NACKS = ("silent", "fail", "fatal")
 
 
 T = TypeVar("T")
-
-
-class Pending(NamedTuple):
-    """One pending entry. A released one has no consumer and no idle time."""
-
-    id: StreamID
-    consumer: Any
-    idle: float | None
-    deliveries: int
-
-
-class PendingSummary(NamedTuple):
-    """A group's pending entries in sum: how many, from where to where, with whom."""
-
-    total: int
-    first: StreamID | None
-    last: StreamID | None
-    consumers: dict[Any, int]
-
-
-class ConsumerInfo(NamedTuple):
-    """One consumer: its pending entries, seconds since it last tried and last got something."""
-
-    name: Any
-    pending: int
-    idle: float
-    inactive: float | None
-
-
-class GroupInfo(NamedTuple):
-    """One group, as XINFO GROUPS tells of it; the lag is always known here."""
-
-    name: Any
-    consumers: int
-    pending: int
-    last_delivered_id: StreamID
-    entries_read: int | None
-    lag: int
 
 
 class Group:
@@ -115,7 +78,7 @@ class Group:
 
         Each entry tells in ``deliveries`` how often it has been delivered, this time included,
         and in ``idle`` how long a claimed one had been idle. Durable when it returns; one
-        commit, and none where nothing changes but times.
+        commit; a read in vain commits at most once a second, to note that the consumer was here.
         """
         reader = member_name(consumer, "consumer")
         if count is not None and (type(count) is not int or count < 0):
@@ -430,19 +393,6 @@ class Group:
         if self._encoding is None:
             return entries
         return [entry.decoded(self._encoding) for entry in entries]
-
-
-def describe_group(txn: Any, state: GroupState, number: int, header: headers.StreamHeader,
-                   encoding: str | None) -> GroupInfo:
-    """The figures of one group."""
-    return GroupInfo(
-        state.name if encoding is None else state.name.decode(encoding),
-        len(state.consumers(txn)),
-        state.pending,
-        make_id(*state.last),
-        None if state.entries_read == UNKNOWN else state.entries_read,
-        delivery.lag(txn, number, header, state.last),
-    )
 
 
 def _check_retrycount(value: int | None) -> None:

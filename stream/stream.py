@@ -16,7 +16,8 @@ from . import counting, deleting, reading, trim, writer
 from . import header as headers
 from .clock import now_ms
 from .entry import Entry
-from .group import Group, GroupInfo, checked_entries_read, describe_group
+from .group import Group, checked_entries_read
+from .group_info import GroupInfo, describe_group
 from .group_state import create_group, groups, locate_group
 from .header import NodeLimits, shown
 from .id import AUTO, AnyID, NewID, StreamID, make_id, parse_end, parse_id, parse_new_id, parse_start

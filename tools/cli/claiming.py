@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...stream.entry import Entry
-from ...stream.group import Pending, PendingSummary
+from ...stream.group_info import Pending, PendingSummary
 from ...stream.id import StreamID, parse_end, parse_id, parse_start
 from . import output
 from .arguments import (

@@ -13,7 +13,7 @@ from typing import Any
 
 from ...storage import folder
 from ...storage.errors import CorruptionError
-from ...stream.group import GroupInfo
+from ...stream.group_info import GroupInfo
 from ...stream.header import shown
 from ...stream.id import StreamID, make_id, parse_id
 from ...stream.info import StreamInfo, draw_rax, header_of, stored_node

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...storage.errors import ConsumerBusy
-from ...stream.group import GroupInfo
+from ...stream.group_info import GroupInfo
 from ...stream.header import shown
 from ...stream.id import parse_id
 from . import output
