@@ -41,12 +41,12 @@ def claim(txn: WriteTransaction, stream: StreamWriter, group: GroupState, consum
     if options.lastid is not None and options.lastid > group.last:
         group.last = options.lastid
         group.changed(txn)
-    pel = group.pel(txn)
+    held = group.pel(txn).find(sorted(set(ids)))
     claimed: list[Entry] = []
     rows: dict[ID, tuple[ID, int, int, int]] = {}
     gone: list[ID] = []
     for sid, entry in zip(ids, fetch(txn, stream, ids), strict=True):
-        nack = pel.get(sid)
+        nack = held.get(sid)
         if sid in rows:  # named twice: idle no more, unless no idle time is asked for
             nack = Nack(consumer.number, options.time, rows[sid][3], 0)
         elif nack is not None and entry is None:

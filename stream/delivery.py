@@ -14,7 +14,7 @@ deleted meanwhile is told of and counts nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import takewhile
+from itertools import chain, islice, takewhile
 from typing import Any
 
 from ..storage.commit import WriteTransaction
@@ -27,6 +27,7 @@ from .reading import entries_at, read_now
 from .writer import StreamWriter
 
 MOST_DELIVERIES = (1 << 63) - 1
+_CLAIMED_AT_ONCE = 128
 
 ID = tuple[int, int]
 Takes = Callable[[Entry], bool]
@@ -103,17 +104,18 @@ def claim_idle(txn: WriteTransaction, stream: StreamWriter, group: GroupState, c
     """
     if count == 0 or group.pending == 0:
         return []
+    stream.flush(txn)  # the PEL must not be written to while it is looked through
     pel = group.pel(txn)
+    candidates = chain(pel.released(now), pel.oldest(now - min_idle))
     claimed: list[Entry] = []
     rows = []
-    for found in (pel.released(now), pel.oldest(now - min_idle)):
-        for sid, nack in found:
-            if count is not None and len(claimed) >= count:
-                break
-            entry = fetch(txn, stream, [sid])[0]
+    full = False
+    while not full and (some := list(islice(candidates, _CLAIMED_AT_ONCE if count is None else count - len(claimed)))):
+        for entry, (sid, nack) in zip(fetch(txn, stream, [sid for sid, _ in some]), some, strict=True):
             if entry is None:
                 continue
             if takes is not None and not takes(entry):
+                full = True
                 break
             entry.deliveries = min(nack.count + 1, MOST_DELIVERIES)
             entry.idle = None if nack.released else max(0, now - nack.time) / 1000
@@ -121,8 +123,9 @@ def claim_idle(txn: WriteTransaction, stream: StreamWriter, group: GroupState, c
             rows.append((sid, consumer.number, now, entry.deliveries, nack.consumer))
     if rows:
         pel.set(sorted(row[:4] for row in rows))
-        for *_, owner in rows:
-            group.count_pending(txn, owner, -1)
+        owners = [row[4] for row in rows]
+        for owner in set(owners):
+            group.count_pending(txn, owner, -owners.count(owner))
         group.count_pending(txn, consumer.number, len(rows))
         group.got(txn, consumer, now)
     return claimed

@@ -1,0 +1,47 @@
+"""What one durable append costs that can be counted: the pages it writes."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+import raxlog
+
+PAGE = 4096
+
+
+def bytes_written() -> int:
+    """What this process has handed to the kernel for writing so far."""
+    for line in Path("/proc/self/io").read_text(encoding="ascii").splitlines():
+        if line.startswith("wchar:"):
+            return int(line.split()[1])
+    raise AssertionError("/proc/self/io tells no wchar")
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counted through /proc")
+@pytest.mark.parametrize("entries", [0, 50_000])
+def test_a_lone_append_writes_six_pages_at_most(tmp_path: Path, entries: int) -> None:
+    row = {"sensor": "device-000123", "temp": 21.5, "seq": 12345}
+    with raxlog.open(tmp_path / "store.rax") as store:
+        stream = store.stream("events")
+        stream.extend([row] * entries)
+        stream.append(row)
+        before = bytes_written()
+        for _ in range(300):
+            stream.append(row)
+        assert (bytes_written() - before) / 300 / PAGE <= 6
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counted through /proc")
+def test_reading_and_acknowledging_a_hundred_writes_few_pages(tmp_path: Path) -> None:
+    row = {"sensor": "device-000123", "temp": 21.5, "seq": 12345}
+    with raxlog.open(tmp_path / "store.rax") as store:
+        stream = store.stream("events")
+        stream.extend([row] * 20_000)
+        group = stream.create_group("g", "0")
+        held = [entry.id for entry in group.read("w", 100)]
+        before = bytes_written()
+        for _ in range(100):
+            held = [entry.id for entry in group.read("w", 100, ack=held)]
+        assert (bytes_written() - before) / 100 / PAGE <= 8
