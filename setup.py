@@ -33,10 +33,10 @@ FLAGS = ["-O2", "-g0", "-Werror=implicit-function-declaration"]
 DIRECTIVES = {
     "language_level": 3,
     "annotation_typing": False,  # the types stand in the .pxd; annotations are for readers
-    "boundscheck": False,  # the kernels check every offset themselves
-    "wraparound": False,
-    "cdivision": True,
 }
+# With C types beside it a kernel checks every offset itself. Without them it is Python that
+# happens to be compiled, and keeps all of Python's rules.
+TYPED = {**DIRECTIVES, "boundscheck": False, "wraparound": False, "cdivision": True}
 
 _spec = importlib.util.spec_from_file_location("kernels", ROOT / "storage" / "kernels.py")
 assert _spec is not None
@@ -95,7 +95,9 @@ def copied_sources() -> list[Extension]:
         )
         write_if_new(copy.parent / "__init__.py", "")
         write_if_new(copy, filled)
-        write_if_new(copy.with_suffix(".pxd"), source.with_suffix(".pxd").read_text("utf-8"))
+        types = source.with_suffix(".pxd")
+        if types.is_file():
+            write_if_new(copy.with_suffix(".pxd"), types.read_text("utf-8"))
         extensions.append(Extension(name, [str(copy)]))
     return extensions
 
@@ -115,12 +117,13 @@ class BuildKernels(build_ext):
         from Cython.Build import cythonize  # noqa: PLC0415  (may be absent)
 
         try:
-            made = cythonize(
-                copied_sources(),
-                include_path=[str(COPY)],
-                compiler_directives=DIRECTIVES,
-                quiet=True,
-            )
+            made = []
+            for extension in copied_sources():
+                typed = Path(extension.sources[0]).with_suffix(".pxd").is_file()
+                directives = TYPED if typed else DIRECTIVES
+                made += cythonize(
+                    [extension], include_path=[str(COPY)], compiler_directives=directives, quiet=True
+                )
             for extension, compiled in zip(self.extensions, made, strict=True):
                 extension.sources = compiled.sources
                 extension.extra_compile_args = FLAGS

@@ -29,6 +29,8 @@ from xxhash import xxh3_64_intdigest
 from .errors import CorruptionError, UnsupportedFormat
 from .layout import FORMAT, node_id
 
+SOURCE_HASH = ""
+
 RAW = 0
 ZSTD = 1
 ZSTD_LEVEL = 3  # level 6 and up cost three times the time for at most 15 % of the bytes

@@ -3,6 +3,9 @@
     stream/node.py   one source   ->  plain Python, as it lies there
     stream/node.pxd  its C types  ->  stream/node.cpython-311-….so, if a compiler was found
 
+A kernel with C types is a loop over bytes, ten to twenty times as fast compiled. One without is
+Python all the same, only that nobody interprets it: a fifth to a third faster.
+
 Both speeds do the same, and a .so beside the .py is what Python imports by itself. A compiled
 kernel carries the hash of the source it was made from, so that an edited source with an old
 .so beside it is noticed. The environment variable RAXLOG_PURE=1 chooses the plain source.
@@ -20,6 +23,16 @@ from pathlib import Path
 from types import ModuleType
 
 KERNELS = (
+    "raxlog.storage.records",
+    "raxlog.storage.block",
+    "raxlog.storage.rax",
+    "raxlog.storage.ordinals",
+    "raxlog.storage.write_transaction",
+    "raxlog.stream.writer",
+    "raxlog.stream.reading",
+    "raxlog.stream.counting",
+    "raxlog.stream.bucket",
+    "raxlog.stream.pending_rows",
     "raxlog.stream.element",
     "raxlog.stream.listpack",
     "raxlog.stream.entry",

@@ -25,6 +25,8 @@ from .rax_tree import NEXT, LowWalk, RaxNode, RaxTree, behind, step_before
 if TYPE_CHECKING:
     import lmdb
 
+SOURCE_HASH = ""
+
 __all__ = ["LowWalk", "Rax", "RaxIterator", "RaxNode", "RaxTransaction"]
 
 

@@ -21,6 +21,8 @@ from xxhash import xxh3_64_digest, xxh3_64_intdigest
 from .errors import CorruptionError, UnsupportedFormat
 from .layout import FORMAT
 
+SOURCE_HASH = ""
+
 _FORMAT_BYTE = bytes([FORMAT])
 _pack = msgpack.packb
 

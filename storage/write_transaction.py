@@ -11,6 +11,8 @@ from typing import Any, Protocol
 
 from .environment import Environment
 
+SOURCE_HASH = ""
+
 _WARM_LIMIT = 512  # streams kept warm; beyond it all are dropped, which costs a read each
 
 

@@ -30,15 +30,13 @@ from typing import Any, NamedTuple, TypeAlias
 from ..storage.errors import CorruptionError
 from ..storage.records import seal, unseal
 
+SOURCE_HASH = ""
+
 ID: TypeAlias = tuple[int, int]
 Column: TypeAlias = int | list[int]
 
 CAPACITY = 112
 MAX_VALUE = 2001
-
-_ID = struct.Struct(">QQ")
-pack_id = _ID.pack
-unpack_id = _ID.unpack
 
 
 class Nack(NamedTuple):

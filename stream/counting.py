@@ -23,11 +23,12 @@ from ..storage.rax import Rax, RaxTransaction
 from . import header as headers
 from . import node
 from .header import StreamHeader, shown
-from .id import StreamID, make_id
+from .id import StreamID, make_id, pack_id
 from .reading import end_of, require_head, require_neighbour
 from .source import Source
 from .writer import located
 
+SOURCE_HASH = ""
 
 class _Leaf(NamedTuple):
     """One node: its key without the prefix, its block, and the block's verified header."""
@@ -77,7 +78,7 @@ class Counter:
             return 0
         if sid > header.last:
             return header.length
-        leaf = self._leaf(self._nodes.floor(bytes(StreamID(*sid))))
+        leaf = self._leaf(self._nodes.floor(pack_id(*sid)))
         if leaf is None:
             return 0
         before = 0
@@ -117,7 +118,7 @@ class Counter:
         nodes = self._nodes.iterator()
         noted = OrdinalIndex(self._txn, self._number).floor(ordinal)
         # Where the noted leaf is gone, the one before it may have taken over its ordinals.
-        there = noted is not None and nodes.seek("<=", bytes(StreamID(*noted[1:])))
+        there = noted is not None and nodes.seek("<=", pack_id(*noted[1:]))
         there = there or nodes.seek("^")
         while there:
             if len(nodes.value) < block.HEADER_SIZE:

@@ -18,7 +18,6 @@ Redis' own, so there it is not.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable
 
 from ..storage import block, layout
@@ -28,10 +27,10 @@ from ..storage.ordinals import DeadCounts, OrdinalIndex
 from ..storage.rax import Rax
 from . import node
 from .header import shown
+from .id import pack_id
 from .writer import StreamWriter, located
 
 _COMPACT_ABOVE = 10
-_ID = struct.Struct(">QQ")
 
 
 def delete(txn: WriteTransaction, writer: StreamWriter, ids: Iterable[tuple[int, int]]) -> int:
@@ -69,7 +68,7 @@ def _by_node(nodes: Rax, ids: list[tuple[int, int]]) -> list[tuple[bytes, bytes,
     """Each node that may hold some of the IDs, with those IDs."""
     groups: list[tuple[bytes, bytes, list[tuple[int, int]]]] = []
     for sid in ids:
-        found = nodes.floor(_ID.pack(*sid))
+        found = nodes.floor(pack_id(*sid))
         if found is None:
             continue
         if groups and groups[-1][0] == found[0]:

@@ -22,3 +22,9 @@ cdef list flatten_dict(dict fields)
 
 @cython.locals(flat=list, total="Py_ssize_t", raw=bytes)
 cpdef list flatten(object fields)
+
+@cython.locals(flats=list, flat=list, keys=list, names=list)
+cpdef list flatten_all(object entries)
+
+@cython.locals(flat=list, total="Py_ssize_t", raw=bytes, i="Py_ssize_t")
+cdef list flatten_like(dict fields, list keys, list names)

@@ -171,6 +171,51 @@ def flatten_dict(fields: dict[Any, Any]) -> list[bytes]:
     return checked(flat, total)
 
 
+def flatten_all(entries: Iterable[Any]) -> list[list[bytes]]:
+    """flatten() of many entries; InvalidFields names the place of the one that is wrong.
+
+    Entries of one kind have the same names, as a rule the very same objects: then the names'
+    bytes are those of the entry before.
+    """
+    flats: list[list[bytes]] = []
+    keys: list[Any] = []  # the names of the last plain dict, as objects
+    names: list[bytes] = []  # and as bytes
+    for fields in entries:
+        try:
+            if type(fields) is not dict:
+                flats.append(flatten(fields))
+                continue
+            flat = flatten_like(fields, keys, names)
+            if flat is None:
+                flat = flatten_dict(fields)
+                keys = list(fields)
+                names = flat[::2]
+            flats.append(flat)
+        except InvalidFields as error:
+            raise InvalidFields(f"entry no. {len(flats)}: {error}") from None
+    return flats
+
+
+def flatten_like(fields: dict[Any, Any], keys: list[Any], names: list[bytes]) -> list[bytes] | None:
+    """flatten_dict(), if the dict has these very ``keys`` in this order; else None."""
+    if len(fields) != len(keys):
+        return None
+    flat: list[bytes] = []
+    total = 0
+    i = 0  # by hand: enumerate() would make Cython build a tuple and an integer each time
+    for name, value in fields.items():
+        if name is not keys[i]:
+            return None
+        raw = names[i]
+        flat.append(raw)
+        total += len(raw)
+        raw = as_bytes(value, name, "value")
+        flat.append(raw)
+        total += len(raw)
+        i += 1  # noqa: SIM113
+    return checked(flat, total)
+
+
 def checked(flat: list[bytes], total: int) -> list[bytes]:
     """The row, unless an entry cannot be like that."""
     if not flat:

@@ -32,6 +32,8 @@ MAX_TEXT: Final = 127  # Redis parses IDs in a buffer of 128 bytes
 
 _STRTOULL = re.compile(rb"[ \t\n\v\f\r]*([+-]?)([0-9]+)", re.ASCII)
 _BYTES = struct.Struct(">QQ")
+pack_id = _BYTES.pack  # ms, seq -> the 16 bytes of a key: bytes(StreamID) without the StreamID
+unpack_id = _BYTES.unpack
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _new = tuple.__new__
 

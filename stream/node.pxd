@@ -28,7 +28,11 @@ cdef class NodeBuilder:
     cdef readonly list names
     cdef readonly bytearray body
 
-    @cython.locals(parts=list, size="Py_ssize_t", i="Py_ssize_t", elements="Py_ssize_t", same=bint)
+    @cython.locals(size="Py_ssize_t", i="Py_ssize_t", elements="Py_ssize_t", same=bint)
+    cdef Py_ssize_t add_entry(self, list parts, unsigned long long ms, unsigned long long seq,
+                              list flat) except -1
+
+    @cython.locals(parts=list, elements="Py_ssize_t")
     cpdef tuple encode(self, unsigned long long ms, unsigned long long seq, list flat)
 
     @cython.locals(grown="Py_ssize_t")
@@ -36,7 +40,8 @@ cdef class NodeBuilder:
 
     cpdef object push(self, tuple encoded)
 
-    @cython.locals(start="Py_ssize_t", stop="Py_ssize_t", flat=list, encoded=tuple)
+    @cython.locals(start="Py_ssize_t", stop="Py_ssize_t", flat=list, parts=list, raw=bytes,
+                   size="Py_ssize_t", elements="Py_ssize_t")
     cpdef Py_ssize_t fill(self, list flats, Py_ssize_t at, unsigned long long ms, unsigned long long seq,
                           Py_ssize_t capacity, Py_ssize_t max_bytes, long long max_entries,
                           list ids) except -1

@@ -144,13 +144,18 @@ class NodeBuilder:
 
         ``flat`` comes from flatten(). The result is for size_with() and push() of this node.
         """
+        parts: list[bytes] = []
+        elements = self.add_entry(parts, ms, seq, flat)
+        return b"".join(parts), elements, ms, seq
+
+    def add_entry(self, parts: list[bytes], ms: int, seq: int, flat: list[bytes]) -> int:
+        """Add the elements of an entry in this node to ``parts``; how many they are."""
         size = len(flat)
         same = size == 2 * len(self.names)
         i = 0
         while same and i < size:
             same = flat[i] == self.names[i // 2]
             i += 2
-        parts: list[bytes] = []
         add_integer(parts, SAMEFIELDS if same else 0)
         add_integer(parts, difference(ms, self.ms))
         add_integer(parts, difference(seq, self.seq))
@@ -166,7 +171,7 @@ class NodeBuilder:
                 add_value(parts, value)
             elements = size + 4
         add_integer(parts, elements)
-        return b"".join(parts), elements + 1, ms, seq
+        return elements + 1
 
     def size_with(self, encoded: Encoded) -> int:
         """Exact size of the listpack once ``encoded`` is pushed."""
@@ -198,10 +203,18 @@ class NodeBuilder:
             flat = flats[at]
             if max_bytes >= 0 and self.size + raw_size(flat) >= max_bytes:
                 break
-            encoded = self.encode(ms, seq, flat)
-            if 0 <= capacity < self.size_with(encoded):
+            parts: list[bytes] = []
+            elements = self.add_entry(parts, ms, seq, flat)
+            raw = b"".join(parts)
+            size = self.size + len(raw) + integer_size(self.live + 1) - integer_size(self.live)
+            if 0 <= capacity < size:
                 break
-            self.push(encoded)
+            self.size = size
+            self.live += 1
+            self.body += raw
+            self.elements = min(self.elements + elements, 65535)
+            self.last_ms = ms
+            self.last_seq = seq
             ids.append(_tuple(StreamID, (ms, seq)))
             seq += 1
             at += 1

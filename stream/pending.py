@@ -21,7 +21,8 @@ from itertools import islice, repeat
 
 from ..storage.rax import RaxTransaction
 from ..storage.records import seal, unseal
-from .bucket import CAPACITY, ID, MAX_VALUE, Bucket, Nack, column, pack_id, pack_ids, unpack_id
+from .bucket import CAPACITY, ID, MAX_VALUE, Bucket, Nack, column, pack_ids
+from .id import pack_id, unpack_id
 from .pending_rows import PendingRows
 
 __all__ = ["ID", "Nack", "PendingList"]

@@ -22,7 +22,8 @@ from ..storage.layout import (
 )
 from ..storage.rax import RaxTransaction
 from ..storage.records import unseal
-from .bucket import CAPACITY, MAX_VALUE, Bucket, unpack_id
+from .bucket import CAPACITY, MAX_VALUE, Bucket
+from .id import unpack_id
 
 
 def problems(txn: RaxTransaction, number: int, group: int,

@@ -30,7 +30,10 @@ from ..storage.layout import (
 )
 from ..storage.rax import RaxTransaction
 from ..storage.records import seal, unseal
-from .bucket import MAX_VALUE, Bucket, Nack, unpack_id
+from .bucket import MAX_VALUE, Bucket, Nack
+from .id import unpack_id
+
+SOURCE_HASH = ""
 
 _BEHIND = b"\xff" * 16  # no ID is greater
 

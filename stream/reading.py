@@ -15,7 +15,6 @@ vanished is an error too, not a shorter answer.
 
 from __future__ import annotations
 
-import struct
 import sys
 from collections.abc import Iterable, Iterator
 
@@ -27,12 +26,13 @@ from . import header as headers
 from . import node
 from .entry import Entry
 from .header import StreamHeader, shown
-from .id import StreamID, make_id
+from .id import StreamID, make_id, pack_id
 from .source import Source
 from .writer import located
 
+SOURCE_HASH = ""
+
 _MOST_NODES = 64
-_ID = struct.Struct(">QQ")
 
 
 class _Chunk:
@@ -181,7 +181,7 @@ def end_of(head: block.BlockHeader) -> int:
 
 def require_head(header: StreamHeader, key: bytes | None, start: tuple[int, int]) -> None:
     """The first node read, ``key``, must reach back to ``start``, or to the stream's first entry."""
-    if header.length and (key is None or key > bytes(StreamID(*max(start, header.first)))):
+    if header.length and (key is None or key > pack_id(*max(start, header.first))):
         raise CorruptionError(
             f"the node of the first entry, {StreamID(*header.first)}, or one behind it is missing",
             stream=shown(header.name),
@@ -266,7 +266,7 @@ def entries_at(nodes: Rax, prefix: bytes, name: bytes, ids: Iterable[tuple[int, 
     last_key = b""
     decoded: dict[tuple[int, int], Entry] = {}
     for sid in ids:
-        found = nodes.floor(_ID.pack(*sid))
+        found = nodes.floor(pack_id(*sid))
         if found is None:
             answer.append(None)
             continue

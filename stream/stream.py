@@ -15,7 +15,7 @@ from ..storage.errors import GroupExists, IDTooSmall, InvalidArgument, NoStream
 from . import counting, deleting, reading, trim, writer
 from . import header as headers
 from .clock import now_ms
-from .entry import Entry
+from .entry import Entry, flatten_all
 from .group import Group, checked_entries_read
 from .group_info import GroupInfo, describe_group
 from .group_state import create_group, groups, locate_group
@@ -123,12 +123,7 @@ class Stream:
         for what, given in (("entries", entries), ("ids", ids if ids is not None else ())):
             if not isinstance(given, Iterable):
                 raise InvalidArgument(f"{what} of extend() must be an iterable, not {type(given).__name__}")
-        flats = []
-        for place, fields in enumerate(entries):
-            try:
-                flats.append(flatten(fields))
-            except InvalidArgument as error:
-                raise type(error)(f"entry no. {place}: {error}") from None
+        flats = flatten_all(entries)
         news: list[NewID] | None = None
         if ids is not None:
             news = [parse_new_id(sid) for sid in ids]

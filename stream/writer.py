@@ -25,6 +25,8 @@ from .header import NodeLimits, StreamHeader, shown
 from .id import AUTO, MAX64, NewID, StreamID, make_id
 from .node import Encoded, NodeBuilder, raw_size
 
+SOURCE_HASH = ""
+
 _MAX = (MAX64, MAX64)
 
 

@@ -26,10 +26,10 @@ from raxlog.stream.bucket import (
     MAX_VALUE,
     Bucket,
     Nack,
-    pack_id,
     pack_ids,
     unpack_ids,
 )
+from raxlog.stream.id import pack_id
 from raxlog.stream.pending import PendingList
 from raxlog.stream.pending_problems import problems
 
