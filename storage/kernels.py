@@ -4,7 +4,7 @@
     stream/node.pxd  its C types  ->  stream/node.cpython-311-….so, if a compiler was found
 
 A kernel with C types is a loop over bytes, ten to twenty times as fast compiled. One without is
-Python all the same, only that nobody interprets it: a fifth to a third faster.
+Python all the same, only that nobody interprets it: a twentieth to a sixth faster.
 
 Both speeds do the same, and a .so beside the .py is what Python imports by itself. A compiled
 kernel carries the hash of the source it was made from, so that an edited source with an old

@@ -110,7 +110,11 @@ def claim_idle(txn: WriteTransaction, stream: StreamWriter, group: GroupState, c
     claimed: list[Entry] = []
     rows = []
     full = False
-    while not full and (some := list(islice(candidates, _CLAIMED_AT_ONCE if count is None else count - len(claimed)))):
+    while not full:
+        left = _CLAIMED_AT_ONCE if count is None else min(count - len(claimed), _CLAIMED_AT_ONCE)
+        some = list(islice(candidates, left))
+        if not some:
+            break
         for entry, (sid, nack) in zip(fetch(txn, stream, [sid for sid, _ in some]), some, strict=True):
             if entry is None:
                 continue
