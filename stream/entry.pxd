@@ -13,6 +13,7 @@ cdef class Entry:
 @cython.locals(fields=dict, size="Py_ssize_t", i="Py_ssize_t")
 cdef dict as_dict(list names, list values)
 
+@cython.locals(text=str)
 cdef bytes as_bytes(object value, object name, str role)
 
 cdef list checked(list flat, Py_ssize_t total)

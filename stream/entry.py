@@ -18,6 +18,7 @@ from .id import StreamID
 
 SOURCE_HASH = ""
 
+BIG = 1 << 62
 MAX_ELEMENTS = 1 << 30  # bytes of names and values in one entry; Redis' limit
 
 _tuple = tuple.__new__
@@ -232,6 +233,9 @@ def as_bytes(value: object, name: object, role: str) -> bytes:
     """A name or a value as it is stored."""
     if type(value) is bytes:
         return value
+    if type(value) is float or (type(value) is int and -BIG < value < BIG):
+        text = repr(value)
+        return text.encode()
     if isinstance(value, str):
         try:
             return str.encode(value)
