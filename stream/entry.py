@@ -19,6 +19,9 @@ from .id import StreamID
 SOURCE_HASH = ""
 
 BIG = 1 << 62
+# What an encoding cannot decode comes as lone surrogates, as with file names: an entry that one
+# consumer cannot read as text must not be lost to him, nor stop those behind it.
+UNDECODABLE = "surrogateescape"
 MAX_ELEMENTS = 1 << 30  # bytes of names and values in one entry; Redis' limit
 
 _tuple = tuple.__new__

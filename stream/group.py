@@ -16,7 +16,7 @@ from . import claiming, delivery, writer
 from . import header as headers
 from .claiming import ClaimOptions
 from .clock import duration_ms, now_ms
-from .entry import Entry
+from .entry import UNDECODABLE, Entry
 from .group_info import ConsumerInfo, GroupInfo, Pending, PendingSummary, describe_group
 from .group_read import GroupRead, Target, history_start, parse_ids, read_group
 from .group_state import (
@@ -387,12 +387,12 @@ class Group:
         return state, *found
 
     def _text(self, name: bytes) -> Any:
-        return name if self._encoding is None else name.decode(self._encoding)
+        return name if self._encoding is None else name.decode(self._encoding, UNDECODABLE)
 
     def _decoded(self, entries: list[Entry]) -> list[Entry]:
         if self._encoding is None:
             return entries
-        return [entry.decoded(self._encoding) for entry in entries]
+        return [entry.decoded(self._encoding, UNDECODABLE) for entry in entries]
 
 
 def _check_retrycount(value: int | None) -> None:

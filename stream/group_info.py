@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from . import delivery
 from . import header as headers
+from .entry import UNDECODABLE
 from .group_state import UNKNOWN, GroupState
 from .id import StreamID, make_id
 
@@ -52,7 +53,7 @@ def describe_group(txn: Any, state: GroupState, number: int, header: headers.Str
                    encoding: str | None) -> GroupInfo:
     """The figures of one group."""
     return GroupInfo(
-        state.name if encoding is None else state.name.decode(encoding),
+        state.name if encoding is None else state.name.decode(encoding, UNDECODABLE),
         len(state.consumers(txn)),
         state.pending,
         make_id(*state.last),

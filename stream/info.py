@@ -8,7 +8,7 @@ from ..storage import block, layout
 from ..storage.errors import CorruptionError, NoStream
 from ..storage.rax import Rax
 from . import header as headers
-from .entry import Entry
+from .entry import UNDECODABLE, Entry
 from .header import shown
 from .id import StreamID, make_id
 from .reading import read_range
@@ -60,7 +60,7 @@ def describe(source: Source, name: bytes, number: int | None, encoding: str | No
     last = next(iter(read_range(*everything, True, encoding)), None)
     limits = header.limits
     return StreamInfo(
-        name=name if encoding is None else name.decode(encoding),
+        name=name if encoding is None else name.decode(encoding, UNDECODABLE),
         length=header.length,
         radix_tree_keys=header.leaves,
         radix_tree_nodes=inner,

@@ -24,7 +24,7 @@ from ..storage.ordinals import DeadCounts
 from ..storage.rax import Rax, RaxIterator, RaxTransaction
 from . import header as headers
 from . import node
-from .entry import Entry
+from .entry import UNDECODABLE, Entry
 from .header import StreamHeader, shown
 from .id import StreamID, make_id, pack_id
 from .source import Source
@@ -72,7 +72,7 @@ def read_range(source: Source, name: bytes, start: StreamID, end: StreamID, coun
         for found_block in state.blocks:
             entries = _decoded(found_block, name, start, end, left, reverse)
             if encoding is not None:
-                entries = [entry.decoded(encoding) for entry in entries]
+                entries = [entry.decoded(encoding, UNDECODABLE) for entry in entries]
             yield from entries
             if left >= 0:
                 left -= len(entries)

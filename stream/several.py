@@ -9,7 +9,7 @@ from typing import Any
 from ..storage.errors import InvalidArgument, InvalidStreamID
 from . import header as headers
 from .clock import duration_ms
-from .entry import Entry
+from .entry import UNDECODABLE, Entry
 from .group_read import GroupRead, Room, Target, history_start, parse_ids, read_group
 from .id import MAX64, AnyID, StreamID, make_id, parse_id
 from .names import member_name, name_bytes
@@ -59,7 +59,7 @@ def _read_once(source: Source, starts: list[tuple[Any, bytes, StreamID | None]],
             entries.append(entry)
         room.took(len(entries))
         if entries:
-            found[key] = entries if encoding is None else [entry.decoded(encoding) for entry in entries]
+            found[key] = entries if encoding is None else [entry.decoded(encoding, UNDECODABLE) for entry in entries]
     return found
 
 
@@ -106,7 +106,7 @@ def read_group_streams(source: Source, group: Any, consumer: Any, streams: Mappi
     )
     found = {}
     for name, entries in read_group(source, wanted, targets, wait):
-        found[keys[name]] = entries if encoding is None else [entry.decoded(encoding) for entry in entries]
+        found[keys[name]] = entries if encoding is None else [entry.decoded(encoding, UNDECODABLE) for entry in entries]
     return found
 
 

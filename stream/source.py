@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, NoReturn, Protocol, TypeVar
 
 from ..storage.commit import WriteTransaction, committer_of
 from ..storage.environment import Environment
+from ..storage.errors import StoreClosed
 
 T = TypeVar("T")
 
@@ -36,12 +37,13 @@ class Source(Protocol):
 class Direct:
     """Calls on the store itself."""
 
-    __slots__ = ("env", "lock_timeout", "read")
+    __slots__ = ("_closed", "env", "lock_timeout", "read")
 
     def __init__(self, env: Environment, lock_timeout: float) -> None:
         self.env = env
         self.lock_timeout = lock_timeout
-        self.read = env.read
+        self.read: Callable[[], AbstractContextManager[Any]] = env.read
+        self._closed = False
 
     @property
     def path(self) -> Path:
@@ -50,7 +52,17 @@ class Direct:
 
     def submit(self, operation: Callable[[WriteTransaction], T]) -> T:
         """Group commit: durable when it returns."""
+        if self._closed:
+            self._refuse()
         return committer_of(self.env).submit(operation, self.lock_timeout)
+
+    def close(self) -> None:
+        """Refuse every call from now on, even where others keep the environment open."""
+        self._closed = True
+        self.read = self._refuse
+
+    def _refuse(self) -> NoReturn:
+        raise StoreClosed(f"the store {self.env.path} has been closed. Open it again.")
 
 
 class Within:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -14,7 +15,7 @@ from ..storage.environment import DURABILITIES, MAX_READERS, Environment
 from ..storage.errors import InvalidArgument, ReadOnlyStore, StoreClosed, StreamExists, TransactionError
 from ..storage.rax import Rax
 from . import writer
-from .entry import Entry
+from .entry import UNDECODABLE, Entry
 from .header import NodeLimits, shown
 from .id import AnyID
 from .names import name_bytes
@@ -37,7 +38,8 @@ def open(path: str | os.PathLike[str], *, readonly: bool = False, durability: st
     ``durability``     "commit": when a call returns, the data is on disk. "relaxed": a power
                        cut may undo the last commits, a kill loses nothing, nothing is ever
                        corrupt; about twice as many commits a second
-    ``encoding``       give names and fields as ``str`` in this encoding instead of ``bytes``
+    ``encoding``       give names and fields as ``str`` in this encoding instead of ``bytes``; bytes
+                       that it cannot decode come as lone surrogates ("surrogateescape")
     ``lock_timeout``   seconds a write waits for another process or thread: LockTimeout after
     ``compression``, ``node_max_bytes``, ``node_max_entries``
                        what new streams get (see Store.stream); kept in a store it creates
@@ -110,10 +112,13 @@ class Store:
             except TransactionError:
                 self._closed = False
                 raise
+            self._source.close()
 
     def flush(self) -> None:
         """Force everything committed to disk; only ``durability="relaxed"`` needs it."""
         self._require_open()
+        if self._env.transaction_thread == threading.get_ident():
+            raise TransactionError("this thread has a transaction open; flush() once it has ended")
         if not self._env.readonly:
             self._env.flush()
 
@@ -188,7 +193,7 @@ class Store:
         self._require_open()
         with self._env.read() as txn:
             names = [key for key, _ in Rax(txn, layout.NAMES).items()]
-        return names if self._encoding is None else [name.decode(self._encoding) for name in names]
+        return names if self._encoding is None else [name.decode(self._encoding, UNDECODABLE) for name in names]
 
     def rename_stream(self, old: Any, new: Any) -> None:
         """Give a stream another name. NoStream if ``old`` is not there, StreamExists if ``new`` is."""

@@ -15,7 +15,7 @@ from ..storage.errors import GroupExists, IDTooSmall, InvalidArgument, NoStream
 from . import counting, deleting, reading, trim, writer
 from . import header as headers
 from .clock import now_ms
-from .entry import Entry, flatten_all
+from .entry import UNDECODABLE, Entry, flatten_all
 from .group import Group, checked_entries_read
 from .group_info import GroupInfo, describe_group
 from .group_state import create_group, groups, locate_group
@@ -319,7 +319,7 @@ class Stream:
     def get(self, id: AnyID) -> Entry | None:
         """The entry with exactly this ID, None if it is not there (any more)."""
         entry = reading.get(self._source, self.name, parse_id(id), self._known())
-        return entry if entry is None or self._encoding is None else entry.decoded(self._encoding)
+        return entry if entry is None or self._encoding is None else entry.decoded(self._encoding, UNDECODABLE)
 
     def __len__(self) -> int:
         """Live entries. XLEN: one record read."""

@@ -19,6 +19,7 @@ Nothing here is loaded by ``import raxlog``, and rich only where a progress bar 
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -97,6 +98,9 @@ example:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit status. Never raises for what a user can do wrong."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal that knows no "…" gets \u2026
     try:
         status = _run(arguments)
         sys.stdout.flush()

@@ -1,0 +1,40 @@
+"""Handles on a store: when it is closed, while a transaction is open, and when it gives text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import raxlog
+
+
+def test_handles_of_a_closed_store_refuse_even_while_another_keeps_it_open(tmp_path: Path) -> None:
+    first = raxlog.open(tmp_path / "store.rax")
+    with raxlog.open(tmp_path / "store.rax") as second:
+        stream = first.stream("orders")
+        group = stream.create_group("billing", create_stream=True)
+        first.close()
+        for call in (lambda: stream.append({"n": 1}), lambda: len(stream), lambda: list(stream.range()),
+                     lambda: group.read("w"), lambda: group.lag, stream.count):
+            with pytest.raises(raxlog.StoreClosed):
+                call()
+        assert len(second.stream("orders")) == 0
+
+
+def test_a_flush_inside_a_transaction_is_refused(store: raxlog.Store) -> None:
+    with store.transaction() as tx:
+        tx.stream("orders").append({"n": 1})
+        with pytest.raises(raxlog.TransactionError, match="flush"):
+            store.flush()
+    assert len(store.stream("orders")) == 1
+
+
+def test_what_an_encoding_cannot_decode_is_delivered_all_the_same(tmp_path: Path) -> None:
+    with raxlog.open(tmp_path / "store.rax", encoding="utf-8") as store:
+        orders = store.stream("orders")
+        orders.extend([{"x": "ok"}, {"x": b"\xff"}, {"x": "ok too"}])
+        group = orders.create_group("billing", start="0")
+        delivered = [entry.fields["x"] for entry in group.read("w", noack=True)]
+        assert delivered == ["ok", "\udcff", "ok too"]
+        assert delivered == [entry.fields["x"] for entry in orders.range()]
+        assert delivered[1].encode("utf-8", "surrogateescape") == b"\xff"
