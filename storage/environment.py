@@ -128,6 +128,8 @@ class Environment:
                     max_readers=self.max_readers, max_dbs=MAX_DATABASES, max_spare_txns=0,
                 )
                 break
+            except lmdb.MapResizedError:
+                continue  # another process grew the file between two steps of the opening: again
             except lmdb.MemoryError:
                 if size <= 1 << 24:
                     raise
