@@ -11,6 +11,7 @@ from .storage import kernels
 
 kernels.load_plain_if_asked()
 
+from .recovery.store import Store  # noqa: E402
 from .storage.errors import (  # noqa: E402 - which kernels are loaded is settled above
     ConsumerBusy,
     CorruptionError,
@@ -42,11 +43,12 @@ from .stream.group_info import ConsumerInfo, GroupInfo, Pending, PendingSummary 
 from .stream.id import StreamID  # noqa: E402
 from .stream.info import StreamInfo  # noqa: E402
 from .stream.references import DeleteResult  # noqa: E402
-from .stream.store import Store, open  # noqa: E402
 from .stream.stream import Stream  # noqa: E402
 from .stream.transaction import Transaction  # noqa: E402
 
 __version__ = "0.1.0"
+
+open = Store.open
 
 __all__ = [
     "ConsumerBusy",

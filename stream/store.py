@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 from ..storage import layout, records, sharing
 from ..storage.commit import WriteTransaction
@@ -26,53 +26,6 @@ from .sweeping import sweep
 from .transaction import State, Transaction
 
 
-def open(path: str | os.PathLike[str], *, readonly: bool = False, durability: str = "commit",
-         encoding: str | None = None, lock_timeout: float = 30.0, compression: str | None = None,
-         node_max_bytes: int | None = None, node_max_entries: int | None = None,
-         map_size: int | None = None, max_map_size: int | None = None,
-         max_readers: int = MAX_READERS) -> Store:
-    """Open the store at ``path``, a directory; it is created if nothing is there.
-
-    ``readonly``       takes no write lock and writes no data; what lies on a read-only medium
-                       is opened without any lock
-    ``durability``     "commit": when a call returns, the data is on disk. "relaxed": a power
-                       cut may undo the last commits, a kill loses nothing, nothing is ever
-                       corrupt; about twice as many commits a second
-    ``encoding``       give names and fields as ``str`` in this encoding instead of ``bytes``; bytes
-                       that it cannot decode come as lone surrogates ("surrogateescape")
-    ``lock_timeout``   seconds a write waits for another process or thread: LockTimeout after
-    ``compression``, ``node_max_bytes``, ``node_max_entries``
-                       what new streams get (see Store.stream); kept in a store it creates
-    ``map_size``       bytes of address space reserved at first (64 GiB); it grows by itself
-    ``max_map_size``   a ceiling for that: StoreFull beyond
-    ``max_readers``    how many threads of all processes may read at one moment
-
-    Raises NotAStore, UnsupportedFormat, ReadOnlyStore, StoreFull, SettingsConflict,
-    CorruptionError, InvalidArgument. A store opened twice in a process is one environment.
-    """
-    if durability not in DURABILITIES:
-        raise InvalidArgument(f"durability={durability!r} is unknown; it is one of {', '.join(DURABILITIES)}")
-    if isinstance(lock_timeout, bool) or not isinstance(lock_timeout, int | float) or not lock_timeout >= 0:
-        raise InvalidArgument(f"lock_timeout={lock_timeout!r} must be a number of seconds >= 0")
-    if encoding is not None:
-        try:
-            "".encode(encoding)
-        except (LookupError, TypeError) as error:
-            raise InvalidArgument(f"encoding={encoding!r}: {error}") from None
-    for name, size in (("map_size", map_size), ("max_map_size", max_map_size), ("max_readers", max_readers)):
-        if size is not None and (type(size) is not int or size < 1):
-            raise InvalidArgument(f"{name}={size!r} must be a whole number >= 1")
-    if not isinstance(path, str | os.PathLike) or not os.fspath(path):
-        raise InvalidArgument(f"path={path!r} must name a directory")
-    given = NodeLimits().changed(compression, node_max_bytes, node_max_entries)
-    env = sharing.attach(
-        Path(os.path.abspath(path)), readonly=readonly, durability=durability, map_size=map_size,
-        max_map_size=max_map_size, max_readers=max_readers, settings=lambda: {"limits": list(given)},
-    )
-    kept = NodeLimits(*env.settings["limits"])
-    return Store(env, encoding, float(lock_timeout), kept.changed(compression, node_max_bytes, node_max_entries))
-
-
 class Store:
     """An open store. A context manager; safe to share by threads; survives a fork."""
 
@@ -87,7 +40,54 @@ class Store:
         if not env.readonly:
             sweep(self._source)
 
-    def __enter__(self) -> Store:
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], *, readonly: bool = False, durability: str = "commit",
+             encoding: str | None = None, lock_timeout: float = 30.0, compression: str | None = None,
+             node_max_bytes: int | None = None, node_max_entries: int | None = None,
+             map_size: int | None = None, max_map_size: int | None = None,
+             max_readers: int = MAX_READERS) -> Self:
+        """Open the store at ``path``, a directory; it is created if nothing is there.
+
+        ``readonly``       takes no write lock and writes no data; what lies on a read-only medium
+                           is opened without any lock
+        ``durability``     "commit": when a call returns, the data is on disk. "relaxed": a power
+                           cut may undo the last commits, a kill loses nothing, nothing is ever
+                           corrupt; about twice as many commits a second
+        ``encoding``       give names and fields as ``str`` in this encoding instead of ``bytes``; bytes
+                           that it cannot decode come as lone surrogates ("surrogateescape")
+        ``lock_timeout``   seconds a write waits for another process or thread: LockTimeout after
+        ``compression``, ``node_max_bytes``, ``node_max_entries``
+                           what new streams get (see Store.stream); kept in a store it creates
+        ``map_size``       bytes of address space reserved at first (64 GiB); it grows by itself
+        ``max_map_size``   a ceiling for that: StoreFull beyond
+        ``max_readers``    how many threads of all processes may read at one moment
+
+        Raises NotAStore, UnsupportedFormat, ReadOnlyStore, StoreFull, SettingsConflict,
+        CorruptionError, InvalidArgument. A store opened twice in a process is one environment.
+        """
+        if durability not in DURABILITIES:
+            raise InvalidArgument(f"durability={durability!r} is unknown; it is one of {', '.join(DURABILITIES)}")
+        if isinstance(lock_timeout, bool) or not isinstance(lock_timeout, int | float) or not lock_timeout >= 0:
+            raise InvalidArgument(f"lock_timeout={lock_timeout!r} must be a number of seconds >= 0")
+        if encoding is not None:
+            try:
+                "".encode(encoding)
+            except (LookupError, TypeError) as error:
+                raise InvalidArgument(f"encoding={encoding!r}: {error}") from None
+        for name, size in (("map_size", map_size), ("max_map_size", max_map_size), ("max_readers", max_readers)):
+            if size is not None and (type(size) is not int or size < 1):
+                raise InvalidArgument(f"{name}={size!r} must be a whole number >= 1")
+        if not isinstance(path, str | os.PathLike) or not os.fspath(path):
+            raise InvalidArgument(f"path={path!r} must name a directory")
+        given = NodeLimits().changed(compression, node_max_bytes, node_max_entries)
+        env = sharing.attach(
+            Path(os.path.abspath(path)), readonly=readonly, durability=durability, map_size=map_size,
+            max_map_size=max_map_size, max_readers=max_readers, settings=lambda: {"limits": list(given)},
+        )
+        kept = NodeLimits(*env.settings["limits"])
+        return cls(env, encoding, float(lock_timeout), kept.changed(compression, node_max_bytes, node_max_entries))
+
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,

@@ -16,14 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
+from ...recovery.store import Store
 from ...storage import folder
 from ...storage.environment import DURABILITIES
 from ...storage.errors import NoStream, NotAStore
 from ...stream.group import Group
 from ...stream.header import shown
 from ...stream.names import member_name, name_bytes
-from ...stream.store import Store
-from ...stream.store import open as open_store
 from ...stream.stream import Stream
 
 DONE, NO, USAGE, STORE, INTERRUPTED = 0, 1, 2, 3, 130
@@ -167,14 +166,14 @@ def consumer_name(text: str) -> bytes:
 def reading(args: argparse.Namespace) -> Store:
     """The store at STORE, open for reading."""
     _require_store(args.store)
-    return open_store(args.store, readonly=True)
+    return Store.open(args.store, readonly=True)
 
 
 def writing(args: argparse.Namespace, create: bool = False) -> Store:
     """The store at STORE, open for writing; created only if ``create``."""
     if not create:
         _require_store(args.store)
-    return open_store(args.store, durability=args.durability, lock_timeout=args.lock_timeout)
+    return Store.open(args.store, durability=args.durability, lock_timeout=args.lock_timeout)
 
 
 def existing(store: Store, name: bytes) -> Stream:

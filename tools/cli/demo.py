@@ -24,9 +24,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ...recovery.store import Store
 from ...storage import folder, kernels
-from ...stream.store import Store
-from ...stream.store import open as open_store
 from . import demo_input, output
 from .arguments import DONE, NO, USAGE, Command, Failure, Parser, positive, whole
 from .demo_input import DemoInput, Pairs
@@ -88,7 +87,7 @@ def _all_steps(path: Path, found: DemoInput, rounds: int, chance: random.Random,
     figures = _import(path, found.events)
     figures |= kill_rounds(path, found.events, rounds, chance, say)
     figures |= _open(path)
-    with open_store(path, readonly=True) as store:
+    with Store.open(path, readonly=True) as store:
         figures |= _scan(store, found.events)
         figures |= _probe(store, found.events, chance)
     return figures
@@ -98,7 +97,7 @@ def _all_steps(path: Path, found: DemoInput, rounds: int, chance: random.Random,
 
 
 def _import(path: Path, events: list[Pairs]) -> Figures:
-    with open_store(path) as store:
+    with Store.open(path) as store:
         stream = store.stream(SOURCE)
         began = time.perf_counter()
         for at in range(0, len(events), _BATCH):
@@ -122,7 +121,7 @@ def _open(path: Path) -> Figures:
     opens, ranges = [], []
     for _ in range(5):
         began = time.perf_counter()
-        store = open_store(path, readonly=True)
+        store = Store.open(path, readonly=True)
         opened = time.perf_counter()
         list(store.stream(SOURCE).range(count=_RANGE))
         ranges.append(time.perf_counter() - opened)

@@ -17,9 +17,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from ...recovery.store import Store
 from ...stream.id import StreamID
-from ...stream.store import Store
-from ...stream.store import open as open_store
 from .arguments import STORE, Failure
 from .demo_input import Pairs
 from .demo_writer import TARGET, command
@@ -43,7 +42,7 @@ def kill_rounds(path: Path, events: list[Pairs], rounds: int, chance: random.Ran
         delay = chance.uniform(0.1, 0.6)
         told, took = _write_until_killed(path, len(known), delay)
         began = time.perf_counter()
-        store = open_store(path)
+        store = Store.open(path)
         opened = time.perf_counter() - began
         with store:
             extra = check_round(store, events, known, told)

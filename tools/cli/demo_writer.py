@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import sys
 
-from ...stream.store import open as open_store
+from ...recovery.store import Store
 
 SOURCE = "imported"
 TARGET = "copied"
@@ -20,7 +20,7 @@ TARGET = "copied"
 
 def write(path: str, first: int) -> None:
     """Append the entries of SOURCE, from the one numbered ``first``, to TARGET for ever."""
-    with open_store(path) as store:
+    with Store.open(path) as store:
         source, target = store.stream(SOURCE), store.stream(TARGET)
         length = len(source)
         number = first

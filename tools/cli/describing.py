@@ -11,6 +11,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from ...recovery.store import Store
 from ...storage import folder
 from ...storage.errors import CorruptionError
 from ...stream.group_info import GroupInfo
@@ -18,7 +19,6 @@ from ...stream.header import shown
 from ...stream.id import StreamID, make_id, parse_id
 from ...stream.info import StreamInfo, draw_rax, header_of, stored_node
 from ...stream.names import name_bytes
-from ...stream.store import Store
 from ...stream.stream import Stream
 from . import node_drawing, output
 from .arguments import (

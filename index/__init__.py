@@ -1,0 +1,1 @@
+"""index: subjects and channels, who is interested in them, and how a message reaches them."""

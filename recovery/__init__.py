@@ -1,0 +1,1 @@
+"""recovery: what makes a store trustworthy: checks, repair, snapshots, and crash tests."""
