@@ -11,7 +11,10 @@ from .storage import kernels
 
 kernels.load_plain_if_asked()
 
-from .recovery.store import Store  # noqa: E402
+from .index.glob import glob_matches  # noqa: E402
+from .index.subject import matches as subject_matches  # noqa: E402
+from .index.transaction import Transaction  # noqa: E402
+from .recovery.store import Store, check, restore, salvage, verify  # noqa: E402
 from .storage.errors import (  # noqa: E402 - which kernels are loaded is settled above
     ConsumerBusy,
     CorruptionError,
@@ -22,9 +25,12 @@ from .storage.errors import (  # noqa: E402 - which kernels are loaded is settle
     InvalidName,
     InvalidStreamID,
     LockTimeout,
+    MalformedValue,
     NoGroup,
     NoStream,
+    NoSubscription,
     NotAStore,
+    NotInstalled,
     RaxlogError,
     ReadOnlyStore,
     SettingsConflict,
@@ -34,6 +40,9 @@ from .storage.errors import (  # noqa: E402 - which kernels are loaded is settle
     StreamError,
     StreamExhausted,
     StreamExists,
+    SubjectError,
+    SubscriptionError,
+    SubscriptionExists,
     TransactionError,
     UnsupportedFormat,
 )
@@ -44,7 +53,6 @@ from .stream.id import StreamID  # noqa: E402
 from .stream.info import StreamInfo  # noqa: E402
 from .stream.references import DeleteResult  # noqa: E402
 from .stream.stream import Stream  # noqa: E402
-from .stream.transaction import Transaction  # noqa: E402
 
 __version__ = "0.1.0"
 
@@ -65,9 +73,12 @@ __all__ = [
     "InvalidName",
     "InvalidStreamID",
     "LockTimeout",
+    "MalformedValue",
     "NoGroup",
     "NoStream",
+    "NoSubscription",
     "NotAStore",
+    "NotInstalled",
     "Pending",
     "PendingSummary",
     "RaxlogError",
@@ -83,9 +94,18 @@ __all__ = [
     "StreamExists",
     "StreamID",
     "StreamInfo",
+    "SubjectError",
+    "SubscriptionError",
+    "SubscriptionExists",
     "Transaction",
     "TransactionError",
     "UnsupportedFormat",
     "__version__",
+    "check",
+    "glob_matches",
     "open",
+    "restore",
+    "salvage",
+    "subject_matches",
+    "verify",
 ]

@@ -1,11 +1,249 @@
-"""A store with subjects: streams, and what is published into them by subject."""
+"""A store with subjects: streams, and what is published into them and to listeners by subject."""
 
 from __future__ import annotations
 
-from ..stream import store
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, overload
+
+from ..storage.environment import Environment
+from ..storage.errors import InvalidArgument, ReadOnlyStore, TransactionError
+from ..stream import filtered, store
+from ..stream.header import NodeLimits
+from ..stream.names import name_bytes
+from ..stream.sweeping import sweep
+from . import binding, channel_rows, filters, leases, routes
+from . import subject as subjects
+from .handle import Sublist
+from .publish import Publication, Reached
+from .subscription import name_bytes as queue_bytes
+
+if TYPE_CHECKING:
+    from .binding import Binding
+    from .channels import Channels
+    from .durable import DurableSubscription
+    from .interest import Watch
+    from .listening import LiveSubscription, Message
+    from .live import Live
+    from .remote import RemoteInterest
+    from .transaction import Transaction
+
+
+filtered.use(filters.checked, filters.matcher)
 
 
 class Store(store.Store):
     """A store of streams that also routes messages by subject."""
 
-    __slots__ = ()
+    __slots__ = ("_channels", "_known", "_leases", "_live", "_subjects")
+
+    def __init__(self, env: Environment, encoding: str | None, lock_timeout: float, limits: NodeLimits) -> None:
+        super().__init__(env, encoding, lock_timeout, limits)
+        self._leases = leases.attach(env.path)
+        self._subjects = Sublist(self._source)
+        self._known = routes.Known(self._subjects.cache)
+        self._live: Live | None = None
+        self._channels: Channels | None = None
+        if not env.readonly:
+            routes.purge(self._source, self._leases)
+
+    def close(self) -> None:
+        """Close the store: its live subscriptions end, and handles raise StoreClosed from then on."""
+        if self._closed:
+            return
+        if self._env.transaction_thread == threading.get_ident():
+            raise TransactionError(f"{self._env.path} cannot be closed inside a transaction; end that first")
+        live = self._live
+        try:
+            if live is not None and not live.inherited:
+                live.close()
+        finally:
+            super().close()
+            leases.detach(self._leases)
+
+    # -- subjects -----------------------------------------------------------------------
+
+    @property
+    def subjects(self) -> Sublist:
+        """The subject index itself: who is interested in what (handle.py)."""
+        self._require_open()
+        return self._subjects
+
+    @property
+    def remote(self) -> RemoteInterest:
+        """What others, reached by routes, want to be sent, account by account (remote.py)."""
+        from .remote import RemoteInterest  # noqa: PLC0415 - only who has routes pays for it
+
+        self._require_open()
+        return RemoteInterest(self._source)
+
+    def watch(self, subject: Any, queue: Any = None) -> Watch:
+        """Be told when somebody, in any process, begins to listen to a subject, and when nobody does any more.
+
+        Only subscriptions to this very subject count, plain ones, or the members of ``queue``
+        (interest.py). SubjectError for a subject that is invalid or has a wildcard, InvalidName.
+        """
+        from .interest import Watch  # noqa: PLC0415
+
+        self._require_open()
+        return Watch(self._source, subject, queue)
+
+    def publish(self, subject: Any, fields: Any) -> Reached:
+        """Publish a message; how many bindings, durable and live subscriptions it reached. A number.
+
+        ``subject``  tokens between dots, none of them a wildcard: "orders.eu.new"
+        ``fields``   as for Stream.append(); the name ``$subject`` is reserved
+
+        Every bound stream and every durable subscription has it, durably, when this returns: in
+        one commit, or in none. Live subscriptions are told of it and get it at most once. Where it
+        reaches nobody nothing is written, and it costs about 10 µs.
+
+        SubjectError for a malformed subject or one with a wildcard; InvalidFields;
+        StreamExhausted, with nothing done, where a bound stream has used up its IDs. The parts of
+        the number, and the IDs of the entries: see Reached.
+        """
+        publication = Publication(subject, fields)
+        self._require_writable("publish")
+        with self._source.read() as txn:
+            if not self._known.reach(txn, publication.subject):
+                return Reached()
+        return self._source.submit(publication.operation(self._known, self._leases, self._limits, self._encoding))
+
+    def bind(self, subject: Any, stream: Any) -> Binding:
+        """Let what is published to matching subjects be appended to a stream, from now on and for good.
+
+        ``subject`` may have wildcards: ``*`` for one token, a last ``>`` for one or more. The stream
+        need not exist. Binding the same twice is binding once. SubjectError, InvalidName. One commit.
+        """
+        name = name_bytes(stream)
+        wanted = binding.subscription(subject, name)
+        self._require_writable("bind")
+        return binding.told(self._source.submit(lambda txn: binding.bind(txn, wanted)), self._encoding)
+
+    def unbind(self, subject: Any, stream: Any) -> bool:
+        """End a binding: the very pattern and stream that were bound. False if there is none.
+
+        What has been appended stays. ``subject=None`` ends all bindings of the stream.
+        """
+        name = name_bytes(stream)
+        wanted = None if subject is None else binding.subscription(subject, name)
+        self._require_writable("unbind")
+        return self._source.submit(lambda txn: binding.unbind(txn, wanted, name)) > 0
+
+    def bindings(self, stream: Any = None) -> list[Binding]:
+        """All bindings, or those that lead to one stream, in the order they were made."""
+        self._require_open()
+        with self._source.read() as txn:
+            records = binding.everything(txn) if stream is None else binding.of_stream(txn, name_bytes(stream))
+        return [binding.told(record, self._encoding) for record in records]
+
+    # -- subscribing --------------------------------------------------------------------
+
+    @overload
+    def subscribe(self, subject: Any, *, durable: None = None, queue: Any = None, weight: int = 1,
+                  callback: Callable[[Message], object] | None = None, limit: int | None = None,
+                  ack_wait: None = None, prefetch: None = None) -> LiveSubscription: ...
+
+    @overload
+    def subscribe(self, subject: Any, *, durable: Any, queue: Any = None, weight: int = 1,
+                  callback: Callable[[Message], object] | None = None, limit: None = None,
+                  ack_wait: float | None = None, prefetch: int | None = None) -> DurableSubscription: ...
+
+    def subscribe(self, subject: Any, *, durable: Any = None, queue: Any = None, weight: int = 1,
+                  callback: Callable[[Message], object] | None = None, limit: int | None = None,
+                  ack_wait: float | None = None,
+                  prefetch: int | None = None) -> LiveSubscription | DurableSubscription:
+        """Get what is published to matching subjects, in this process or any other.
+
+        ``durable``   a name: the subscription outlives this process and keeps its place; each
+                      message comes at least once, until it is acknowledged. Without: live, at
+                      most once, and it ends with close(), with the store, or with the process
+        ``queue``     a group: of all its members, whatever they subscribe to, one gets each message
+        ``weight``    this member's share in its group, 1 to 65,535
+        ``callback``  is called with each message, by one thread for all callbacks of this store;
+                      without it: iterate, ``async for``, or get() (inbox.py)
+        ``limit``     live: messages that wait in it before it drops (65,536)
+        ``ack_wait``  durable: seconds until an unacknowledged message is given to another (30)
+        ``prefetch``  durable: messages taken in one commit (8)
+
+        SubjectError for a malformed pattern, SubscriptionExists where the durable name has another
+        pattern or queue. One commit.
+        """
+        from . import durable as durables  # noqa: PLC0415 - whoever only keeps streams does without
+        from .listening import DEFAULT_LIMIT, LiveSubscription  # noqa: PLC0415
+
+        pattern = subjects.pattern(subject)
+        group = None if queue is None else queue_bytes(queue, "queue")
+        self._require_writable("subscribe")
+        if durable is None:
+            for name, value in (("ack_wait", ack_wait), ("prefetch", prefetch)):
+                if value is not None:
+                    raise InvalidArgument(f"{name} is for durable subscriptions; a live message takes no ack")
+            return LiveSubscription(self._listening(), pattern, group, weight, self._encoding,
+                                    DEFAULT_LIMIT if limit is None else limit, callback)
+        if limit is not None:
+            raise InvalidArgument("limit is for live subscriptions; a durable one drops nothing")
+        kept = durables.checked_name(durable)
+        wanted = routes.durable_subscription(pattern, kept, group, weight, durables.stream_of(kept))
+        return durables.DurableSubscription(
+            self._source, self._listening(), self._leases, wanted, self._limits, self._encoding, callback,
+            durables.ACK_WAIT if ack_wait is None else ack_wait, durables.PREFETCH if prefetch is None else prefetch,
+        )
+
+    def unsubscribe(self, durable: Any) -> bool:
+        """Remove a durable subscription with all that it has not delivered; False if there is none.
+
+        Whoever takes from it finds its end. A live subscription ends with its close().
+        """
+        from . import durable as durables  # noqa: PLC0415
+
+        name = durables.checked_name(durable)
+        self._require_writable("unsubscribe")
+        gone = self._source.submit(lambda txn: durables.remove(txn, name))
+        if gone:
+            sweep(self._source)
+        return gone
+
+    def listeners(self) -> dict[int, int]:
+        """The processes that listen live, by their owner numbers: {owner: process ID}."""
+        self._require_open()
+        with self._source.read() as txn:
+            owners = channel_rows.owners(txn)
+        return {owner: pid for owner, (pid, _) in owners.items() if self._leases.lives(owner)}
+
+    @property
+    def channels(self) -> Channels:
+        """Redis' channels and globs: publish, subscribe, psubscribe (channels.py)."""
+        self._require_open()
+        if self._channels is None:
+            from .channels import Channels  # noqa: PLC0415
+
+            self._channels = Channels(self._source, self._leases, self._listening, self._encoding)
+        return self._channels
+
+    def transaction(self) -> Transaction:
+        """All or nothing over streams, groups, state and publishing: ``with store.transaction() as tx``.
+
+        While it is open a write outside it by the same thread raises TransactionError, and writes
+        of others wait.
+        """
+        from .transaction import Transaction  # noqa: PLC0415
+
+        self._require_writable("write")
+        return Transaction(self._source, self._encoding, self._limits, self._known, self._leases)
+
+    # -- within -------------------------------------------------------------------------
+
+    def _listening(self) -> Live:
+        """What listens for this store in this process; made anew in a forked child."""
+        from .live import Live  # noqa: PLC0415
+
+        self._require_open()
+        if self._live is None or self._live.inherited:
+            self._live = Live(self._source, self._leases, self._known)
+        return self._live
+
+    def _require_writable(self, to: str) -> None:
+        self._require_open()
+        if self._env.readonly:
+            raise ReadOnlyStore(f"{self._env.path} is open with readonly=True; open it without to {to}")

@@ -2,10 +2,181 @@
 
 from __future__ import annotations
 
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
 from ..index import store
+from ..storage.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from ..storage.closing import LastEnd
+    from ..storage.compaction import Compaction
+    from ..storage.readers import Reader
+    from .backup import Verification
+    from .manifest import Manifest
+    from .report import Report
+    from .salvage_report import SalvageReport
 
 
 class Store(store.Store):
     """An open store. A context manager; safe to share by threads; survives a fork."""
 
     __slots__ = ()
+
+    @property
+    def last_end(self) -> LastEnd:
+        """How the store was left by those who had it open before: ``how`` is "clean", "killed" or
+        "power cut". The first who opens it for writing after that is told, and nobody else.
+
+        A kill (or a process that left without close()) has lost nothing. After a power cut the
+        newest records of up to 100 streams were looked at when it was opened; ``problems`` names
+        those that are damaged, which reading would name too. All else can be read.
+        """
+        self._require_open()
+        return self._env.last_end
+
+    def snapshot(self, destination: str | os.PathLike[str], *, incremental_to: str | os.PathLike[str] | None = None,
+                 shards: int | None = None, shard_bytes: int | None = None, keep: int | None = None,
+                 progress: Callable[[str, int, int], None] | None = None) -> Manifest:
+        """Copy one consistent state of the store to ``destination``, while writers go on.
+
+        ``incremental_to``  an earlier snapshot of this store: only what has changed since is written
+        ``shards``          cut each stream into so many ranges of IDs with even counts of entries,
+                            one compressed file each; ``destination`` may be a URL then (fsspec)
+        ``shard_bytes``     the same, by about so many bytes of a stream's nodes a shard
+        ``keep``            afterwards remove this store's snapshots beside ``destination`` but for
+                            the newest ``keep`` and what those build on
+        ``progress``        called with what is being done ("copy", "check", "sum", "cut", "upload"),
+                            how much of it, and of how much
+
+        Without the first three the snapshot is a store at rest: open it with readonly=True. It
+        holds everything that was committed when the call began, and no half of a transaction. A
+        process of its own does the work: writers never wait for it; the pages they replace
+        meanwhile are not used again before its end. Reads the store once (an increment too, which
+        only writes less), about a second for a gigabyte in memory, and 0.2 s besides.
+
+        StoreError (something is at the destination, which is left alone), ReadOnlyStore, StoreFull,
+        NotAStore (no snapshot is at ``incremental_to``), CorruptionError (a record of the store is
+        damaged: no snapshot is made of it), InvalidArgument, NotInstalled: nothing is left behind.
+        """
+        from . import backup, incremental, snapshot  # noqa: PLC0415
+        from . import shards as cutting  # noqa: PLC0415
+        from .places import local_path  # noqa: PLC0415
+
+        self._require_open()
+        cut = cutting.checked(shards, shard_bytes)
+        backup.checked_keep(keep)
+        place = local_path(destination)
+        if cut and incremental_to is not None:
+            raise InvalidArgument("an increment cannot be cut into shards; make the one or the other")
+        if place is None and (not cut or keep is not None):
+            raise InvalidArgument(f"{destination} is a URL, which only shards can be written to, and without keep")
+        if self._env.durability != "commit" and self._env.transaction_thread != threading.get_ident():
+            self.flush()
+        if cut:
+            made = cutting.make(self.path, destination, shards, shard_bytes, progress)
+        elif incremental_to is not None:
+            made = incremental.make(self.path, Path(destination), Path(incremental_to), progress)
+        else:
+            made = snapshot.make(self.path, Path(destination), progress)
+        if keep is not None and place is not None:
+            backup.keep_last(place.absolute().parent, made.store, keep)
+        return made
+
+    def readers(self) -> list[Reader]:
+        """The reads that are open at this moment, in all processes, the furthest behind first.
+
+        The file cannot use again what was written since the oldest of them began: its ``lag``,
+        in commits. raxlog's own calls read in short transactions, so a lag of more than a few
+        commits tells of a process that was stopped in the middle of a read.
+        """
+        from ..storage import readers  # noqa: PLC0415
+
+        self._require_open()
+        return readers.readers(self._env)
+
+    def compact(self, progress: Callable[[str, int, int], None] | None = None) -> Compaction:
+        """Write the data file anew, without the room of what was deleted, and go over to it.
+
+        ``progress``   called with the step ("copying", "copied", "flushed", "named", "prepared",
+                       "marked", "switched", "cleared"), bytes copied and bytes in all; it must not
+                       use the store
+
+        Writers wait meanwhile, in all processes, about a second for a gigabyte in memory; readers
+        go on. Other processes go over with their next transaction. The old file goes once no
+        process has it open: ``held_by`` names those that still have. Needs room on the disk
+        for the new file beside the old one.
+
+        LockTimeout, StoreFull, CorruptionError, ReadOnlyStore, TransactionError: nothing has
+        changed. A kill or a power cut at any moment leaves the store as it was or compacted.
+        """
+        from ..storage import compaction  # noqa: PLC0415
+
+        self._require_open()
+        return compaction.compact(self._env, self._source.lock_timeout, progress)
+
+
+def restore(snapshot: str | os.PathLike[str], destination: str | os.PathLike[str], *,
+            progress: Callable[[str, int, int], None] | None = None) -> Manifest:
+    """Make a store at ``destination`` from a snapshot, or an increment with all it builds on.
+
+    Equal to the store that was copied, record for record, but with a UUID of its own. What is
+    read is verified; costs what is copied, and a walk over the result. Returns the manifest of
+    the snapshot. StoreError where something is at the destination or a parent is missing,
+    NotAStore, UnsupportedFormat, CorruptionError, StoreFull, ReadOnlyStore: nothing is left behind.
+    """
+    from . import backup  # noqa: PLC0415
+
+    return backup.restore(Path(snapshot), Path(destination), progress)
+
+
+def verify(snapshot: str | os.PathLike[str], *,
+           progress: Callable[[str, int, int], None] | None = None) -> Verification:
+    """Compare every byte of a snapshot, and of what it builds on, with its checksums.
+
+    ``snapshot`` may be the URL of a set of shards. What is wrong is in ``.problems``; NotAStore
+    and UnsupportedFormat are raised. Reads everything once, at the speed of the disk.
+    """
+    from . import backup  # noqa: PLC0415
+
+    return backup.verify(snapshot, progress)
+
+
+def check(path: str | os.PathLike[str], progress: Callable[[str, int, int], None] | None = None) -> Report:
+    """Check every invariant of the store at ``path``: ``.ok``, ``.problems``, ``.counts``.
+
+    Each problem says what is wrong, what it means, and where: stream, group, node, offset, page.
+    ``progress(part, done, total)`` is called now and then; the parts are "pages", "records",
+    "streams", "subjects" and "look-ups". Changes and creates nothing, works in a process of its own,
+    and may be run beside writers: it holds one state for as long as it takes, and the pages they
+    free meanwhile are used again after that. About a second for a million small entries.
+
+    Damage is told in the report and never raised, nor can it kill the caller. NotAStore,
+    UnsupportedFormat, ReadOnlyStore (beside a live writer, without permission to register as a
+    reader), StoreError (the file cannot be read), CorruptionError (it is empty).
+    """
+    from . import check as checking  # noqa: PLC0415
+
+    return checking.check(path, progress)
+
+
+def salvage(source: str | os.PathLike[str], destination: str | os.PathLike[str],
+            progress: Callable[[str, int, int], None] | None = None, *, doubtful: bool = False) -> SalvageReport:
+    """Bring everything that can be believed from a damaged store into a new one at ``destination``.
+
+    Works on flipped bits and overwritten pages anywhere, a file that is cut off, and without
+    CURRENT, lock file or meta pages. IDs, names, groups, pending entries and state stay as they
+    were; ``.lost`` tells what is gone, with ID ranges. Nothing trimmed, acknowledged or deleted
+    comes back: where an old copy of a record cannot be told from the newest, it is left out and
+    told. ``doubtful=True`` brings such records too; a stream without a name is "recovered-<number>".
+
+    The source is never written to. NotAStore (nothing of raxlog is there), StoreError (the
+    destination exists; the source is in use, or cannot be read), UnsupportedFormat, StoreFull,
+    ReadOnlyStore: nothing is left at the destination then.
+    """
+    from . import salvage as salvaging  # noqa: PLC0415
+
+    return salvaging.salvage(source, destination, progress, doubtful=doubtful)

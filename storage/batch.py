@@ -20,6 +20,7 @@ from typing import Any, Generic, TypeVar
 import lmdb
 
 from . import faults
+from .crash_point import crash_point
 from .environment import Environment
 from .errors import StoreError
 from .layout import STORE_KEY
@@ -102,7 +103,9 @@ class Batcher:
                     raise lmdb.MapFullError("the store would be larger than max_map_size")
                 if txn.changes:
                     self._committing = (txn.id, calls)
+                    crash_point("commit.before")
                     txn.commit()
+                    crash_point("commit.after")
                     self._committing = None
                 else:
                     txn.end_unchanged()
@@ -155,13 +158,16 @@ class Batcher:
         landed = self.env.has_committed(number)
         self._committing = None
         if landed:
-            for call in calls:
-                call.error = StoreError(
-                    f"the disk failed at the end of a commit to {self.env.path} ({error}). What was written "
-                    "can be read now; whether it survives a power cut is unknown."
-                )
+            self._tell_unknown(calls, error)
             _finish(calls)
         return landed
+
+    def _tell_unknown(self, calls: list[Call[Any]], error: lmdb.Error) -> None:
+        for call in calls:
+            call.error = StoreError(
+                f"the disk failed at the end of a commit to {self.env.path} ({error}). What was written "
+                "can be read now; whether it survives a power cut is unknown."
+            )
 
     def _run(self, txn: WriteTransaction, calls: list[Call[Any]], failed: set[int]) -> bool:
         """Apply each call. True if one raised after it had changed something: undo, again."""
@@ -196,10 +202,16 @@ class Batcher:
             env.warm = {}
             env.warm_id = -1
             env.gate.shut(raw.abort)
+            env.strike_out()
             env.open_write = None
         if self._committing is not None:
             number, calls = self._committing
             if env.has_committed(number):
+                if env.owes_flush:
+                    try:
+                        env.pay_flush()
+                    except lmdb.Error as error:
+                        self._tell_unknown(calls, error)
                 _finish(calls)
                 env.wake_readers(number)
             self._committing = None

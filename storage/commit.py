@@ -37,6 +37,7 @@ import lmdb
 
 from . import faults
 from .batch import Batcher, Call
+from .crash_point import crash_point
 from .environment import Environment
 from .errors import LockTimeout, ReadOnlyStore, StoreClosed, TransactionError
 from .write_transaction import WriteTransaction
@@ -219,7 +220,7 @@ class Committer:
             self._alone = (call, steps)
             self._env.transaction_thread = threading.get_ident()
         except BaseException:
-            self._env.transaction_thread = None
+            self._leave_thread()
             self._conclude_surely(call)
             if steps is not None:
                 steps.close()
@@ -235,6 +236,36 @@ class Committer:
                 env.make_room()
                 yield WriteTransaction(env)
 
+    def exclusively(self, work: Callable[[], T], timeout: float) -> T:
+        """Run ``work`` while nobody writes, in this or any other process; it may write itself.
+
+        Reads go on. A write by this thread that does not come from ``work`` itself is refused.
+        LockTimeout after ``timeout`` seconds of waiting.
+        """
+        self._refuse_inside_transaction()
+        env = self._env
+        call: Call[None] = Call(None)
+        try:
+            left = self._enter(call, timeout)
+            with env.leading:
+                self._lock(left)
+                try:
+                    with env.writing:
+                        env.transaction_thread = threading.get_ident()
+                        return work()
+                finally:
+                    if env.lock is not None:
+                        env.lock.release()  # here, where close() still waits for us
+                        self._locked = False
+        finally:
+            self._leave_thread()
+            call.done = True
+            self._conclude_surely(call)
+
+    def _leave_thread(self) -> None:
+        if self._env.transaction_thread == threading.get_ident():
+            self._env.transaction_thread = None
+
     def end(self, txn: WriteTransaction, keep: bool) -> None:
         """Commit (or undo) the transaction of begin(), and let the others on."""
         env = self._env
@@ -244,7 +275,9 @@ class Committer:
         try:
             if keep and txn.changes:
                 try:
+                    crash_point("commit.before")
                     txn.commit()
+                    crash_point("commit.after")
                 except lmdb.Error as error:
                     txn.abort()
                     raise faults.meaning(env.path, error) from error

@@ -29,20 +29,24 @@ import os
 import resource
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import lmdb
 
-from . import faults, folder, records
+from . import closing, faults, folder, generation, journal, records
 from .errors import (
     NotAStore,
     RaxlogError,
+    ReadOnlyStore,
     StoreClosed,
     StoreError,
+    TransactionError,
     UnsupportedFormat,
 )
 from .gate import Gate, ReadTransaction
+from .journal import Journal
 from .layout import FORMAT, STORE_KEY
 from .writer_lock import WriterLock
 
@@ -54,13 +58,15 @@ DURABILITIES = ("commit", "relaxed")
 _RESERVE = 1 << 20  # above the ceiling; a trim of 1,000 nodes takes some 20 pages of it
 _YOUNG_MS = 60_000
 FORK_PATIENCE = 2.0
+_MOST_MOVES = 20  # generations that may be removed under our hands while we open one
+_PATIENCE = 30.0  # seconds to wait for a writer, at opening, where the journal wants it
 
 
 class Environment:
     """One store's LMDB environment in this process. Made and closed by sharing.py."""
 
     def __init__(self, path: Path, *, readonly: bool, durability: str, map_size: int | None,
-                 max_map_size: int | None, max_readers: int) -> None:
+                 max_map_size: int | None, max_readers: int, uses_journal: bool = True) -> None:
         self.path = path
         self.readonly = readonly
         self.durability = durability
@@ -70,9 +76,18 @@ class Environment:
         self.closed = False
         self.inherited = False  # from before a fork, and not used since
         self.lock: WriterLock | None = None
+        self.presence: closing.Presence | None = None
         # What a layer above keeps from one write transaction to the next; commit.py owns it.
         self.warm: dict[Any, Any] = {}
         self.warm_id = -1
+        self.checked = -1  # the last transaction a read has found without the mark of a superseded generation
+        self.journal: Journal | None = None
+        # LMDB leaves its second flush out; a commit has a record in the journal, or pays it.
+        self.uses_journal = uses_journal
+        self.flushes_meta_itself = (
+            uses_journal and durability == "commit" and not readonly and journal.is_supported()
+        )
+        self.owes_flush = False  # a commit is under way that has no record
         self._wanted_map_size = map_size
         self._wake = -1
         self._folder = -1
@@ -104,26 +119,73 @@ class Environment:
                 self._lmdb.reader_check()
                 self.lock = WriterLock(self.path / folder.WRITER)
                 self._wake = os.open(self.path / folder.WAKE, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+                self._open_journal()
+                if self.presence is None:
+                    self.presence = closing.Presence(self.path)
                 if abs(time.time_ns() // 1_000_000 - self.created_ms) < _YOUNG_MS:
                     # Its creator may not have come to flush its name, on which all hangs.
                     folder.sync_folder(self.path.parent)
+            found = closing.find_left_behind(self.path) if self.presence is None else self.presence.found
+            with self._begin_read() as txn:
+                self.last_end = closing.judge(found, txn)
         except BaseException as error:
+            self._leave()
             self._close_files()
             if isinstance(error, OSError | lmdb.Error) and not isinstance(error, RaxlogError):
                 raise faults.cannot_open(self.path, error) from error
             raise
 
     def _open_map(self, size: int) -> None:
-        generation = folder.generation(self.path)
+        """Map the generation in force: what CURRENT names, or what its mark leads to."""
+        wanted = folder.generation(self.path)
+        left = _MOST_MOVES
+        while True:
+            try:
+                self._map_generation(wanted, size)
+            except (lmdb.Error, NotAStore, OSError):
+                missed, wanted = wanted, folder.generation(self.path)
+                left -= 1
+                if missed == wanted or not left:
+                    raise
+                continue  # it was removed in this moment, since a newer one is in force
+            self.generation = wanted
+            newer = self._successor()
+            if newer is None:
+                return
+            self._close_map()
+            wanted = self.path / newer
+
+    def _successor(self) -> str | None:
+        self.checked = -1
+        with self._begin_read() as txn:
+            return generation.successor(txn.get)
+
+    def _begin_read(self) -> Any:
+        """A read for the opening, before anybody else can begin one."""
+        assert self._lmdb is not None
+        while True:
+            try:
+                return self._lmdb.begin()
+            except lmdb.MapResizedError:
+                self._adopt()
+
+    def _map_generation(self, generation: Path, size: int) -> None:
         folder.require_whole(generation)
         if self.max_map_size is not None:
             size = min(size, self.max_map_size)
-        lockless = self.readonly and not folder.can_register(generation)
+        at_rest = folder.is_snapshot(self.path)
+        if at_rest and not self.readonly:
+            raise ReadOnlyStore(
+                f"{self.path} is a snapshot, which nobody may change. Open it with readonly=True, or make a "
+                "store of it with 'raxlog restore'."
+            )
+        lockless = self.readonly and (at_rest or not folder.can_register(generation))
         while True:
             try:
                 self._lmdb = lmdb.open(
                     str(generation), map_size=size, subdir=True, create=False,
-                    readonly=self.readonly, lock=not lockless, metasync=self.durability == "commit",
+                    readonly=self.readonly, lock=not lockless,
+                    metasync=self.durability == "commit" and not self.flushes_meta_itself,
                     # No spare transactions: a fork would leave their reader slots in doubt.
                     max_readers=self.max_readers, max_dbs=MAX_DATABASES, max_spare_txns=0,
                 )
@@ -137,13 +199,8 @@ class Environment:
         folder.require_whole(generation, self._bytes_used())
 
     def _read_store_record(self) -> None:
-        assert self._lmdb is not None
-        try:
-            with self._lmdb.begin() as txn:
-                value = txn.get(STORE_KEY)
-        except lmdb.MapResizedError:
-            self._adopt()
-            return self._read_store_record()
+        with self._begin_read() as txn:
+            value = txn.get(STORE_KEY)
         if value is None:
             raise NotAStore(f"{self.path} holds an LMDB file, but no raxlog store is in it.")
         row = records.unseal(STORE_KEY, value)
@@ -155,7 +212,45 @@ class Environment:
         self.uuid: bytes = row[1]  # 16 bytes that no other store has
         self.created_ms: int = row[2]
         self.settings: dict[str, Any] = row[4]
-        return None
+
+    def _open_journal(self) -> None:
+        """Find the journal, make it where it is wanted, and do again what a power cut has undone."""
+        while True:
+            try:
+                self._settle_journal()
+                return
+            except lmdb.MapResizedError:
+                self._adopt()
+            except lmdb.MapFullError:
+                if not self.grow():
+                    raise
+
+    def _settle_journal(self) -> None:
+        assert self._lmdb is not None
+        assert self.lock is not None
+        data = self.generation / folder.DATA
+        found = journal.find(self._lmdb, data)
+        try:
+            if found is None and self.flushes_meta_itself:
+                with self._sole_writer():
+                    found = journal.find(self._lmdb, data) or journal.make(self._lmdb, data)
+            elif found is not None and journal.is_due(self._lmdb, found):
+                with self._sole_writer():
+                    journal.replay(self._lmdb, found)
+            if self.flushes_meta_itself:
+                self.journal, found = found, None
+        finally:
+            if found is not None:
+                found.close()
+
+    @contextlib.contextmanager
+    def _sole_writer(self) -> Iterator[None]:
+        assert self.lock is not None
+        self.lock.acquire(_PATIENCE)
+        try:
+            yield
+        finally:
+            self.lock.release()
 
     def _close_map(self) -> None:
         if self._lmdb is not None:
@@ -164,6 +259,12 @@ class Environment:
 
     def _close_files(self) -> None:
         self._close_map()
+        if self.journal is not None:
+            self.journal.close()
+            self.journal = None
+        if self.presence is not None:
+            self.presence.close()
+            self.presence = None
         if self.lock is not None:
             self.lock.close()
             self.lock = None
@@ -181,11 +282,17 @@ class Environment:
             self.waiting_state.close()
 
     def _close_quietly(self) -> None:
-        if self._lmdb is not None and self.durability != "commit" and not self.readonly:
+        if self._lmdb is not None and not self.readonly:
             with contextlib.suppress(lmdb.Error):
                 self._lmdb.sync(True)
+        self._leave()
         self._close_files()
         self.warm = {}
+
+    def _leave(self) -> None:
+        if self.presence is not None:
+            self.presence.end()
+            self.presence = None
 
     def reopen(self) -> None:
         """Map the file anew, for an environment LMDB has declared unusable (MDB_PANIC)."""
@@ -195,7 +302,13 @@ class Environment:
         with self._opening:
             self._close_map()
             self.warm = {}
+            self.warm_id = -1
+            before = self.generation
             self._open_map(size)
+            if self.journal is not None and self.generation != before:
+                self.journal.close()
+                assert self._lmdb is not None
+                self.journal = journal.find(self._lmdb, self.generation / folder.DATA)
 
     # -- forking ------------------------------------------------------------------------
 
@@ -270,8 +383,12 @@ class Environment:
         """Begin LMDB's write transaction. The caller holds the writer's lock, and ``writing``."""
         while True:
             try:
-                self.open_write = self.live().begin(write=True)
-                return self.open_write
+                self.open_write = raw = self.live().begin(write=True)
+                if raw.id() - 1 == self.warm_id or generation.successor(raw.get) is None:
+                    return raw
+                raw.commit()  # empty: writes nothing
+                self.open_write = None
+                self.go_over()
             except lmdb.MapResizedError:
                 self.adopt_map_size()
             except lmdb.PanicError:
@@ -279,9 +396,48 @@ class Environment:
             except lmdb.Error as error:
                 raise faults.meaning(self.path, error) from error
 
+    def go_over(self) -> None:
+        """Map the generation that has superseded this one. The caller holds ``writing``."""
+        try:
+            self.gate.shut(lambda: self._map_anew(int(self.live().info()["map_size"])))
+        except (OSError, lmdb.Error) as error:
+            raise faults.cannot_open(self.path, error) from error
+
+    def is_in_force(self, txn: lmdb.Transaction) -> bool:
+        """Whether the generation a read has begun in had no mark then. Asked once for each commit."""
+        number = txn.id()
+        if number != self.warm_id and generation.successor(txn.get) is not None:
+            return False
+        self.checked = number
+        return True
+
+    def leave_superseded(self, map_read: lmdb.Environment) -> None:
+        """Go over, for a read that has found the mark in ``map_read`` and has ended."""
+        if self.transaction_thread == threading.get_ident():
+            raise TransactionError(f"{self.path} is being compacted by this thread; read from it once that has ended")
+        with self.writing:
+            if self._lmdb is map_read:
+                self.go_over()
+
     def has_committed(self, transaction_id: int) -> bool:
         """Whether that transaction of the leader is in the file, after an error has hidden it."""
         return self._lmdb is not None and bool(self._lmdb.info()["last_txnid"] >= transaction_id)
+
+    def pay_flush(self) -> None:
+        """Flush the meta page of a commit that has no record in the journal."""
+        assert self._lmdb is not None
+        self._lmdb.sync(True)
+        self.owes_flush = False
+
+    def strike_out(self) -> None:
+        """After a commit that did not come to its end: its record in the journal must not count."""
+        kept = self.journal
+        if kept is not None and kept.written:
+            if self.has_committed(kept.written):
+                kept.written = 0
+            else:
+                with contextlib.suppress(OSError):  # the next transaction has its number, and its slot
+                    kept.strike_out()
 
     def cure_read(self, error: lmdb.Error) -> None:
         """Do what lets a read begin after this error; raise where nothing does."""
@@ -388,6 +544,11 @@ class Environment:
                 self.live().sync(True)
             except lmdb.Error as error:
                 raise faults.meaning(self.path, error) from error
+
+    def moment(self, txn: Any) -> int:
+        """A number for what this read sees: as no other state of the store has. LMDB's own
+        begins again with each generation."""
+        return int(self.generation.name) << 64 | int(txn.id())
 
     def last_transaction_id(self) -> int:
         """The number of the newest commit that a reader can see."""

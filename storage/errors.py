@@ -4,7 +4,8 @@
     ├── InvalidArgument (ValueError)   what was passed can never be right
     │   ├── InvalidStreamID            the text is no stream ID, or not one allowed here
     │   ├── InvalidName                a stream, group or consumer name that cannot be stored
-    │   └── InvalidFields              no pairs, odd pairs, a field of a wrong type, too large
+    │   ├── InvalidFields              no pairs, odd pairs, a field of a wrong type, too large
+    │   └── SubjectError               a subject or pattern that is malformed, or cannot be stored
     ├── StreamError                    right in itself, wrong for the stream as it is now
     │   ├── NoStream (KeyError)        no stream of that name
     │   ├── StreamExists               the name is taken
@@ -12,7 +13,11 @@
     │   ├── GroupExists                the group's name is taken
     │   ├── ConsumerBusy               a consumer that still has pending entries
     │   ├── IDTooSmall                 not greater than the last ID
-    │   └── StreamExhausted            the last possible ID has been used
+    │   ├── StreamExhausted            the last possible ID has been used
+    │   └── MalformedValue (ValueError) a field's value is not of the type it was asked for
+    ├── SubscriptionError              right in itself, wrong for the subscriptions as they are now
+    │   ├── NoSubscription (KeyError)  no subscription with that ID or name
+    │   └── SubscriptionExists         the durable name belongs to another pattern, queue or kind
     ├── StoreError                     the store as a whole
     │   ├── NotAStore                  the path holds something else
     │   ├── UnsupportedFormat          written by a newer raxlog
@@ -22,6 +27,7 @@
     │   ├── SettingsConflict           one path opened twice with different settings
     │   └── LockTimeout (TimeoutError) another process or thread holds the writer's lock
     ├── TransactionError               a transaction used where it must not be
+    ├── NotInstalled (ImportError)     a package that an extra of raxlog brings is missing
     └── CorruptionError                bytes on disk that fail their check
 
 A message says what was wrong, where, and what to do about it. Nothing has been
@@ -49,6 +55,10 @@ class InvalidName(InvalidArgument):
 
 class InvalidFields(InvalidArgument):
     """Fields of an entry that cannot be stored: none, odd, of a wrong type, or too large."""
+
+
+class SubjectError(InvalidArgument):
+    """A subject or pattern that is malformed, cannot be stored, or exceeds a limit of the index."""
 
 
 class StreamError(RaxlogError):
@@ -87,6 +97,24 @@ class StreamExhausted(StreamError):
     """The stream has used the last possible ID; nothing can be appended any more."""
 
 
+class MalformedValue(StreamError, ValueError):
+    """A field's value is not of the type it was asked for, or missing where it must not be."""
+
+
+class SubscriptionError(RaxlogError):
+    """A request that is right in itself but wrong for the subscriptions as they are now."""
+
+
+class NoSubscription(SubscriptionError, KeyError):
+    """No subscription has that ID, or that durable name."""
+
+    __str__ = Exception.__str__
+
+
+class SubscriptionExists(SubscriptionError):
+    """The durable name belongs to a subscription with another pattern, queue, kind or owner."""
+
+
 class StoreError(RaxlogError):
     """Trouble with the store as a whole."""
 
@@ -121,6 +149,10 @@ class LockTimeout(StoreError, TimeoutError):
 
 class TransactionError(RaxlogError):
     """A transaction used nested, after its end, by another thread, or written around."""
+
+
+class NotInstalled(RaxlogError, ImportError):
+    """A package that one of raxlog's extras brings is not installed; the message names the extra."""
 
 
 class CorruptionError(RaxlogError):

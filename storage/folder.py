@@ -4,7 +4,8 @@
     ├── CURRENT        one line: the name of the generation folder in force
     ├── 000001/        a generation: LMDB's data.mdb and lock.mdb
     ├── writer         whoever writes holds a POSIX lock on it (writer_lock.py)
-    └── wake           8 bytes, overwritten after each commit; sleeping readers watch it
+    ├── wake           8 bytes, overwritten after each commit; sleeping readers watch it
+    └── live           whoever listens live holds a POSIX lock on a byte of it (index/leases.py)
 
 A store is built under a temporary name beside its place, gets its first commit, is flushed
 file by file and folder by folder, and only then renamed. LMDB alone leaves a window before
@@ -18,13 +19,16 @@ import contextlib
 import errno
 import fcntl
 import os
+import re
 import shutil
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import lmdb
 
 from . import records
+from .crash_point import crash_point
 from .errors import CorruptionError, NotAStore, ReadOnlyStore, StoreError, StoreFull
 from .layout import FORMAT, STORE_KEY
 from .writer_lock import lock_holder
@@ -33,9 +37,11 @@ CURRENT = "CURRENT"
 FIRST_GENERATION = "000001"
 WRITER = "writer"
 WAKE = "wake"
+MANIFEST = "manifest.json"  # in snapshots only (recovery/manifest.py)
 DATA = "data.mdb"
 LOCK = "lock.mdb"
 _CREATING = ".creating-"
+_LEFTOVER = re.compile(r"\.creating-\d+-[0-9a-f]{8}$")
 _LOCK_BYTES = 8192  # of LMDB's lock file: its head and the slots of its first 126 readers
 _METAS = 8192
 _MOST_TRIES = 20
@@ -53,6 +59,8 @@ def generation(path: Path) -> Path:
             raise NotAStore(f"the file {CURRENT} in {path} names no generation (it says {name[:40]!r}).")
         folder = path / name
         if not (folder / DATA).is_file():
+            if (path / CURRENT).read_text(encoding="ascii").strip() != name:
+                return generation(path)  # a compaction has put another in its place in this moment
             raise NotAStore(f"{path} names generation {name}, but {folder / DATA} is not there.")
     except FileNotFoundError:
         raise NotAStore(
@@ -84,6 +92,11 @@ def _reaches_beyond_its_end(folder: Path) -> bool:
     except ImportError:
         return True
     return any("EOF" in str(problem) or "truncated" in str(problem) for problem in verify(str(folder)))  # type: ignore[no-untyped-call]
+
+
+def is_snapshot(path: Path) -> bool:
+    """True for a snapshot: a store at rest, which nobody writes to and so is read without lock."""
+    return (path / MANIFEST).is_file()
 
 
 def can_register(folder: Path) -> bool:
@@ -132,38 +145,78 @@ def create(path: Path, settings: dict[str, object]) -> None:
     ten flushes to disk, once in a store's life.
     """
     path = Path(os.path.realpath(path))  # beside the real place: a rename stays in its file system
-    for left in reversed(range(_MOST_TRIES)):
-        building = path.with_name(f"{path.name}{_CREATING}{os.getpid()}-{os.urandom(4).hex()}")
-        try:
-            _make_parents(path.parent)
-            _clear_leftovers(path)
-            _build_and_rename(building, path, settings)
-            return
-        except (FileNotFoundError, BlockingIOError) as error:
-            # Between its making and its lock somebody took our folder for a leftover.
-            shutil.rmtree(building, ignore_errors=True)
-            if not left:
-                raise _cannot_create(path, error) from error
-        except (OSError, lmdb.Error) as error:
-            shutil.rmtree(building, ignore_errors=True)
-            raise _cannot_create(path, error) from error
-
-
-def _build_and_rename(building: Path, path: Path, settings: dict[str, object]) -> None:
-    building.mkdir()
-    descriptor = os.open(building, os.O_RDONLY)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        _build(building, settings)
-        try:
-            os.rename(building, path)
-        except OSError as error:
-            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
-                raise
-            shutil.rmtree(building)  # somebody else was first, and theirs is whole
-        sync_folder(path.parent)
+        with building(path) as place:
+            _build(place, settings)
+            try:
+                put_in_place(place, path)
+            except OSError as error:
+                if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                    raise
+                sync_folder(path.parent)  # somebody else was first, and theirs is whole
+    except (OSError, lmdb.Error) as error:
+        raise cannot_create(path, error) from error
+
+
+@contextlib.contextmanager
+def building(path: Path) -> Iterator[Path]:
+    """A new folder beside ``path`` to build in: put_in_place() it, or it is removed at the end.
+
+    The folders above ``path`` are made; what builders that died have left beside it goes. While
+    it is built the folder is locked, so that nobody takes it for one of those. OSError.
+    """
+    _make_parents(path.parent)
+    clear_leftovers(path.parent)
+    place, descriptor = _locked_folder(path)
+    try:
+        yield place
     finally:
-        os.close(descriptor)
+        try:
+            shutil.rmtree(place, ignore_errors=True)
+        finally:
+            os.close(descriptor)
+
+
+def put_in_place(place: Path, path: Path) -> None:
+    """Give the folder that was built its name, once all in it is on disk, and make that durable."""
+    crash_point("create.built")
+    os.rename(place, path)
+    crash_point("create.renamed")
+    sync_folder(path.parent)
+
+
+def discard(path: Path) -> None:
+    """Remove a folder in one step: what is left of it if that is broken off is a leftover to clear."""
+    doomed = _building_name(path)
+    os.rename(path, doomed)
+    sync_folder(path.parent)
+    shutil.rmtree(doomed, ignore_errors=True)
+
+
+def _building_name(path: Path) -> Path:
+    return path.with_name(f"{path.name}{_CREATING}{os.getpid()}-{os.urandom(4).hex()}")
+
+
+def _locked_folder(path: Path) -> tuple[Path, int]:
+    left = _MOST_TRIES
+    while True:
+        place = _building_name(path)
+        descriptor = -1
+        try:
+            place.mkdir()
+            descriptor = os.open(place, os.O_RDONLY)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.samestat(os.stat(place), os.fstat(descriptor)):
+                return place, descriptor
+            raise FileNotFoundError(errno.ENOENT, "somebody removed it", str(place))
+        except BaseException as error:
+            # Between its making and its lock somebody took our folder for a leftover: again.
+            if descriptor >= 0:
+                os.close(descriptor)
+            shutil.rmtree(place, ignore_errors=True)
+            left -= 1
+            if not left or not isinstance(error, FileNotFoundError | BlockingIOError):
+                raise
 
 
 def _make_parents(folder: Path) -> None:
@@ -178,8 +231,7 @@ def _make_parents(folder: Path) -> None:
 def _build(folder: Path, settings: dict[str, object]) -> None:
     data = folder / FIRST_GENERATION
     data.mkdir()
-    # LMDB maps its lock file with holes in it; on a full disk writing to one kills the process.
-    _reserve(data / LOCK, _LOCK_BYTES)
+    reserve_lock(data)
     env = lmdb.open(str(data), map_size=1 << 20, max_dbs=0, subdir=True)
     try:
         row = [FORMAT, os.urandom(16), time.time_ns() // 1_000_000, 1, settings]
@@ -188,13 +240,26 @@ def _build(folder: Path, settings: dict[str, object]) -> None:
         env.sync(True)
     finally:
         env.close()
-    (folder / WRITER).write_bytes(b"")
-    (folder / WAKE).write_bytes(bytes(8))
-    (folder / CURRENT).write_text(FIRST_GENERATION + "\n", encoding="ascii")
+    furnish(folder)
     for file in (data / DATA, folder / WRITER, folder / WAKE, folder / CURRENT):
         sync_file(file)
     sync_folder(data)
     sync_folder(folder)
+
+
+def furnish(folder: Path) -> None:
+    """Write what a store has beside its first generation: CURRENT, writer, wake."""
+    (folder / WRITER).write_bytes(b"")
+    (folder / WAKE).write_bytes(bytes(8))
+    (folder / CURRENT).write_text(FIRST_GENERATION + "\n", encoding="ascii")
+
+
+def reserve_lock(generation: Path) -> None:
+    """Make the lock file of a new generation, on disk already. OSError where there is no room.
+
+    LMDB maps it with holes in it; on a full disk writing to one kills the process.
+    """
+    _reserve(generation / LOCK, _LOCK_BYTES)
 
 
 def _reserve(file: Path, size: int) -> None:
@@ -206,11 +271,10 @@ def _reserve(file: Path, size: int) -> None:
             made.write(bytes(size))
 
 
-def _clear_leftovers(path: Path) -> None:
-    """Remove what a creator that died left behind: nobody holds the lock on its folder."""
-    start = path.name + _CREATING
-    with os.scandir(path.parent) as entries:
-        leftovers = [entry.path for entry in entries if entry.name.startswith(start)]
+def clear_leftovers(folder: Path) -> None:
+    """Remove what builders (and discard()) that died left in a folder: nobody holds the lock on it."""
+    with os.scandir(folder) as entries:
+        leftovers = [entry.path for entry in entries if _LEFTOVER.search(entry.name)]
     for leftover in leftovers:
         with contextlib.suppress(OSError):  # alive, or removed by another, or not ours
             descriptor = os.open(leftover, os.O_RDONLY)
@@ -221,17 +285,18 @@ def _clear_leftovers(path: Path) -> None:
                 os.close(descriptor)
 
 
-def _cannot_create(path: Path, error: Exception) -> StoreError:
+def cannot_create(path: Path, error: Exception, what: str = "store") -> StoreError:
+    """The error to raise where no store (or snapshot, as ``what`` says) can be made at ``path``."""
     code = getattr(error, "errno", None)
     if code in (errno.EACCES, errno.EPERM, errno.EROFS):
-        return ReadOnlyStore(f"cannot create a store at {path}: nothing may be written there ({error}).")
+        return ReadOnlyStore(f"cannot create a {what} at {path}: nothing may be written there ({error}).")
     if code in (errno.ENOSPC, errno.EDQUOT) or isinstance(error, (lmdb.DiskError, lmdb.MapFullError)):
-        return StoreFull(f"cannot create a store at {path}: the disk is full ({error}). Make room.")
+        return StoreFull(f"cannot create a {what} at {path}: the disk is full ({error}). Make room.")
     if code in (errno.EBUSY, errno.EXDEV):
         return StoreError(f"{path} is a mount point ({error}); name a folder inside it.")
     if code in (errno.EEXIST, errno.ENOTDIR):
-        return NotAStore(f"cannot create a store at {path}: a part of the path is a file ({error}).")
-    return StoreError(f"cannot create a store at {path}: {error}.")
+        return NotAStore(f"cannot create a {what} at {path}: a part of the path is a file ({error}).")
+    return StoreError(f"cannot create a {what} at {path}: {error}.")
 
 
 def sync_file(path: Path) -> None:

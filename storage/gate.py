@@ -100,8 +100,14 @@ class ReadTransaction:
             try:
                 gate.inside.add(self)
                 if not gate.is_shut:
-                    self._txn = txn = env.live().begin()
-                    return txn
+                    mapped = env.live()
+                    self._txn = txn = mapped.begin()
+                    if txn.id() == env.checked or env.is_in_force(txn):
+                        return txn
+                    txn.abort()
+                    gate.inside.discard(self)
+                    env.leave_superseded(mapped)
+                    continue
             except lmdb.Error as error:
                 gate.inside.discard(self)
                 env.cure_read(error)

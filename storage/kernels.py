@@ -38,6 +38,11 @@ KERNELS = (
     "raxlog.stream.entry",
     "raxlog.stream.walk",
     "raxlog.stream.node",
+    "raxlog.index.glob",
+    "raxlog.index.subject",
+    "raxlog.stream.literals",
+    "raxlog.stream.columns",
+    "raxlog.stream.decoder",
 )
 
 

@@ -6,6 +6,24 @@
     0            02         name                                  a stream's name -> number
     0            03         number (8)  [group (4)]               a deleted stream or group, being swept
     0            04         the user's key                        durable state (tx.state)
+    0            05         1 or 2                                the journal (journal.py)
+    0            06                                               the generation that supersedes this one
+    0            10                                               the subject index: generation, counts
+    0            11         subscription (8)                      a subscription
+    0            12         subject  00  [first ID (8)]           who subscribed to a literal subject
+    0            13         pattern  00  [first ID (8)]           who subscribed to a pattern with wildcards
+    0            14         size (1)  owner  subscription (8)     the subscriptions of an owner
+    0            15         name                                  a durable subscription's name -> its ID
+    0            16         size (1)  queue  subscription (8)     the members of a queue group
+    0            17         shape                                 how many patterns have their wildcards there
+    0            18         size (1)  account  pattern  00  size (1)  route  queue
+                                                                  remote interest, by account and subject
+    0            19         size (1)  route  size (1)  account  pattern  00  queue
+                                                                  the same, by the route it came from
+    0            1A                                               how many rows of remote interest there are
+    0            1C         c s p q, name or anchor … owner (8)   who hears a channel or glob (channel_rows.py)
+    0            1D         running number (8)                    a live message on its way; FF * 8: the ring's state
+    0            1E         owner (8)  [a row of 1C]              a process with live subscriptions; its channels
     n            20         level (1)  index (8)                  deleted ordinals, counted
     n            21         ordinal (8)                           every 64th leaf -> its master ID
     n            22         name                                  a group's name -> number
@@ -39,6 +57,22 @@ STORE = 0x01
 NAME = 0x02
 DOOMED = 0x03
 STATE = 0x04
+JOURNAL = 0x05
+SUPERSEDED = 0x06
+SUBJECTS = 0x10
+SUBSCRIPTION = 0x11
+LITERAL = 0x12
+WILDCARD = 0x13
+SUBSCRIPTION_BY_OWNER = 0x14
+SUBSCRIPTION_BY_NAME = 0x15
+SUBSCRIPTION_BY_QUEUE = 0x16
+SHAPE = 0x17
+REMOTE = 0x18
+REMOTE_BY_ROUTE = 0x19
+REMOTE_COUNT = 0x1A
+CHANNEL = 0x1C
+LIVE_MESSAGE = 0x1D
+OWNER = 0x1E
 DEAD = 0x20
 ORDINAL = 0x21
 GROUP_NAME = 0x22

@@ -387,8 +387,8 @@ def _delete(txn: RaxTransaction, start: bytes, stop: bytes, limit: int) -> int:
     """Delete up to ``limit`` rows with keys from ``start`` to before ``stop``; return how many."""
     done = 0
     with txn.cursor() as cursor:
-        while done < limit and cursor.set_range(start) and cursor.key() < stop:
-            cursor.delete()
+        while done < limit and cursor.set_range(start) and (key := cursor.key()) < stop:
+            txn.delete(key)
             done += 1
     return done
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from . import folder
+from . import compaction, folder
 from .environment import FORK_PATIENCE, Environment
 from .errors import SettingsConflict, TransactionError
 
@@ -25,7 +25,8 @@ _registry_lock = threading.RLock()
 
 
 def attach(path: Path, *, readonly: bool, durability: str, map_size: int | None,
-           max_map_size: int | None, max_readers: int, settings: Callable[[], dict[str, object]]) -> Environment:
+           max_map_size: int | None, max_readers: int, uses_journal: bool,
+           settings: Callable[[], dict[str, object]]) -> Environment:
     """The environment of the store at ``path``, shared if this process has it open already.
 
     Creates the store (with ``settings()``) where the path is vacant and ``readonly`` is false.
@@ -39,7 +40,8 @@ def attach(path: Path, *, readonly: bool, durability: str, map_size: int | None,
         key = (status.st_dev, status.st_ino)
         env = _environments.get(key)
         if env is not None:
-            asked = {"readonly": readonly, "durability": durability, "max_map_size": max_map_size}
+            asked = {"readonly": readonly, "durability": durability, "max_map_size": max_map_size,
+                     "uses_journal": uses_journal}
             for name, value in asked.items():
                 if getattr(env, name) != value:
                     if env.inherited:
@@ -51,7 +53,13 @@ def attach(path: Path, *, readonly: bool, durability: str, map_size: int | None,
                     )
         if env is None:
             env = Environment(path, readonly=readonly, durability=durability, map_size=map_size,
-                              max_map_size=max_map_size, max_readers=max_readers)
+                              max_map_size=max_map_size, max_readers=max_readers, uses_journal=uses_journal)
+            if not readonly:
+                try:
+                    compaction.tidy(env)
+                except BaseException:
+                    env.close()
+                    raise
             _environments[key] = env
         env.handles += 1
         return env

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
+from . import journal
 from .environment import Environment
 
 SOURCE_HASH = ""
@@ -31,9 +32,10 @@ class WriteTransaction:
     whenever a transaction is undone: what is found in it is true.
     ``dirty`` holds those objects that must be flushed before the commit.
     ``changes`` counts changes; an operation that raises must not have moved it.
+    ``record`` is what the journal gets of them, while that has room for it.
     """
 
-    __slots__ = ("changes", "cursor", "dirty", "env", "get", "id", "raw", "warm")
+    __slots__ = ("changes", "cursor", "dirty", "env", "get", "id", "raw", "record", "room", "warm")
 
     def __init__(self, env: Environment) -> None:
         self.env = env
@@ -44,18 +46,42 @@ class WriteTransaction:
         self.warm = env.warm
         self.dirty: dict[Any, Flushable] = {}
         self.changes = 0
+        self.record: dict[bytes, bytes | None] = {}
+        self.room = journal.LIMIT if env.journal is not None else -1
         self.get: Callable[..., bytes | None] = raw.get  # type: ignore[assignment]  # buffers are off
         self.cursor: Callable[[], Any] = raw.cursor
 
     def put(self, key: bytes, value: bytes, overwrite: bool = True) -> bool:
         """Store a value. False, and nothing done, if the key is there and overwrite is off."""
         self.changes += 1
-        return bool(self.raw.put(key, value, overwrite=overwrite))
+        if not self.raw.put(key, value, overwrite=overwrite):
+            return False
+        if self.room >= 0:
+            self._note(key, value)
+        return True
 
     def delete(self, key: bytes) -> bool:
         """Delete a key. False if it was not there."""
         self.changes += 1
-        return bool(self.raw.delete(key))
+        if not self.raw.delete(key):
+            return False
+        if self.room >= 0:
+            self._note(key, None)
+        return True
+
+    def _note(self, key: bytes, value: bytes | None) -> None:
+        """Keep a change for the journal; keep none any more once they are too many for it."""
+        record = self.record
+        if key in record:
+            before = record[key]
+            self.room += 0 if before is None else len(before)
+        else:
+            self.room -= len(key) + 8
+        self.room -= 0 if value is None else len(value)
+        if self.room >= 0:
+            record[key] = value
+        else:
+            record.clear()
 
     def flush(self) -> None:
         """Write out everything that is still only in memory."""
@@ -66,7 +92,16 @@ class WriteTransaction:
         """Flush and commit; when it returns the data is as safe as the durability says."""
         self.flush()
         env = self.env
-        self.raw.commit()
+        if env.flushes_meta_itself:
+            kept = env.journal
+            env.owes_flush = not (self.room >= 0 and kept is not None and kept.write(self.id, self.record))
+            self.raw.commit()
+            if env.owes_flush:
+                env.pay_flush()
+            elif kept is not None:
+                kept.written = 0
+        else:
+            self.raw.commit()
         env.open_write = None
         env.warm_id = self.id
         env.wake_readers(self.id)
@@ -82,6 +117,7 @@ class WriteTransaction:
         env.warm = {}
         env.warm_id = -1
         env.gate.shut(self.raw.abort)
+        env.strike_out()
         env.open_write = None
 
     def end_unchanged(self) -> None:

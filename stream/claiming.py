@@ -101,6 +101,8 @@ def autoclaim(txn: WriteTransaction, stream: StreamWriter, group: GroupState, co
             rows.append((sid, consumer.number, now, entry.deliveries))
             claimed.append(entry)
         left -= 1
+    else:
+        group.require_whole(txn)
     _take_out(txn, group, list(gone))
     _give(txn, group, consumer, rows)
     if claimed:

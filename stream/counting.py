@@ -79,21 +79,36 @@ class Counter:
         if sid > header.last:
             return header.length
         leaf = self._leaf(self._nodes.floor(pack_id(*sid)))
-        if leaf is None:
+        if leaf is None:  # and yet there is a first one, which is not behind the ID
+            require_head(header, None, sid)
             return 0
         before = 0
         if leaf.key != first.key:
             second = first.head.ordinal + first.head.span
             before = first.head.live + leaf.head.ordinal - second
-            before -= self._dead.dead_between(second, leaf.head.ordinal)
+            marked = self._dead.dead_between(second, leaf.head.ordinal)
+            before -= marked
+            if not marked:
+                self._require_marks(first)
         listpack, ms, seq = self._listpack(leaf)
         try:
             inside = node.live_before(listpack, ms, seq, *sid)
         except CorruptionError as error:
             raise self._located(error, leaf.key) from None
         if inside == leaf.head.live:  # perhaps the ID lies in a node behind, which has vanished
-            require_neighbour(self._txn, self._number, header, leaf.key, end_of(leaf.head))
+            before_it = make_id(*sid).prev()
+            require_neighbour(self._txn, self._number, header, leaf.key, end_of(leaf.head), before_it)
         return before + inside
+
+    def _require_marks(self, first: _Leaf) -> None:
+        """Where no ordinal is marked as deleted: is that what the header says? Else the marks have vanished."""
+        second = first.head.ordinal + first.head.span
+        dead = first.head.live + self._header.next_ordinal - second - self._header.length
+        if dead and self._dead.dead_between(second, self._header.next_ordinal) != dead:
+            raise CorruptionError(
+                f"{dead} entries behind the first node are deleted, and not as many are marked so",
+                stream=shown(self._header.name),
+            )
 
     def select(self, k: int) -> StreamID:
         """The ID of the live entry that ``k`` live ones precede; 0 <= k < length."""
@@ -104,6 +119,7 @@ class Counter:
             return self._nth(first, k)
         second = first.head.ordinal + first.head.span
         live = k - first.head.live + second - self._dead.dead_before(second)
+        self._require_marks(first)
         ordinal = self._dead.select_live(live)
         leaf = self._holding(ordinal, k)
         offset = live - (leaf.head.ordinal - self._dead.dead_before(leaf.head.ordinal))

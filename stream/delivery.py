@@ -18,12 +18,14 @@ from itertools import chain, islice, takewhile
 from typing import Any
 
 from ..storage.commit import WriteTransaction
+from ..storage.errors import CorruptionError
+from . import filtered
 from .counting import Counter
 from .entry import Entry
 from .group_state import UNKNOWN, ConsumerState, GroupState
-from .header import StreamHeader
+from .header import StreamHeader, shown
 from .id import MAX64, StreamID, make_id
-from .reading import entries_at, read_now
+from .reading import entries_at, read_now, require_absent
 from .writer import StreamWriter
 
 MOST_DELIVERIES = (1 << 63) - 1
@@ -37,20 +39,28 @@ def read_new(txn: WriteTransaction, stream: StreamWriter, group: GroupState, con
              count: int | None, noack: bool, now: int, takes: Takes | None = None) -> list[Entry]:
     """Deliver entries nobody in the group has had yet: XREADGROUP with ``>``.
 
-    ``takes`` may end the delivery before an entry: what it refuses stays undelivered.
+    ``takes`` may end the delivery before an entry: what it refuses stays undelivered. A group
+    filtered by subject passes over what is not for it, up to filtered.AT_ONCE entries a call.
     """
     header = stream.header
     if group.last >= header.last or count == 0:
         return []
     start = make_id(*group.last).next()
     stream.flush(txn)
-    entries = read_now(txn, stream.number, header, start, count)
-    if takes is not None:
-        entries = list(takewhile(takes, entries))
+    if group.subjects:
+        entries, passed = filtered.read_matching(txn, stream.number, header, group.last, group.subjects, count, takes)
+        if passed:
+            advance(group, header, passed)
+            group.changed(txn)
+    else:
+        entries = read_now(txn, stream.number, header, start, count)
+        if takes is not None:
+            entries = list(takewhile(takes, entries))
     if not entries:
         return []
     ids: list[ID] = [entry.id for entry in entries]
-    advance(group, header, ids)
+    if not group.subjects:
+        advance(group, header, ids)
     group.changed(txn)
     for entry in entries:
         entry.deliveries = 1
@@ -77,6 +87,13 @@ def read_history(txn: WriteTransaction, stream: StreamWriter, group: GroupState,
         rows.append((sid, nack))
         if count is not None and len(rows) >= count:
             break
+    else:
+        found = len(rows) if after == (0, 0) else pel.held(consumer.number)
+        if found != consumer.pending:
+            raise CorruptionError(
+                f"consumer {shown(consumer.name)} of group {shown(group.name)} has {found} pending entries and counts "
+                f"{consumer.pending}", stream=shown(stream.header.name),
+            )
     answer = []
     again = []
     for entry, (sid, nack) in zip(fetch(txn, stream, [sid for sid, _ in rows]), rows, strict=True):
@@ -125,6 +142,10 @@ def claim_idle(txn: WriteTransaction, stream: StreamWriter, group: GroupState, c
             entry.idle = None if nack.released else max(0, now - nack.time) / 1000
             claimed.append(entry)
             rows.append((sid, consumer.number, now, entry.deliveries, nack.consumer))
+    if not full and (count is None or len(claimed) < count):
+        group.require_whole(txn)
+    if len({row[0] for row in rows}) < len(rows):
+        raise CorruptionError(f"the pending list of group {shown(group.name)} shows an entry twice")
     if rows:
         pel.set(sorted(row[:4] for row in rows))
         owners = [row[4] for row in rows]
@@ -187,8 +208,13 @@ def estimate(header: StreamHeader, sid: ID) -> int:
     return UNKNOWN
 
 
-def lag(txn: Any, number: int, header: StreamHeader, last: ID) -> int:
-    """Live entries behind ``last``: exact whatever has been deleted, trimmed or set."""
+def lag(txn: Any, number: int, header: StreamHeader, last: ID, subjects: list[bytes]) -> int:
+    """Live entries behind ``last``: exact whatever has been deleted, trimmed or set.
+
+    For a group filtered by subject exact as well, by looking at each of them.
+    """
+    if subjects:
+        return filtered.lag(txn, number, header, last, subjects)
     if last >= header.last:
         return 0
     if last < header.first:
@@ -198,7 +224,11 @@ def lag(txn: Any, number: int, header: StreamHeader, last: ID) -> int:
 
 def fetch(txn: WriteTransaction, stream: StreamWriter, ids: list[ID]) -> list[Entry | None]:
     """The entries with these IDs, None for each that has been deleted or trimmed."""
-    return entries_at(stream.nodes(txn), stream.nodes_prefix, stream.header.name, ids)
+    found = entries_at(stream.nodes(txn), stream.nodes_prefix, stream.header.name, ids)
+    for sid, entry in zip(ids, found, strict=True):
+        if entry is None:
+            require_absent(txn, stream.number, stream.header, sid)
+    return found
 
 
 def next_due(txn: Any, group: GroupState, min_idle: int | None) -> int | None:

@@ -23,6 +23,7 @@ BIG = 1 << 62
 # consumer cannot read as text must not be lost to him, nor stop those behind it.
 UNDECODABLE = "surrogateescape"
 MAX_ELEMENTS = 1 << 30  # bytes of names and values in one entry; Redis' limit
+SUBJECT_FIELD = b"$subject"  # reserved: the first field of an entry that was published
 
 _tuple = tuple.__new__
 
@@ -72,6 +73,17 @@ class Entry:
     def pairs(self) -> list[tuple[Any, Any]]:
         """The fields as stored: in their order, with names that occur twice."""
         return list(zip(self.names, self.values, strict=True))
+
+    @property
+    def subject(self) -> Any:
+        """The subject the entry was published under; None if it was appended to its stream.
+
+        It is the value of a first field named ``$subject``, which ``fields`` and ``pairs`` show
+        as any other: so it goes with every copy of the entry.
+        """
+        if self.names and self.names[0] in (SUBJECT_FIELD, "$subject"):
+            return self.values[0]
+        return None
 
     def decoded(self, encoding: str, errors: str = "strict") -> Entry:
         """The same entry with ``str`` for ``bytes``. Raises UnicodeDecodeError as bytes do."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from ..storage.commit import WriteTransaction
-from ..storage.errors import ConsumerBusy, InvalidArgument
+from ..storage.errors import ConsumerBusy, CorruptionError, InvalidArgument
 from . import claiming, delivery, writer
 from . import header as headers
 from .claiming import ClaimOptions
@@ -226,6 +226,8 @@ class Group:
             state, _, _ = self._found(txn)
             now = now_ms()
             number = None
+            seen = 0
+            member = None
             if owner is not None:
                 member = state.consumer(txn, owner)
                 if member is None:
@@ -234,6 +236,7 @@ class Group:
             for sid, nack in state.pel(txn).scan(first, last, number):
                 if count is not None and len(rows) >= count:
                     break
+                seen += 1
                 if nack.consumer == NOBODY:
                     rows.append(Pending(make_id(*sid), None, None, nack.count))
                     continue
@@ -241,7 +244,17 @@ class Group:
                 if idle >= floor:
                     name = self._text(state.consumer_no(txn, nack.consumer).name)
                     rows.append(Pending(make_id(*sid), name, idle / 1000, nack.count))
+            else:
+                whole = first == StreamID.MIN and last == StreamID.MAX
+                if whole and seen != (state.pending if member is None else member.pending):
+                    raise self._short(state)
         return rows
+
+    def _short(self, state: GroupState) -> CorruptionError:
+        return CorruptionError(
+            f"group {shown(self.name)} has fewer pending entries than the {state.pending} it counts: some are lost",
+            stream=shown(self.stream),
+        )
 
     def _summary(self) -> PendingSummary:
         with self._source.read() as txn:
@@ -251,8 +264,8 @@ class Group:
             pel = state.pel(txn)
             first, last = pel.first(), pel.last()
             owners = {self._text(c.name): c.pending for c in state.consumers(txn) if c.pending}
-        assert first is not None
-        assert last is not None
+        if first is None or last is None:
+            raise self._short(state)
         return PendingSummary(state.pending, make_id(*first), make_id(*last), owners)
 
     def consumers(self) -> list[ConsumerInfo]:
@@ -276,10 +289,19 @@ class Group:
 
     @property
     def lag(self) -> int:
-        """Live entries the group has not been given yet: exact, whatever was deleted or set."""
+        """Live entries the group has not been given yet: exact, whatever was deleted or set.
+
+        Some ten microseconds; a group filtered by subject looks at each entry it lags behind.
+        """
         with self._source.read() as txn:
             state, number, header = self._found(txn)
-            return delivery.lag(txn, number, header, state.last)
+            return delivery.lag(txn, number, header, state.last, state.subjects)
+
+    @property
+    def subjects(self) -> list[bytes]:
+        """The patterns the group is filtered by (Stream.create_group); none for a group that gets all."""
+        with self._source.read() as txn:
+            return self._found(txn)[0].subjects
 
     @property
     def last_delivered_id(self) -> StreamID:

@@ -58,5 +58,5 @@ def describe_group(txn: Any, state: GroupState, number: int, header: headers.Str
         state.pending,
         make_id(*state.last),
         None if state.entries_read == UNKNOWN else state.entries_read,
-        delivery.lag(txn, number, header, state.last),
+        delivery.lag(txn, number, header, state.last, state.subjects),
     )

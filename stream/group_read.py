@@ -60,7 +60,7 @@ def read_group(source: Source, wanted: GroupRead, targets: list[Target], wait: f
 
     ``wait`` in seconds; 0 for ever, None not at all.
     """
-    answer = source.submit(lambda txn: _attempt(txn, wanted, targets))
+    answer = _attempts(source, wanted, targets)
     waiting_for = [target for target in targets if target.after is None]
     if answer or wait is None or not isinstance(source, Direct) or len(waiting_for) < len(targets):
         return answer
@@ -73,16 +73,29 @@ def read_group(source: Source, wanted: GroupRead, targets: list[Target], wait: f
             with source.read() as txn:
                 anything, seen, due = _look(txn, wanted, again)
             if anything:
-                answer = source.submit(lambda txn: _attempt(txn, wanted, again))
+                answer = _attempts(source, wanted, again)
                 if answer:
                     return answer
             if not waiting.wait(seen, deadline, due, turn=place):
                 return []
 
 
-def _attempt(txn: WriteTransaction, wanted: GroupRead, targets: list[Target]) -> Answer:
-    """Everything in one transaction. All groups are found before anything changes."""
+def _attempts(source: Source, wanted: GroupRead, targets: list[Target]) -> Answer:
+    """One transaction, or several for a filtered group that has much to pass over and finds nothing."""
+    answer, passing = source.submit(lambda txn: _attempt(txn, wanted, targets))
+    again = [target._replace(ack=[]) for target in targets]
+    while passing and not answer:
+        answer, passing = source.submit(lambda txn: _attempt(txn, wanted, again))
+    return answer
+
+
+def _attempt(txn: WriteTransaction, wanted: GroupRead, targets: list[Target]) -> tuple[Answer, bool]:
+    """Everything in one transaction. All groups are found before anything changes.
+
+    Also whether a filtered group passes over entries and has not come to the end of them.
+    """
     now = now_ms()
+    passing = False
     found = []
     for target in targets:
         stream = writer.locate(txn, target.stream)
@@ -107,11 +120,14 @@ def _attempt(txn: WriteTransaction, wanted: GroupRead, targets: list[Target]) ->
             assert wanted.min_idle is not None
             entries = delivery.claim_idle(txn, stream, group, consumer, wanted.min_idle, count, now, room.takes)
         left = None if count is None else count - len(entries)
+        before = group.last
         entries += delivery.read_new(txn, stream, group, consumer, left, wanted.noack, now, room.takes)
         room.took(len(entries))
         if entries:
             answer.append((target.stream, entries))
-    return answer
+        elif group.subjects:
+            passing = passing or before < group.last < stream.header.last
+    return answer, passing
 
 
 class Room:

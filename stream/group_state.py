@@ -1,6 +1,6 @@
 """Consumer groups and consumers as records, and as they are worked on in a transaction.
 
-    group      [ name, last ms, last seq, entries read, pending, next consumer, moves ]
+    group      [ name, last ms, last seq, entries read, pending, next consumer, moves ( , subjects ) ]
     consumer   [ name, seen, active, pending ]
 
     group "billing"   last delivered 17-0 ───────────────┐
@@ -51,8 +51,8 @@ class GroupState:
     """One consumer group of a stream. In a write transaction it is kept warm, like a stream."""
 
     __slots__ = (
-        "_changed", "_consumers", "_group_changed", "entries_read", "group", "key", "last", "moves", "name",
-        "next_consumer", "number", "pending",
+        "_changed", "_consumers", "_group_changed", "_is_whole", "entries_read", "group", "key", "last", "moves",
+        "name", "next_consumer", "number", "pending", "subjects",
     )
 
     def __init__(self, number: int, group: int, name: bytes) -> None:
@@ -65,15 +65,18 @@ class GroupState:
         self.pending = 0
         self.next_consumer = 1
         self.moves = 0  # how often set_id has been used: readers that wait look again then
+        self.subjects: list[bytes] = []  # the patterns it is filtered by (filtered.py)
         self._consumers: dict[bytes | int, ConsumerState] = {}  # by name and by number
         self._changed: set[int] = set()
         self._group_changed = False
+        self._is_whole = False  # whether its pending list has been found whole
 
     # -- the group's own record ---------------------------------------------------------
 
     def row(self) -> list[Any]:
         """The group's record."""
-        return [self.name, *self.last, self.entries_read, self.pending, self.next_consumer, self.moves]
+        row = [self.name, *self.last, self.entries_read, self.pending, self.next_consumer, self.moves]
+        return [*row, self.subjects] if self.subjects else row
 
     @classmethod
     def load(cls, txn: RaxTransaction, number: int, group: int) -> GroupState | None:
@@ -88,11 +91,23 @@ class GroupState:
         state = cls(number, group, row[0])
         state.last = (row[1], row[2])
         state.entries_read, state.pending, state.next_consumer, state.moves = row[3:7]
+        if len(row) > 7:
+            state.subjects = row[7]
         return state
 
     def pel(self, txn: Any) -> PendingList:
         """The group's pending entries."""
         return PendingList(txn, self.number, self.group)
+
+    def require_whole(self, txn: Any) -> None:
+        """CorruptionError where rows of the pending list are missing, once for as long as it is warm.
+
+        For whoever is given less than he asked for: a row that has vanished looks like that.
+        """
+        if not self._is_whole:
+            if not self.pel(txn).is_whole(self.pending):
+                raise CorruptionError(f"the pending list of group {shown(self.name)} is not whole: entries are lost")
+            self._is_whole = True
 
     # -- consumers ----------------------------------------------------------------------
 
@@ -154,9 +169,10 @@ class GroupState:
 
     def consumers(self, txn: Any) -> list[ConsumerState]:
         """All consumers, in order of their names."""
-        rax = Rax(txn, layout.group_family(self.number, layout.CONSUMER, self.group))
-        numbers = ((int.from_bytes(key, "big"), value) for key, value in rax.items())
-        found = [ConsumerState(no, *records.unseal(self.consumer_key(no), value)) for no, value in numbers]
+        prefix = layout.group_family(self.number, layout.CONSUMER, self.group)
+        # Unsealed under the key that is there: a damaged one need not hold a number.
+        rows = ((key, records.unseal(prefix + key, value)) for key, value in Rax(txn, prefix).items())
+        found = [ConsumerState(int.from_bytes(key, "big"), *row) for key, row in rows]
         return sorted(found, key=lambda consumer: consumer.name)
 
     def consumer_key(self, number: int) -> bytes:
@@ -244,15 +260,15 @@ def no_group(txn: Any, number: int | None, stream_name: bytes, name: bytes) -> N
 
 def groups(txn: Any, number: int) -> Iterator[GroupState]:
     """All groups of a stream as they are on disk, in the order they were made."""
-    for key, value in Rax(txn, layout.family(number, layout.GROUP)).items():
-        group = int.from_bytes(key, "big")
-        row = records.unseal(layout.group_family(number, layout.GROUP, group), value)
-        yield GroupState.from_row(number, group, row)
+    prefix = layout.family(number, layout.GROUP)
+    for key, value in Rax(txn, prefix).items():
+        row = records.unseal(prefix + key, value)
+        yield GroupState.from_row(number, int.from_bytes(key, "big"), row)
 
 
 def create_group(txn: WriteTransaction, stream: StreamWriter, name: bytes, last: tuple[int, int],
-                 entries_read: int) -> GroupState:
-    """A new group that has delivered everything up to ``last``."""
+                 entries_read: int, subjects: list[bytes] | None = None) -> GroupState:
+    """A new group that has delivered everything up to ``last``, of certain subjects or of all."""
     header = stream.header
     state = GroupState(stream.number, header.next_group, name)
     header.next_group += 1
@@ -262,6 +278,7 @@ def create_group(txn: WriteTransaction, stream: StreamWriter, name: bytes, last:
     txn.put(key, records.seal(key, [state.group]))
     state.last = last
     state.entries_read = entries_read
+    state.subjects = subjects or []
     txn.warm[stream.number, name] = state
     state.changed(txn)
     return state

@@ -18,11 +18,12 @@ stream's last node, so that both lie on one page.
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, NamedTuple
 
 from ..storage import block, layout, records
 from ..storage.errors import CorruptionError, InvalidArgument
-from ..storage.rax import RaxTransaction
+from ..storage.rax import Rax, RaxTransaction
 
 DEFAULT_PAGE_BYTES = 4080  # one overflow page of LMDB, see storage/block.py
 COMPACT_PAGE_BYTES = 16368  # four of them: the form for history
@@ -130,6 +131,28 @@ def number_of(txn: RaxTransaction, name: bytes) -> int | None:
         return None
     number: int = records.unseal(key, value)[0]
     return number
+
+
+def all_names(txn: RaxTransaction) -> list[bytes]:
+    """The names of all streams, in order. CorruptionError if a stream's name is not among them.
+
+    About 4 µs a stream: each header is looked at, since nothing else tells that a name is gone.
+    """
+    names = [name for name, _ in Rax(txn, layout.NAMES).items()]
+    borne = set()
+    cursor = txn.cursor()
+    there = cursor.set_range(layout.stream_span(1)[0])
+    while there:
+        number = int.from_bytes(cursor.key()[:8], "big")
+        with contextlib.suppress(CorruptionError):  # a damaged header bears no name; reading it will tell
+            header = load(txn, number)
+            if header is not None:  # else it is being swept
+                borne.add(header.name)
+        behind = layout.stream_span(min(number, (1 << 64) - 2))[1]
+        there = cursor.set_range(behind) and cursor.key()[:8] > number.to_bytes(8, "big")  # damage can lead back
+    for name in borne.difference(names):
+        raise CorruptionError("no name leads to the stream: it is missing or damaged", stream=shown(name))
+    return names
 
 
 def find(txn: RaxTransaction, name: bytes, known: int | None = None) -> tuple[int, StreamHeader] | None:

@@ -248,6 +248,29 @@ class PendingList(PendingRows):
                 return
             yield from Bucket.decode(key, value).rows_between(start, end)
 
+    def held(self, consumer: int) -> int:
+        """How many entries the rows by consumer say that he has. Reads one row for each bucket with some."""
+        return sum(count for _, count in self._lying_with(consumer, _FIRST))
+
+    def is_whole(self, pending: int) -> bool:
+        """Whether all index rows are there for a list of so many entries. Reads each row once.
+
+        CorruptionError where one is damaged: under a wrong time it would not be come to.
+        """
+        # Sets, since a damaged page can show one row twice in the place of another.
+        owned = {key: unseal(key, value)[0] for key, value in self._from(self._by_consumer, b"")}
+        timed = set()
+        for key, value in self._from(self._by_time, b""):
+            unseal(key, value)
+            timed.add(key[-16:])
+        released = set()
+        for key, value in self._from(self._released, b""):
+            unseal(key, value)
+            released.add(key)
+        there = {key[-16:] for key, _ in self._from(self._buckets, b"")}
+        buckets = {key[-16:] for key in owned}
+        return buckets == timed <= there and sum(owned.values()) + len(released) == pending
+
     def oldest(self, before: int) -> Iterator[tuple[ID, Nack]]:
         """Owned entries delivered at ``before`` or earlier, by (time, id). XREADGROUP's CLAIM.
 

@@ -127,6 +127,8 @@ def _collect_forward(txn: RaxTransaction, number: int, header: StreamHeader, sta
         there = nodes.seek("<=", state.last_key)
         state.expected = end_of(_checked(nodes, prefix, header)) if there else None
         there = nodes.seek(">", state.last_key)
+        if state.expected is None:  # all up to there must have been trimmed since
+            require_head(header, nodes.key if there else None, StreamID.from_bytes(state.last_key))
     else:
         there = nodes.seek("<=", bytes(start)) or nodes.seek("^")
         require_head(header, nodes.key if there else None, start)
@@ -143,7 +145,7 @@ def _collect_forward(txn: RaxTransaction, number: int, header: StreamHeader, sta
         there = nodes.next()
     state.more = False
     if state.expected is not None and state.last_key is not None:
-        require_neighbour(txn, number, header, state.last_key, state.expected)
+        require_neighbour(txn, number, header, state.last_key, state.expected, end)
 
 
 def _collect_backward(txn: RaxTransaction, number: int, header: StreamHeader, start: StreamID, end: StreamID,
@@ -151,10 +153,10 @@ def _collect_backward(txn: RaxTransaction, number: int, header: StreamHeader, st
     prefix = layout.family(number, layout.NODE)
     nodes = Rax(txn, prefix).iterator()
     if state.last_key is not None:
-        state.expected = _next_ordinal(nodes, prefix, header, ">=", state.last_key)
+        state.expected = _next_ordinal(nodes, prefix, header, ">=", state.last_key, end)
         there = nodes.seek("<", state.last_key)
     else:
-        state.expected = _next_ordinal(nodes, prefix, header, ">", bytes(end))
+        state.expected = _next_ordinal(nodes, prefix, header, ">", bytes(end), end)
         there = nodes.seek("<=", bytes(end))
     while there:
         if len(state.blocks) == most:
@@ -188,25 +190,52 @@ def require_head(header: StreamHeader, key: bytes | None, start: tuple[int, int]
         )
 
 
-def require_neighbour(txn: RaxTransaction, number: int, header: StreamHeader, key: bytes, end: int) -> None:
+def require_neighbour(txn: RaxTransaction, number: int, header: StreamHeader, key: bytes, end: int,
+                      upto: tuple[int, int]) -> None:
     """The ordinals of the node ``key`` end before ``end``: the node behind it must go on there.
 
-    Where that one is damaged nothing can be told, and whoever reads it will hear of it.
+    ``upto`` is the greatest ID asked for. Where the node behind is damaged its key may be wrong, and
+    entries asked for may lie in it: CorruptionError, unless it begins right behind ``upto``.
     """
     prefix = layout.family(number, layout.NODE)
-    behind = _next_ordinal(Rax(txn, prefix).iterator(), prefix, header, ">", key)
+    nodes = Rax(txn, prefix).iterator()
+    behind = _next_ordinal(nodes, prefix, header, ">", key, upto)
+    if not nodes.eof and nodes.key <= pack_id(*upto):
+        raise CorruptionError(
+            f"the node {StreamID.from_bytes(nodes.key)} is there, and a scan did not come to it",
+            stream=shown(header.name),
+        )
     if behind is not None:
         _require_dead(txn, number, header, end, behind)
 
 
-def _next_ordinal(nodes: RaxIterator, prefix: bytes, header: StreamHeader, op: str, key: bytes) -> int | None:
+def require_absent(txn: RaxTransaction, number: int, header: StreamHeader, sid: tuple[int, int]) -> None:
+    """An entry was not found: CorruptionError where its node may be missing, or damaged."""
+    if not header.length or not header.first <= sid <= header.last:
+        return
+    prefix = layout.family(number, layout.NODE)
+    leaf = Rax(txn, prefix).floor(pack_id(*sid))
+    if leaf is None:
+        require_head(header, None, sid)
+        return
+    key = prefix + leaf[0]
+    ms, seq = layout.node_id(key)
+    head = block.header(key, leaf[1])
+    if sid > node.last_entry_id(block.listpack_of(key, leaf[1], head), ms, seq):
+        require_neighbour(txn, number, header, leaf[0], end_of(head), sid)
+
+
+def _next_ordinal(nodes: RaxIterator, prefix: bytes, header: StreamHeader, op: str, key: bytes,
+                  upto: tuple[int, int]) -> int | None:
     """The first ordinal of the node that a seek leads to, or of the entry to come where there is
-    none; None where the node is damaged."""
+    none; None where the node is damaged and holds nothing up to ``upto`` all the same."""
     if not nodes.seek(op, key):
         return header.next_ordinal
     try:
         return _checked(nodes, prefix, header).ordinal
     except CorruptionError:
+        if upto >= header.last or nodes.key != bytes(make_id(*upto).next()):
+            raise
         return None
 
 
@@ -251,7 +280,7 @@ def get(source: Source, name: bytes, sid: StreamID, number: int | None) -> Entry
             listpack = block.listpack_of(key, leaf[1], head)
             entries = node.decode(listpack, ms, seq, *sid, *sid, 1, False)
             if not entries and header.last >= sid > node.last_entry_id(listpack, ms, seq):
-                require_neighbour(txn, number, header, leaf[0], end_of(head))
+                require_neighbour(txn, number, header, leaf[0], end_of(head), sid)
         except CorruptionError as error:
             raise located(error, shown(name), ms, seq) from None
     return entries[0] if entries else None

@@ -13,7 +13,7 @@ from ..storage import layout, records, sharing
 from ..storage.commit import WriteTransaction
 from ..storage.environment import DURABILITIES, MAX_READERS, Environment
 from ..storage.errors import InvalidArgument, ReadOnlyStore, StoreClosed, StreamExists, TransactionError
-from ..storage.rax import Rax
+from . import header as headers
 from . import writer
 from .entry import UNDECODABLE, Entry
 from .header import NodeLimits, shown
@@ -22,7 +22,7 @@ from .names import name_bytes
 from .several import read_group_streams, read_streams
 from .source import Direct
 from .stream import Stream
-from .sweeping import sweep
+from .sweeping import doom_stream, sweep
 from .transaction import State, Transaction
 
 
@@ -45,7 +45,7 @@ class Store:
              encoding: str | None = None, lock_timeout: float = 30.0, compression: str | None = None,
              node_max_bytes: int | None = None, node_max_entries: int | None = None,
              map_size: int | None = None, max_map_size: int | None = None,
-             max_readers: int = MAX_READERS) -> Self:
+             max_readers: int = MAX_READERS, uses_journal: bool = True) -> Self:
         """Open the store at ``path``, a directory; it is created if nothing is there.
 
         ``readonly``       takes no write lock and writes no data; what lies on a read-only medium
@@ -61,6 +61,8 @@ class Store:
         ``map_size``       bytes of address space reserved at first (64 GiB); it grows by itself
         ``max_map_size``   a ceiling for that: StoreFull beyond
         ``max_readers``    how many threads of all processes may read at one moment
+        ``uses_journal``   False: a durable commit flushes twice, as LMDB does by itself, and nothing
+                           is written to its file but by LMDB (see docs/architecture.md, Commits)
 
         Raises NotAStore, UnsupportedFormat, ReadOnlyStore, StoreFull, SettingsConflict,
         CorruptionError, InvalidArgument. A store opened twice in a process is one environment.
@@ -82,7 +84,8 @@ class Store:
         given = NodeLimits().changed(compression, node_max_bytes, node_max_entries)
         env = sharing.attach(
             Path(os.path.abspath(path)), readonly=readonly, durability=durability, map_size=map_size,
-            max_map_size=max_map_size, max_readers=max_readers, settings=lambda: {"limits": list(given)},
+            max_map_size=max_map_size, max_readers=max_readers,
+            uses_journal=uses_journal, settings=lambda: {"limits": list(given)},
         )
         kept = NodeLimits(*env.settings["limits"])
         return cls(env, encoding, float(lock_timeout), kept.changed(compression, node_max_bytes, node_max_entries))
@@ -192,7 +195,7 @@ class Store:
         """The names of all streams, in order of their bytes."""
         self._require_open()
         with self._env.read() as txn:
-            names = [key for key, _ in Rax(txn, layout.NAMES).items()]
+            names = headers.all_names(txn)
         return names if self._encoding is None else [name.decode(self._encoding, UNDECODABLE) for name in names]
 
     def rename_stream(self, old: Any, new: Any) -> None:
@@ -220,19 +223,7 @@ class Store:
         each; what a crash leaves of that is finished at the next open.
         """
         wanted = name_bytes(name)
-
-        def operation(txn: WriteTransaction) -> bool:
-            stream = writer.locate(txn, wanted)
-            if stream is None:
-                return False
-            doomed = layout.DOOMED_STREAMS + stream.number.to_bytes(8, "big")
-            txn.put(doomed, records.seal(doomed, [wanted]))
-            txn.delete(layout.NAMES + wanted)
-            txn.delete(stream.header_key)
-            writer.forget(txn, stream)
-            return True
-
-        gone: bool = self._submit(operation)
+        gone: bool = self._submit(lambda txn: doom_stream(txn, wanted))
         if gone:
             sweep(self._source)
         return gone

@@ -8,14 +8,15 @@ has changed nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from ..storage.commit import WriteTransaction
-from ..storage.errors import GroupExists, IDTooSmall, InvalidArgument, NoStream
-from . import counting, deleting, reading, trim, writer
+from ..storage.errors import CorruptionError, GroupExists, IDTooSmall, InvalidArgument, NoStream
+from . import counting, deleting, reading, scanning, trim, writer
 from . import header as headers
 from .clock import now_ms
 from .entry import UNDECODABLE, Entry, flatten_all
+from .filtered import checked_subjects
 from .group import Group, checked_entries_read
 from .group_info import GroupInfo, describe_group
 from .group_state import create_group, groups, locate_group
@@ -27,6 +28,9 @@ from .names import member_name
 from .node import flatten
 from .references import KEEPREF, DeleteResult, checked_policy, delete_ex, evict
 from .source import Source
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Value = str | bytes | int | float
 Fields = Mapping[Any, Any] | Iterable[tuple[Any, Any]]
@@ -316,6 +320,37 @@ class Stream:
             raise InvalidArgument(f"count={count!r} must be a whole number >= 0, or None for all")
         return reading.read_range(self._source, self.name, first, last, count, reverse, self._encoding)
 
+    def nodes(self, start: AnyID = "-", end: AnyID = "+") -> Iterator[scanning.StoredNode]:
+        """The nodes that hold a range's entries, as stored: lazily, as ((ms, seq), listpack).
+
+        In the place of a listpack that is damaged stands the CorruptionError (see scanning.py).
+        """
+        return scanning.read_nodes(self._source, self.name, parse_start(start), parse_end(end))
+
+    def to_arrow(self, start: AnyID = "-", end: AnyID = "+", schema: Any = None, *, batch_size: int = 65_536,
+                 mode: str = "PERMISSIVE", skip_damaged: bool = False, tally: Any = None,
+                 **columns: str | None) -> pa.RecordBatchReader:
+        """The live entries of a range as a pyarrow.RecordBatchReader, which DuckDB and Polars read.
+
+        Lazy, in short transactions, as range(); what is appended after the call is not read.
+        Decoded without an object per entry, several times as fast. Without a ``schema`` the
+        columns are id_ms, id_seq and fields, a map; else those it names, each the field of that
+        name: a pyarrow.Schema or {"qty": "bigint", …}.
+
+        ``columns`` are id_column, timestamp_column, stream_column, corrupt_column: see
+        projection.projection(); the rest is explained at arrow.batches(). Raises InvalidStreamID,
+        InvalidArgument and NotInstalled (pyarrow comes with raxlog[spark]) at once; MalformedValue
+        and CorruptionError when it comes to them.
+        """
+        from . import arrow  # noqa: PLC0415 - Arrow's share is loaded where it is used
+
+        first, last = parse_start(start), min(parse_end(end), self.last_id)
+        return arrow.reader(
+            scanning.read_nodes(self._source, self.name, first, last), arrow.projection(schema, **columns),
+            start=first, end=last, stream=self.name.decode("utf-8", "backslashreplace"), batch_size=batch_size,
+            mode=mode, skip_damaged=skip_damaged, tally=tally,
+        )
+
     def get(self, id: AnyID) -> Entry | None:
         """The entry with exactly this ID, None if it is not there (any more)."""
         entry = reading.get(self._source, self.name, parse_id(id), self._known())
@@ -383,18 +418,20 @@ class Stream:
         """A handle on a consumer group; its methods raise NoGroup where there is none."""
         return Group(self._source, self.name, member_name(name, "group"), self._encoding)
 
-    def create_group(self, name: Any, start: AnyID = "$", *, exist_ok: bool = False,
-                     create_stream: bool = False, entries_read: int | None = None) -> Group:
+    def create_group(self, name: Any, start: AnyID = "$", *, exist_ok: bool = False, create_stream: bool = False,
+                     entries_read: int | None = None, subjects: Any = None) -> Group:
         """Create a consumer group that has delivered everything up to ``start``. XGROUP CREATE.
 
         ``start``: ``$`` for new entries only, ``0`` for all, or an ID. GroupExists where it
         is there, unless ``exist_ok``; NoStream where the stream is not, unless
         ``create_stream`` (MKSTREAM). ``entries_read`` is Redis' counter, for what it is worth:
-        our lag does not need it.
+        our lag does not need it. ``subjects``: a pattern, or several; the group is given only
+        what was published under a subject that one of them matches, and passes over the rest.
         """
         group = self.group(name)
         last = None if start in ("$", b"$") else parse_id(start)
         read = checked_entries_read(entries_read)
+        wanted = [] if subjects is None else checked_subjects(subjects)
 
         def operation(txn: WriteTransaction) -> None:
             stream = self._ensured(txn) if create_stream else writer.locate(txn, self.name)
@@ -403,16 +440,18 @@ class Stream:
                     f"there is no stream {shown(self.name)} to create group {shown(group.name)} on. Append to it "
                     "first, or pass create_stream=True."
                 )
-            if locate_group(txn, stream, group.name) is not None:
-                if exist_ok:
+            there = locate_group(txn, stream, group.name)
+            if there is not None:
+                if exist_ok and (subjects is None or there.subjects == wanted):
                     return
+                what = "exist_ok=True" if not exist_ok else "no subjects: it is filtered by others,"
                 raise GroupExists(
-                    f"stream {shown(self.name)} has a consumer group {shown(group.name)} already. Pass "
-                    "exist_ok=True to take it as it is."
+                    f"stream {shown(self.name)} has a consumer group {shown(group.name)} already. Pass {what} to "
+                    "take it as it is."
                 )
             header = stream.header
             at = header.last if last is None else (last.ms, last.seq)
-            create_group(txn, stream, group.name, at, min(read, header.entries_added))
+            create_group(txn, stream, group.name, at, min(read, header.entries_added), wanted)
 
         self._submit(operation)
         return group
@@ -424,6 +463,10 @@ class Stream:
             if found is None:
                 raise NoStream(f"there is no stream {shown(self.name)} in {self._source.path}")
             infos = [describe_group(txn, state, *found, self._encoding) for state in groups(txn, found[0])]
+            if len(infos) != found[1].groups:
+                raise CorruptionError(
+                    f"{len(infos)} consumer groups are there, {found[1].groups} should be", stream=shown(self.name)
+                )
         return sorted(infos, key=lambda info: info.name)
 
     # -- within -------------------------------------------------------------------------

@@ -9,13 +9,27 @@ two steps costs nothing but space: whoever opens the store next sweeps on.
 
 from __future__ import annotations
 
-from ..storage import layout
+from ..storage import layout, records
 from ..storage.commit import WriteTransaction
 from ..storage.errors import LockTimeout, StoreFull
 from ..storage.rax import Rax
+from . import writer
 from .source import Source
 
 _KEYS = 2000  # deleted in one transaction; other writers get in between
+
+
+def doom_stream(txn: WriteTransaction, name: bytes) -> bool:
+    """Delete a stream: name and header go, and the rest is doomed. False if there is none."""
+    stream = writer.locate(txn, name)
+    if stream is None:
+        return False
+    doomed = layout.DOOMED_STREAMS + stream.number.to_bytes(8, "big")
+    txn.put(doomed, records.seal(doomed, [name]))
+    txn.delete(layout.NAMES + name)
+    txn.delete(stream.header_key)
+    writer.forget(txn, stream)
+    return True
 
 
 def sweep(source: Source) -> None:
@@ -43,11 +57,11 @@ def _sweep_some(txn: WriteTransaction, suffix: bytes) -> bool:
     for start, stop in layout.doomed_spans(suffix):
         cursor = txn.cursor()
         there = cursor.set_range(start)
-        while there and cursor.key() < stop:
+        while there and (key := cursor.key()) < stop:
             if swept == _KEYS:
                 return True
-            there = cursor.delete()
+            txn.delete(key)
+            there = cursor.set_range(start)
             swept += 1
-            txn.changes += 1
     txn.delete(layout.DOOMED_STREAMS + suffix)
     return False

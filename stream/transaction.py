@@ -78,8 +78,10 @@ class State(MutableMapping[Any, bytes]):
 
     def __iter__(self) -> Iterator[bytes]:
         with self._source.read() as txn:
-            keys = [key for key, _ in Rax(txn, _STATE).items()]
-        return iter(keys)
+            rows = list(Rax(txn, _STATE).items())
+        for key, value in rows:
+            records.unseal(_STATE + key, value)  # a damaged key is no key of the user's
+        return iter([key for key, _ in rows])
 
     def __len__(self) -> int:
         with self._source.read() as txn:

@@ -309,7 +309,7 @@ class Waiting:
         values: dict[Probe, Hashable] = {}
         txn: Any
         with self._env.read() as txn:
-            number: int = txn.id()
+            number = self._env.moment(txn)
             if number != known:
                 for probe in {probe for sleeper in asked for probe in tuple(sleeper.seen)}:
                     try:

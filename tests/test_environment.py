@@ -208,7 +208,7 @@ def test_a_creator_killed_between_two_steps_leaves_nothing_that_hinders(path: Pa
             os.kill(os.getpid(), signal.SIGKILL)
 
         if step == "mkdir":
-            folder._build_and_rename = lambda building, *_: (building.mkdir(), die())  # type: ignore[assignment]
+            folder.fcntl.flock = die
         elif step == "flock":
             folder._build = die
         elif step == "open_lmdb":

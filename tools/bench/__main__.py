@@ -14,7 +14,7 @@ import lmdb
 import raxlog
 from raxlog.storage import kernels
 
-from . import queues, streams, waking
+from . import arrow, publishing, queues, spark, streams, subjects, waking
 from .rounds import Figure
 
 
@@ -29,7 +29,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=5, help="slices of each contender (default 5)")
     parser.add_argument("--seconds", type=float, default=1.0, help="length of a slice for single appends")
     parser.add_argument("--only", nargs="*", help="run only these: lone threads batches counts anatomy memory "
-                        "queues queue-cpu waking reopening depth")
+                        "queues queue-cpu waking reopening publishing globs subjects arrow spark "
+                        "spark-plan depth")
     parser.add_argument("--depth", type=int, default=5_000_000, help="the deepest backlog (default 5,000,000)")
     parser.add_argument("--dir", help="where the stores are made (default: a temporary folder)")
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -49,6 +50,12 @@ def main(arguments: list[str] | None = None) -> int:
             "queue-cpu": lambda: queues.queue_cpu(folder, readings),
             "waking": lambda: waking.waking(folder),
             "reopening": lambda: waking.reopening(folder),
+            "publishing": lambda: publishing.publishing(folder),
+            "globs": lambda: publishing.globs(folder),
+            "subjects": lambda: subjects.subjects(folder, options.entries),
+            "arrow": lambda: arrow.arrow(folder, options.rounds, options.entries),
+            "spark": lambda: spark.spark_scans(folder, options.rounds, readings),
+            "spark-plan": lambda: spark.planning(folder),
             "depth": lambda: queues.depth(folder, options.rounds, options.seconds, options.depth),
         }
         for part in options.only or parts:

@@ -28,15 +28,12 @@ _SLEEPER = """
 import os, sys, time, raxlog
 with raxlog.open(sys.argv[1]) as store:
     group = store.stream("quiet").group("g")
-    group.read("w", 1, block=0.3)
     os.write(1, b"x")
-    before = time.process_time()
     group.read("w", 1, block=float(sys.argv[2]))
-    os.write(1, b"%f" % (time.process_time() - before))
 """
 
 
-def waking(folder: Path, wakes: int = 400, sleepers: int = 10, seconds: float = 8.0) -> list[Figure]:
+def waking(folder: Path, wakes: int = 400, sleepers: int = 10, seconds: float = 30.0) -> list[Figure]:
     """Wake-up latency from the commit's return, and the CPU of readers that sleep."""
     path = folder / "waking.rax"
     with raxlog.open(path) as store:
@@ -54,16 +51,18 @@ def waking(folder: Path, wakes: int = 400, sleepers: int = 10, seconds: float = 
             latencies.append(max(0, held - committed) / 1000)
         reader.wait()
         quiet = [
-            subprocess.Popen([sys.executable, "-c", _SLEEPER, str(path), str(seconds)], stdout=subprocess.PIPE)
+            subprocess.Popen([sys.executable, "-c", _SLEEPER, str(path), str(seconds + 4)], stdout=subprocess.PIPE)
             for _ in range(sleepers)
         ]
-        shares = []
         for process in quiet:
             assert process.stdout is not None
             process.stdout.read(1)
+        time.sleep(2)  # so long falling asleep takes at most
+        before, start = [_spent(process.pid) for process in quiet], time.monotonic()
+        time.sleep(seconds)
+        shares = [(_spent(process.pid) - earlier) / (time.monotonic() - start)
+                  for process, earlier in zip(quiet, before, strict=True)]
         for process in quiet:
-            assert process.stdout is not None
-            shares.append(float(process.stdout.read()) / seconds)
             process.wait()
     latencies.sort()
     name = "a blocked reader in another process has the entry, after the commit"
@@ -72,6 +71,12 @@ def waking(folder: Path, wakes: int = 400, sleepers: int = 10, seconds: float = 
         Figure(name, "99 of 100", "µs", [latencies[len(latencies) * 99 // 100]], [1.0]),
         Figure("CPU of blocked readers, of one core", f"{sleepers} processes", "%", [sum(shares) * 100], [1.0]),
     ]
+
+
+def _spent(pid: int) -> float:
+    """Seconds of CPU that all threads of a process have used."""
+    tasks = Path(f"/proc/{pid}/task").glob("*/schedstat")
+    return sum(int(task.read_text().split()[0]) for task in tasks) / 1e9
 
 
 def reopening(folder: Path, entries: int = 1_000_000, pending: int = 100_000) -> list[Figure]:

@@ -3,11 +3,19 @@
     argv ──> __init__.py    finds the command, loads its module only, tells errors in one line
               ├── writing.py       add  delete  trim  rename  delete-stream  configure
               ├── importing.py     import         (formats.py reads, progress.py draws)
+              ├── exporting.py     export
               ├── reading.py       range  get  tail  streams
               ├── grouping.py      groups  lag  consumers, and what creates, moves, deletes them
               ├── delivering.py    read  ack
               ├── claiming.py      pending  claim  autoclaim  nack
+              ├── publishing.py    pub  sub  bind  unbind  bindings
+              ├── routing.py       subjects  interest
               ├── describing.py    info           (node_drawing.py draws one node)
+              ├── snapshots.py     snapshot  restore  verify
+              ├── compacting.py    compact
+              ├── checking.py      check  salvage
+              ├── scanning.py      scan  plan     (Spark, brought by the extra raxlog[spark])
+              ├── crashing.py      crashtest
               └── demo.py          demo           (demo_input.py, demo_writer.py, demo_kills.py)
 
     arguments.py   what all commands share: the parser, options, opening a store
@@ -27,7 +35,7 @@ from typing import TextIO
 
 from ... import __version__
 from ...storage import kernels
-from ...storage.errors import InvalidArgument, RaxlogError, StreamError
+from ...storage.errors import InvalidArgument, NotInstalled, RaxlogError, StreamError, SubscriptionError
 from . import output
 from .arguments import (
     DONE,
@@ -44,6 +52,7 @@ from .arguments import (
 COMMANDS = {
     "add": ("writing", "append one entry"),
     "import": ("importing", "append the entries of a file: NDJSON, CSV or plain lines"),
+    "export": ("exporting", "write entries to a Parquet, Arrow or CSV file"),
     "range": ("reading", "print the entries between two IDs"),
     "tail": ("reading", "print the last entries and then those that come"),
     "get": ("reading", "print the entry with one ID"),
@@ -68,6 +77,22 @@ COMMANDS = {
     "consumers": ("grouping", "list a group's consumers"),
     "create-consumer": ("grouping", "create a consumer in a group"),
     "delete-consumer": ("grouping", "delete a consumer; hand over or drop what it has pending"),
+    "pub": ("publishing", "publish a message to a subject, or to a channel"),
+    "sub": ("publishing", "print what is published to matching subjects, or on channels"),
+    "bind": ("publishing", "let what is published to matching subjects be appended to a stream"),
+    "unbind": ("publishing", "end a binding"),
+    "bindings": ("publishing", "list the bindings"),
+    "subjects": ("routing", "draw the subjects subscribed to, with counts"),
+    "interest": ("routing", "tell whom a subject reaches"),
+    "check": ("checking", "walk every invariant of a store and tell what is wrong"),
+    "salvage": ("checking", "bring what is whole out of a damaged store into a new one"),
+    "snapshot": ("snapshots", "copy one state of a store while it is at work: whole, as an increment, in shards"),
+    "restore": ("snapshots", "make a store from a snapshot"),
+    "verify": ("snapshots", "compare every byte of a snapshot with its checksums"),
+    "compact": ("compacting", "write the data file anew, without the room of what was deleted"),
+    "scan": ("scanning", "run SQL over a stream on a Spark of its own"),
+    "plan": ("scanning", "show how a scan would be cut into partitions"),
+    "crashtest": ("crashing", "crash what a Python file does to a folder, and check what is left"),
     "demo": ("demo", "import real text, kill a writer, show that nothing was lost"),
 }
 
@@ -122,9 +147,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def status_of(error: RaxlogError) -> int:
     """The exit status that stands for an error."""
-    if isinstance(error, InvalidArgument):
+    if isinstance(error, InvalidArgument | NotInstalled):
         return USAGE
-    return NO if isinstance(error, StreamError) else STORE
+    return NO if isinstance(error, StreamError | SubscriptionError) else STORE
 
 
 def _run(arguments: list[str]) -> int:

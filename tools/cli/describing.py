@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,8 @@ def _store(store: Store, as_json: bool) -> int:
                 "store": output.plain(os.fsencode(store.path)),
                 "bytes": size,
                 "bytes_on_disk": on_disk,
+                "last_end": store.last_end._asdict(),
+                "readers": [reader._asdict() for reader in store.readers()],
                 "streams": rows,
             }
         )
@@ -92,6 +95,8 @@ def _store(store: Store, as_json: bool) -> int:
         path = output.text(os.fsencode(store.path))
         streams = output.many(len(rows), "stream")
         output.print_text(f"{path}: {streams}, {size:,} bytes ({on_disk:,} on disk)")
+        for line in _noteworthy(store):
+            output.print_text(line)
         if rows:
             cells = [("stream", "entries", "nodes", "first", "last", "")]
             for name, row in zip(names, rows, strict=True):
@@ -107,6 +112,18 @@ def _store(store: Store, as_json: bool) -> int:
                 )
             output.print_text(output.table(cells, right=(1, 2)))
     return STORE if damaged else DONE
+
+
+def _noteworthy(store: Store) -> Iterator[str]:
+    """Who did not close the store, and who holds its pages back."""
+    end = store.last_end
+    if end.how != "clean":
+        yield f"not closed by process {', '.join(map(str, end.processes))} ({end.how})"
+    yield from (f"damaged: {problem}" for problem in end.problems)
+    for reader in store.readers():
+        if reader.lag:
+            behind = output.many(reader.lag, "commit")
+            yield f"process {reader.pid} has read for {behind}: what was written since takes new room"
 
 
 def _row(store: Store, name: bytes) -> dict[str, Any]:

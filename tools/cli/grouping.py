@@ -14,10 +14,12 @@ What moves entries is in delivering.py (read, ack) and claiming.py (pending, cla
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Sequence
 from typing import Any
 
 from ...storage.errors import ConsumerBusy
+from ...stream.filtered import checked_subjects
 from ...stream.group_info import GroupInfo
 from ...stream.header import shown
 from ...stream.id import parse_id
@@ -92,16 +94,22 @@ def _create_group_arguments(parser: Parser) -> None:
     )
     parser.add_argument("--create-stream", action="store_true", help="create the stream, and the store, if not there")
     parser.add_argument("--exist-ok", action="store_true", help="leave a group of that name as it is")
+    parser.add_argument(
+        "--subject", action="append", metavar="PATTERN", help="only what was published under such subjects; repeatable"
+    )
     add_writing(parser)
 
 
 def _create_group(args: argparse.Namespace) -> int:
     if args.start != "$":
         parse_id(args.start)
+    subjects = None if args.subject is None else checked_subjects([os.fsencode(one) for one in args.subject])
     name, group = stream_name(args), group_name(args)
     with writing(args, create=args.create_stream) as store:
         stream = store.stream(name) if args.create_stream else existing(store, name)
-        made = stream.create_group(group, args.start, exist_ok=args.exist_ok, create_stream=args.create_stream)
+        made = stream.create_group(
+            group, args.start, exist_ok=args.exist_ok, create_stream=args.create_stream, subjects=subjects
+        )
         info = made.info()
     if args.json:
         output.print_json(group_json(info))

@@ -44,7 +44,7 @@ def _add_arguments(parser: Parser) -> None:
 
 
 def _add(args: argparse.Namespace) -> int:
-    pairs = [_pair(argument) for argument in args.fields]
+    pairs = [pair(argument) for argument in args.fields]
     flatten(pairs)
     new = parse_new_id(args.id)
     if (new.ms, new.seq) == (0, 0):
@@ -71,7 +71,8 @@ def _add(args: argparse.Namespace) -> int:
     return DONE
 
 
-def _pair(argument: str) -> tuple[bytes, bytes]:
+def pair(argument: str) -> tuple[bytes, bytes]:
+    """FIELD=VALUE as the bytes that were typed."""
     name, equals, value = os.fsencode(argument).partition(b"=")
     if not equals:
         raise InvalidFields(f"{argument!r} is no FIELD=VALUE: there is no '=' in it. Every field needs a value")

@@ -1,0 +1,33 @@
+"""The same consumer, with the acknowledgement and the total in one transaction."""
+
+import raxlog
+from raxlog.crashtest import crash_point
+
+
+def consume(store, told):
+    billing = store.stream("orders").group("billing")
+    # First what a predecessor had in hand when it died, then what is new.
+    while batch := billing.read("worker-1", count=3, ids="0") or billing.read("worker-1", count=3):
+        with store.transaction() as tx:
+            tx.group("orders", "billing").ack(*[entry.id for entry in batch])
+            crash_point("billing.acked")
+            total = int(tx.state.get("total", 0)) + sum(int(entry.fields[b"cents"]) for entry in batch)
+            tx.state["total"] = total
+        told(total)
+
+
+def workload(folder, ack):
+    with raxlog.open(folder / "shop.rax") as store:
+        store.stream("orders").create_group("billing", start="0", create_stream=True)
+        store.stream("orders").extend([{"cents": cents} for cents in range(1, 13)])
+        consume(store, ack)
+
+
+def check(folder, acks):
+    with raxlog.open(folder / "shop.rax") as store:
+        orders = [int(entry.fields[b"cents"]) for entry in store.stream("orders").range()]
+        if orders:
+            consume(store, told=lambda total: None)  # what the next start of the program does
+        total = int(store.state.get("total", 0))
+        assert total == sum(orders), f"{sum(orders)} cents were ordered, {total} are billed"
+        assert total >= max(acks, default=0), "a total that was told is gone"

@@ -1,0 +1,90 @@
+"""Bindings: which subjects lead to which streams, for good.
+
+    store.bind("orders.>", stream="orders")      a record in the subject index, of kind BINDING
+    store.publish("orders.eu.new", {…})          appends to "orders", in the publish's own commit
+
+A binding names its stream; the stream need not exist, and the first message creates it. A stream
+that is deleted comes again with the next message, and one that is renamed leaves its bindings to
+the old name: unbind it, too.
+
+Among the index' records a binding has the stream (by its hash) as its owner, and a name made of
+stream and pattern: so the bindings of a stream are found at once, and the same one twice is one.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from ..storage.write_transaction import WriteTransaction
+from ..stream.entry import UNDECODABLE
+from . import subject as subjects
+from . import sublist
+from .routes import STREAM_OPTION
+from .subscription import BINDING, Subscription
+
+_OWNER = b"\0stream "
+
+
+class Binding(NamedTuple):
+    """A binding as store.bindings() tells of it."""
+
+    id: int
+    subject: str
+    stream: Any
+    created_ms: int
+
+
+def subscription(subject: Any, stream: bytes) -> Subscription:
+    """The record of a binding. SubjectError for a malformed pattern."""
+    pattern = subjects.pattern(subject)
+    digest = _sha256(len(stream).to_bytes(2, "big") + stream + pattern)
+    return Subscription.of(
+        pattern, kind=BINDING, owner=_owner(stream), name=b"\0binding " + digest, options={STREAM_OPTION: stream}
+    )
+
+
+def _owner(stream: bytes) -> bytes:
+    return _OWNER + _sha256(stream)
+
+
+def _sha256(data: bytes) -> bytes:
+    import hashlib  # noqa: PLC0415 - only who binds pays for it
+
+    return hashlib.sha256(data).digest()
+
+
+def bind(txn: WriteTransaction, wanted: Subscription) -> Subscription:
+    """Put a binding into the index, unless it is there; its record."""
+    return sublist.get(txn, sublist.insert(txn, wanted))
+
+
+def find(txn: Any, wanted: Subscription) -> int | None:
+    """The ID of a binding, None if it is not there."""
+    assert wanted.name is not None
+    found = sublist.by_name(txn, wanted.name)
+    return None if found is None else found.id
+
+
+def of_stream(txn: Any, stream: bytes) -> list[Subscription]:
+    """The bindings that lead to a stream, in the order they were made."""
+    return sublist.by_owner(txn, _owner(stream))
+
+
+def everything(txn: Any) -> list[Subscription]:
+    """All bindings, in the order they were made. Looks at every subscription."""
+    return [one for one in sublist.all_subscriptions(txn) if one.kind == BINDING]
+
+
+def unbind(txn: WriteTransaction, wanted: Subscription | None, stream: bytes) -> int:
+    """Remove one binding of a stream, or all (``wanted`` None). How many there were."""
+    if wanted is None:
+        return len(sublist.remove_owner(txn, _owner(stream)))
+    number = find(txn, wanted)
+    return 0 if number is None else len(sublist.remove_many(txn, [number]))
+
+
+def told(record: Subscription, encoding: str | None) -> Binding:
+    """A record as users see it."""
+    stream: bytes = record.options[STREAM_OPTION]
+    shown: Any = stream if encoding is None else stream.decode(encoding, UNDECODABLE)
+    return Binding(record.id, record.subject.decode("utf-8", UNDECODABLE), shown, record.created_ms)

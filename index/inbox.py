@@ -1,0 +1,269 @@
+"""An inbox: where a subscription's messages wait until somebody takes them, in one of three ways.
+
+    for message in subscription                 the caller's thread sleeps until one comes
+    async for message in subscription           the caller's task does
+    subscribe(…, callback=f)                    f is called, by the one thread for callbacks
+
+Whoever fills an inbox signals it; whoever takes looks first and then sleeps until the next
+signal. The signal is counted before the look, so none is lost between the two:
+
+    T1  signals = n       T2  take: nothing there       T3  sleep unless signals != n
+
+An inbox is shared by as many threads and tasks as like; each message goes to one of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import time
+import weakref
+from abc import abstractmethod
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+
+from ..storage.errors import InvalidArgument
+from ..stream.clock import duration_ms
+
+if TYPE_CHECKING:
+    import asyncio
+
+M = TypeVar("M")
+
+
+class Inbox(Generic[M]):
+    """The three ways to take messages, and the end of a subscription."""
+
+    def __init__(self, callback: Callable[[M], object] | None, callbacks: Callbacks) -> None:
+        if callback is not None and not callable(callback):
+            raise InvalidArgument(f"callback={callback!r:.60} cannot be called; pass a function of one message")
+        self._callback = callback
+        self._callbacks = callbacks
+        self._condition = threading.Condition(threading.Lock())
+        self._signals = 0
+        self._tasks: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
+        self._closed = False
+        self._error: BaseException | None = None  # why it was closed, if not by its owner
+
+    # -- for users ----------------------------------------------------------------------
+
+    @property
+    def closed(self) -> bool:
+        """Whether it has been closed, or its store, or its process forked: nothing more comes."""
+        return self._closed
+
+    def get(self, timeout: float | None = None) -> M | None:
+        """The next message; None if none comes within ``timeout`` seconds, or it is closed.
+
+        0 does not wait, None waits for ever. InvalidArgument for what is no number of seconds.
+        Raises what kept this process from listening on, CorruptionError for one.
+        """
+        if timeout is not None:
+            duration_ms("timeout", timeout)
+        self._refuse_callback()
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            signals = self._signals
+            message = self._take()
+            if message is not None:
+                return message
+            with self._condition:
+                if self._closed:
+                    self._raise_error()
+                    return None
+                if self._signals != signals:
+                    continue
+                left = None if deadline is None else deadline - time.monotonic()
+                if left is not None and left <= 0:
+                    return None
+                self._condition.wait(None if left is None else min(left, threading.TIMEOUT_MAX))
+
+    def __iter__(self) -> Iterator[M]:
+        return self
+
+    def __next__(self) -> M:
+        message = self.get()
+        if message is None:
+            raise StopIteration
+        return message
+
+    def __aiter__(self) -> AsyncIterator[M]:
+        return self
+
+    async def __anext__(self) -> M:
+        import asyncio  # noqa: PLC0415 - only who awaits pays for it
+
+        self._refuse_callback()
+        loop = asyncio.get_running_loop()
+        while True:
+            signals = self._signals
+            message = await self._take_soon()
+            if message is not None:
+                return message
+            with self._condition:
+                if self._closed:
+                    self._raise_error()
+                    raise StopAsyncIteration
+                if self._signals != signals:
+                    continue
+                future: asyncio.Future[None] = loop.create_future()
+                task = (loop, future)
+                self._tasks.append(task)
+            try:
+                await future
+            finally:
+                with self._condition, contextlib.suppress(ValueError):
+                    self._tasks.remove(task)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        self.close()
+
+    @abstractmethod
+    def close(self) -> None:
+        """End the subscription."""
+
+    # -- for those who fill it ----------------------------------------------------------
+
+    @abstractmethod
+    def _take(self) -> M | None:
+        """The next message if there is one now."""
+
+    async def _take_soon(self) -> M | None:
+        """_take() without holding up the event loop."""
+        return self._take()
+
+    def signal(self) -> None:
+        """There may be something to take, or it is the end."""
+        with self._condition:
+            self._signals += 1
+            tasks, self._tasks = self._tasks, []
+            self._condition.notify_all()
+        for loop, future in tasks:
+            with contextlib.suppress(RuntimeError):  # that loop has been closed meanwhile
+                loop.call_soon_threadsafe(_wake, future)
+        if self._callback is not None and not self._closed:
+            self._callbacks.call(self)
+
+    def end(self, error: BaseException | None = None) -> None:
+        """Nothing more comes: whoever waits is told, and with an ``error`` raises it."""
+        self._error = error
+        self._closed = True
+        self.signal()
+
+    def forget(self) -> None:
+        """In a child after fork: it is the parent's, and ends here. Its locks may be held for ever."""
+        self._condition = threading.Condition(threading.Lock())
+        self._tasks = []
+        self._closed = True
+
+    def call_back(self) -> bool:
+        """Take one message and call the callback with it; whether there was one. What is raised is reported."""
+        try:
+            message = None if self._closed else self._take()
+        except BaseException:
+            _report()
+            return False  # the next signal tries again: at once it would fail again, for ever
+        if message is None:
+            return False
+        assert self._callback is not None
+        try:
+            self._callback(message)
+        except BaseException:  # the user's, whatever it is: the others' messages go on
+            _report()
+        return True
+
+    def _raise_error(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def _refuse_callback(self) -> None:
+        if self._callback is not None:
+            raise InvalidArgument("this subscription has a callback, which gets its messages; to take them, give none")
+
+
+def _report() -> None:
+    """Report the exception being handled as any in a thread is."""
+    kind, error, trace = sys.exc_info()
+    assert kind is not None
+    threading.excepthook(threading.ExceptHookArgs((kind, error, trace, threading.current_thread())))
+
+
+def _wake(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+class Callbacks:
+    """The one thread that calls callbacks, one message of each subscription in turn.
+
+    It begins with the first message for a callback and ends with close(). A callback that
+    raises is reported as an exception in a thread is (threading.excepthook), and goes on.
+    """
+
+    def __init__(self) -> None:
+        self._wanted: deque[Inbox[Any]] = deque()
+        self._condition = threading.Condition(threading.Lock())
+        self._thread: threading.Thread | None = None
+        self._closed = False
+        _all.add(self)
+
+    def call(self, inbox: Inbox[Any]) -> None:
+        """See to what waits in the inbox."""
+        with self._condition:
+            if self._closed:
+                return
+            if inbox not in self._wanted:
+                self._wanted.append(inbox)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="raxlog callbacks", daemon=True)
+                self._thread.start()
+            self._condition.notify()
+
+    def close(self) -> None:
+        """Call nobody any more. A callback that runs is waited for, five seconds at most."""
+        with self._condition:
+            self._closed = True
+            self._wanted.clear()
+            self._condition.notify()
+            thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(5.0)
+
+    def forget(self) -> None:
+        """In a child after fork: the thread is not here."""
+        self._condition = threading.Condition(threading.Lock())
+        self._wanted.clear()
+        self._thread = None
+        self._closed = True
+
+    def _run(self) -> None:
+        while True:
+            with self._condition:
+                while not self._wanted and not self._closed:
+                    self._condition.wait()
+                if self._closed:
+                    return
+                inbox = self._wanted.popleft()
+            if inbox.call_back():
+                with self._condition:
+                    if not self._closed and inbox not in self._wanted:
+                        self._wanted.append(inbox)
+
+
+_all: weakref.WeakSet[Callbacks] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for callbacks in list(_all):
+        callbacks.forget()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,0 +1,144 @@
+"""The ring: live messages on their way from the process that publishes to those that listen.
+
+    1D 0…41   [kind, ms, name, payload, owners, chosen]      a message
+    1D 0…42   …
+    1D FF*8   [next number, first number, bytes]             the ring's state
+
+    publisher    one row, in the commit that also appends to bound streams; oldest rows out
+    each process reads from where it was, once, whoever in it listens; then waits for more
+
+A row is not a promise. It stays for 60 seconds at most, and no longer than there is room for:
+4,096 messages or 64 MB. A process that falls farther behind finds the first number greater than
+its own and knows how many it has missed: live is at most once. What must not be missed
+belongs into a stream, by a binding or a durable subscription.
+
+Rows are removed by whoever publishes next, so a store that nobody publishes to keeps its last
+ones. The numbers begin with 1 and are never used twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from typing import Any, NamedTuple
+
+from ..storage import layout, records
+from ..storage.write_transaction import WriteTransaction
+
+SUBJECT, CHANNEL, SHARD = 0, 1, 2  # kinds of messages
+
+MOST_MESSAGES = 4096
+MOST_BYTES = 64 << 20
+MOST_MS = 60_000
+_TRIM_AT_ONCE = 64  # old rows removed by one publish: what it adds, and 63 of those before
+
+ROWS = layout.family(0, layout.LIVE_MESSAGE)
+STATE_KEY = ROWS + b"\xff" * 8
+
+
+class LiveMessage(NamedTuple):
+    """One message as it lies in the ring."""
+
+    kind: int
+    ms: int  # when it was published
+    name: bytes  # the subject or channel
+    payload: list[bytes]  # [name, value, …] of a subject's fields; [message] of a channel's
+    owners: list[int]  # the processes it is for
+    chosen: list[int]  # subscription IDs of those who were chosen in their queues
+
+
+class _State:
+    """The ring's state in a write transaction: kept warm, written once before the commit."""
+
+    __slots__ = ("bytes", "first", "next")
+
+    def __init__(self, next_number: int, first: int, size: int) -> None:
+        self.next = next_number
+        self.first = first
+        self.bytes = size
+
+    def flush(self, txn: WriteTransaction) -> None:
+        if txn.dirty.pop(STATE_KEY, None) is not None:
+            txn.put(STATE_KEY, records.seal(STATE_KEY, [self.next, self.first, self.bytes]))
+
+
+def position(txn: Any) -> tuple[int, int]:
+    """(the number of the next message, the number of the oldest one kept). One record."""
+    value = txn.get(STATE_KEY)
+    if value is None:
+        return 1, 1
+    row = records.unseal(STATE_KEY, value)
+    return row[0], row[1]
+
+
+def next_number(txn: WriteTransaction) -> int:
+    """The number the next message will have, inside a write transaction."""
+    return _state(txn).next
+
+
+def _state(txn: WriteTransaction) -> _State:
+    state: _State | None = txn.warm.get(STATE_KEY)
+    if state is None:
+        value = txn.get(STATE_KEY)
+        row = [1, 1, 0] if value is None else records.unseal(STATE_KEY, value)
+        state = txn.warm[STATE_KEY] = _State(*row)
+    return state
+
+
+def _key(number: int) -> bytes:
+    return ROWS + number.to_bytes(8, "big")
+
+
+def put(txn: WriteTransaction, message: LiveMessage) -> None:
+    """Add a message, and remove what is too old or too much."""
+    state = _state(txn)
+    key = _key(state.next)
+    value = records.seal(key, message)
+    txn.put(key, value)
+    state.next += 1
+    state.bytes += len(value)
+    for _ in range(_TRIM_AT_ONCE):
+        count = state.next - state.first
+        if count <= 1:
+            break
+        oldest = _key(state.first)
+        held = txn.get(oldest)
+        if held is not None:
+            if (count <= MOST_MESSAGES and state.bytes <= MOST_BYTES
+                    and records.unseal(oldest, held)[1] >= message.ms - MOST_MS):
+                break
+            txn.delete(oldest)
+            state.bytes -= len(held)
+        state.first += 1
+    txn.changes += 1
+    txn.dirty[STATE_KEY] = state
+
+
+def messages(txn: Any, start: int, most: int) -> list[tuple[int, LiveMessage]]:
+    """Messages from number ``start`` on, at most so many, with their numbers."""
+    found: list[tuple[int, LiveMessage]] = []
+    cursor = txn.cursor()
+    more = cursor.set_range(_key(start))
+    while more and len(found) < most:
+        key = bytes(cursor.key())
+        if not key.startswith(ROWS) or key == STATE_KEY:
+            break
+        row = records.unseal(key, bytes(cursor.value()))
+        found.append((int.from_bytes(key[len(ROWS):], "big"), LiveMessage(*row)))
+        more = cursor.next()
+    return found
+
+
+class RingProbe:
+    """Something to wait for (stream/probe.py): the number of the next message."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RingProbe)
+
+    def __hash__(self) -> int:
+        return hash(RingProbe)
+
+    def value(self, txn: Any) -> Hashable:
+        """The number now. About 1.5 µs."""
+        return position(txn)[0]

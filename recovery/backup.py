@@ -1,0 +1,268 @@
+"""Snapshots as backups: restored, verified, and kept to the last few.
+
+    monday (full)  <──  tuesday  <──  wednesday        increments, each with its parent's id
+    restore(wednesday, "events.rax")                    monday's copy, tuesday's changes, wednesday's
+
+A restored store equals the one it was copied from record for record, but for one thing: it
+gets a UUID of its own. It goes its own way from here on, as the old store may too, and whatever
+tells stores apart by their UUID (increments, the checkpoints of a Spark query) must not take the
+one for the other. The first snapshot of a restored store is therefore a full one.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import lmdb
+from xxhash import xxh3_64_hexdigest
+
+from ..storage import faults, folder, layout, records
+from ..storage.errors import CorruptionError, InvalidArgument, RaxlogError, StoreError, UnsupportedFormat
+from . import aside, manifest
+from .digest import DIGEST, read_digest, verified
+from .incremental import CHANGES, read_changes
+from .manifest import FileSums, Manifest
+from .places import local_path, place_of
+from .snapshot import DATA, flush, placed, store_row
+
+_BATCH = 10_000  # changes applied in one transaction
+_SPARE = 64 << 20
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What verify() found: nothing wrong if ``ok``. Each problem names the file and the place in it."""
+
+    snapshot: str
+    kind: str | None  # None: the manifest cannot be read
+    files: int
+    bytes: int
+    problems: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        """True if every byte is as it was written."""
+        return not self.problems
+
+
+# -- restore ----------------------------------------------------------------------------------
+
+
+def restore(source: Path, destination: Path, progress: aside.Progress | None) -> Manifest:
+    """Make a store at ``destination`` from a full snapshot, or an increment with all it builds on.
+
+    StoreError where something is at the destination, where a parent is missing, and for a set of
+    shards; CorruptionError where a byte of the snapshots is wrong; NotAStore, UnsupportedFormat,
+    StoreFull, ReadOnlyStore. Nothing is left behind then. Every byte read is verified, and the
+    result is compared record for record with the digest of the snapshot.
+    """
+    links = chain(source)
+    say = progress or (lambda *_: None)
+    with placed(destination, "store") as place:
+        generation = place / folder.FIRST_GENERATION
+        generation.mkdir()
+        base, made = links[0]
+        if made.store_format > layout.FORMAT:
+            raise UnsupportedFormat(
+                f"{base} is of a store of format {made.store_format}; this raxlog reads up to {layout.FORMAT}. "
+                "Restore it with a newer raxlog."
+            )
+        _copy_verified(base / DATA, generation / folder.DATA, made.sums(DATA), say)
+        folder.reserve_lock(generation)
+        folder.furnish(place)
+        _apply(place, links, say)
+        flush(place)
+    return links[-1][1]
+
+
+def chain(source: Path) -> list[tuple[Path, Manifest]]:
+    """The snapshots that lead to ``source``: a full one first, ``source`` last.
+
+    A parent is looked for beside its increment: under the name it had, then by its id.
+    """
+    links = [(source, manifest.read(source))]
+    while links[0][1].kind != "full":
+        path, made = links[0]
+        if made.kind == "shards" or made.parent is None:
+            raise StoreError(f"{path} is a set of shards, which is for reading. Restore from a full snapshot.")
+        parent = _parent(path, made)
+        if parent is None or any(parent[1].id == link[1].id for link in links):
+            raise StoreError(
+                f"the increment {path} builds on the snapshot {made.parent_name!r} (id {made.parent}), which is not "
+                f"in {path.absolute().parent}. Put it there."
+            )
+        links.insert(0, parent)
+    return links
+
+
+def _parent(path: Path, made: Manifest) -> tuple[Path, Manifest] | None:
+    beside = path.resolve().parent
+    named = [beside / made.parent_name] if made.parent_name else []
+    for place in [*named, *sorted(beside.iterdir())]:
+        if folder.is_snapshot(place):
+            try:
+                found = manifest.read(place)
+            except RaxlogError:
+                if place in named:
+                    raise  # it is the one, and damaged: say so, not that it is missing
+                continue
+            if found.id == made.parent:
+                return place, found
+    return None
+
+
+def _copy_verified(source: Path, to: Path, sums: FileSums, say: aside.Progress) -> None:
+    done = 0
+    try:
+        data = source.open("rb")
+    except OSError as error:
+        raise CorruptionError(f"{source} cannot be read ({error})") from error
+    with data, to.open("wb") as copy:
+        for number, wanted in enumerate(sums.sums):
+            chunk = data.read(sums.chunk)
+            if xxh3_64_hexdigest(chunk) != wanted:
+                raise CorruptionError(f"{source}: {manifest.wrong_chunk(number, sums.chunk, sums.bytes)}")
+            copy.write(chunk)
+            done += len(chunk)
+            say("copy", done, sums.bytes)
+        if done != sums.bytes or data.read(1):
+            raise CorruptionError(f"{source} has not the {sums.bytes} bytes that its manifest says")
+
+
+def _apply(place: Path, links: list[tuple[Path, Manifest]], say: aside.Progress) -> None:
+    generation = place / folder.FIRST_GENERATION
+    room = (generation / folder.DATA).stat().st_size + 3 * sum(made.changed_bytes for _, made in links) + _SPARE
+    # Nobody knows of this file yet, so it is flushed once, at the end.
+    env = lmdb.open(str(generation), map_size=room, create=False, sync=False)
+    try:
+        for path, made in links[1:]:
+            manifest.require_sums(path, {name: made.sums(name) for name in (CHANGES, DIGEST)})
+            _apply_changes(env, path / CHANGES, made, say)
+        source, made = links[-1]
+        manifest.require_sums(source, {DIGEST: made.sums(DIGEST)})
+        _require_equal(env, source, made, say)
+        with env.begin(write=True) as txn:
+            row = store_row(txn)
+            row[1] = os.urandom(16)
+            txn.put(layout.STORE_KEY, records.seal(layout.STORE_KEY, row))
+        env.sync(True)
+    except lmdb.Error as error:
+        raise faults.meaning(place, error) from error
+    finally:
+        env.close()
+
+
+def _apply_changes(env: lmdb.Environment, changes: Path, made: Manifest, say: aside.Progress) -> None:
+    rows, done, total = read_changes(changes), 0, made.changed + made.gone
+    while done < total:
+        before = done
+        with env.begin(write=True) as txn:
+            for key, value in rows:
+                if value is None:
+                    txn.delete(key)
+                else:
+                    txn.put(key, value)
+                done += 1
+                if done - before == _BATCH:
+                    break
+        say("apply", done, total)
+        if done == before:
+            raise CorruptionError(f"the increment {changes} has {done} changes, its manifest says {total}")
+
+
+def _require_equal(env: lmdb.Environment, source: Path, made: Manifest, say: aside.Progress) -> None:
+    wanted = read_digest(source / DIGEST)
+    with env.begin(buffers=True) as txn, txn.cursor() as cursor:
+        for done, (key, value) in enumerate(verified(cursor)):
+            if next(wanted, None) != (key, bytes(value[:8])):
+                raise CorruptionError(f"what {source} restores to differs from its digest at key {key.hex()}")
+            if done % 4096 == 0:
+                say("check", done, made.records)
+    if next(wanted, None) is not None:
+        raise CorruptionError(f"what {source} restores to has fewer records than its digest")
+    say("check", made.records, made.records)
+
+
+# -- verify -----------------------------------------------------------------------------------
+
+
+def verify(source: str | os.PathLike[str], progress: aside.Progress | None) -> Verification:
+    """Read every byte of a snapshot, and of those it builds on, and compare it with its checksums.
+
+    NotAStore where no snapshot is, UnsupportedFormat for a newer one; all else is in the result.
+    ``source`` may be the URL of a set of shards.
+    """
+    local = local_path(source)
+    say = progress or (lambda *_: None)
+    place = place_of(source)
+    try:
+        if local is None:
+            made = manifest.decode(place.read(folder.MANIFEST), f"{place.url}/{folder.MANIFEST}")
+        else:
+            made = manifest.read(local)
+    except CorruptionError as error:
+        return Verification(place.url, None, 0, 0, (error.what,))
+    links, problems = [(place, made)], []
+    if local is not None and made.kind == "increment":
+        try:
+            links = [(place_of(path), link) for path, link in chain(local)]
+        except RaxlogError as error:
+            problems.append(getattr(error, "what", str(error)))
+    total, done, files = sum(link.bytes for _, link in links), 0, 0
+    for where, link in links:
+        wanted = dict(link.files)
+        wanted.update({shard.path: FileSums(shard.bytes, 0, (shard.sum,)) for shard in link.shards})
+        for name, sums in wanted.items():
+            problems += manifest.problems_of(where, name, sums, partial(_tell, say, done, total))
+            done += sums.bytes
+            files += 1
+            say("verify", done, total)
+    return Verification(place.url, made.kind, files, done, tuple(problems))
+
+
+def _tell(say: aside.Progress, before: int, total: int, more: int) -> None:
+    say("verify", before + more, total)
+
+
+# -- retention --------------------------------------------------------------------------------
+
+
+def keep_last(beside: Path, store: str, keep: int) -> list[Path]:
+    """Remove all but the newest ``keep`` snapshots of a store in a folder; those removed.
+
+    What a kept increment builds on stays too, and so does whatever cannot be read: nothing is
+    removed that is not known to be a snapshot of that store.
+    """
+    folder.clear_leftovers(beside)  # of a removal that was broken off
+    found: dict[str, tuple[Path, Manifest]] = {}
+    for path in beside.iterdir():
+        if folder.is_snapshot(path) and not path.is_symlink():
+            try:
+                made = manifest.read(path)
+            except RaxlogError:
+                continue
+            if made.store == store:
+                found[made.id] = (path, made)
+    newest = sorted(found.values(), key=lambda item: (item[1].created_ms, item[0].name), reverse=True)
+    kept: set[str] = set()
+    for _, made in newest[:keep]:
+        link: Manifest | None = made
+        while link is not None and link.id not in kept:
+            kept.add(link.id)
+            parent = found.get(link.parent or "")
+            link = None if parent is None else parent[1]
+    removed = []
+    for path, made in newest:
+        if made.id not in kept:
+            folder.discard(path)
+            removed.append(path)
+    return removed
+
+
+def checked_keep(keep: int | None) -> None:
+    """InvalidArgument for a number of snapshots that means nothing."""
+    if keep is not None and (type(keep) is not int or keep < 1):
+        raise InvalidArgument(f"keep={keep!r} must be a whole number >= 1")

@@ -1,0 +1,96 @@
+"""check: is everything in a store as it must be? Asked in a process of its own.
+
+    check(path)
+      └─ child: walk all of it   ── problems, counts ──> Report
+           │ dies in LMDB                                 a problem, with the signal
+           └─ child: what is left, behind the page that killed it     … and so on
+
+The walks themselves read raw pages and cannot die; only the look-ups through LMDB can, and
+opening it. So one bad page hides nothing but itself.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from ..storage import folder
+from ..storage.errors import InvalidArgument
+from .child import Child
+from .report import Problem, Report
+
+Progress = Callable[[str, int, int], None]
+
+_MOST_DEATHS = 64
+
+
+def check(path: str | os.PathLike[str], progress: Progress | None = None) -> Report:
+    """Check every invariant of the store at ``path``; what is found, as a Report.
+
+    ``progress(part, done, total)`` is called now and then; the parts are "pages", "records",
+    "streams", "look-ups". Reads only, creates nothing, and may be run beside live writers: one
+    state is read, and the pages it consists of are not used again until the check ends.
+
+    Damage is told in the report, never raised, and cannot kill the caller. Raises NotAStore,
+    UnsupportedFormat, ReadOnlyStore (no permission to read beside a live writer), StoreError,
+    CorruptionError (an empty data file). Cost: reads the whole file about twice.
+    """
+    if not isinstance(path, str | os.PathLike) or not os.fspath(path):
+        raise InvalidArgument(f"path={path!r} must name a directory")
+    where = Path(os.path.abspath(path))
+    folder.generation(where)  # NotAStore, with the reason
+    began = time.monotonic()
+    report = Report(str(where), "")
+    job: dict[str, Any] = {"path": str(where), "mode": "walk", "start": ""}
+    for _ in range(_MOST_DEATHS):
+        left = _run(job, report, progress)
+        if left is None:
+            break
+        job = left
+    else:
+        report.notes.append(f"the check was given up after {_MOST_DEATHS} deaths")
+    report.seconds = round(time.monotonic() - began, 3)
+    return report
+
+
+def _run(job: dict[str, Any], report: Report, progress: Progress | None) -> dict[str, Any] | None:
+    """One child's work. What another must do, where this one was killed; None if nothing."""
+    opened = False
+    done = False
+    last: dict[str, Any] = {}
+    part = "opening"
+    counts: dict[str, int] = {}
+    with Child("check_child", job) as child:
+        for message in child:
+            if "problem" in message:
+                report.add(Problem(**message["problem"]))
+            elif "part" in message:
+                part = message["part"]
+                if progress is not None:
+                    progress(part, message["done"], message["total"])
+            elif "behind" in message:
+                last = message
+            elif "counts" in message:
+                counts = message["counts"]
+            elif "note" in message:
+                report.notes.append(message["note"])
+            elif "generation" in message:
+                report.generation = message["generation"]
+            opened = opened or "opened" in message
+            done = done or "done" in message
+        ending = child.ending
+    if job["mode"] == "look-ups":
+        counts = {"looked_up": report.counts.get("looked_up", 0) + counts.get("looked_up", 0)}
+    report.counts |= counts
+    if done and ending is None:
+        return None
+    where = f" at page {last['page']}" if last else ""
+    report.add(Problem("process", f"the process that read it {ending} during {part}{where}", page=last.get("page")))
+    if last and last["behind"] is not None:
+        return job | {"mode": "look-ups", "start": last["behind"]}
+    if last or job["mode"] == "raw" or opened:
+        return None
+    return job | {"mode": "raw"}

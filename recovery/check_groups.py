@@ -1,0 +1,175 @@
+"""The consumer groups of a stream, and what idempotent appends remember.
+
+    name ──> group ──┬─ name ──> consumer        one to one, numbers below the next one's
+                     └─ buckets <──> by consumer, by time, released        both ways
+    header's count of groups    group's count of pending    consumers' counts of pending
+
+    pair (24) <── age (25) ── counted under the producer (25)
+
+The numbers of the invariants are those of docs/format-groups.md, section 20.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from ..storage import layout, records
+from ..storage.errors import RaxlogError
+from ..storage.rax import Rax
+from ..stream import pending_problems
+from ..stream.group_state import ConsumerState, GroupState
+from ..stream.header import StreamHeader, shown
+from .findings import Findings
+from .page_tree import PageTree
+
+_FAILURES = (RaxlogError, ValueError, TypeError, IndexError, AttributeError)
+
+
+def _rows(tree: PageTree, prefix: bytes, find: Findings, **where: Any) -> Iterator[tuple[bytes, list[Any]]]:
+    """The rows of one family that can be read, without the prefix; those that cannot are told."""
+    for suffix, value in Rax(tree, prefix).items():
+        find.step()
+        try:
+            yield suffix, records.unseal(prefix + suffix, value)
+        except _FAILURES as error:
+            find.say_error("group", error, key=prefix + suffix, **where)
+
+
+def check_groups(tree: PageTree, number: int, stream: str, header: StreamHeader | None,
+                 doomed: set[bytes], find: Findings) -> None:
+    """Invariants 15 to 23 of every group of a stream."""
+    groups: dict[int, GroupState] = {}
+    prefix = layout.family(number, layout.GROUP)
+    for suffix, row in _rows(tree, prefix, find, stream=stream):
+        try:
+            state = GroupState.from_row(number, int.from_bytes(suffix, "big"), row)
+        except _FAILURES as error:
+            find.say_error("group", error, key=prefix + suffix, stream=stream)
+            continue
+        groups[state.group] = state
+    names: dict[int, bytes] = {}
+    prefix = layout.family(number, layout.GROUP_NAME)
+    for suffix, row in _rows(tree, prefix, find, stream=stream):
+        found = groups.get(row[0])
+        if found is None or layout.name_suffix(found.name) != suffix:
+            find.say("group", f"the name {shown(suffix[1:])} leads to group no. {row[0]}, which "
+                     + ("is missing" if found is None else f"bears the name {shown(found.name)}"),
+                     key=prefix + suffix, stream=stream, group=shown(suffix[1:]))
+        elif row[0] in names:
+            find.say("group", "two names lead to it", key=prefix + suffix, stream=stream, group=shown(found.name))
+        names[row[0]] = suffix
+    for group, state in groups.items():
+        name = shown(state.name)
+        if group not in names:
+            find.say("group", "no name leads to it", stream=stream, group=name,
+                     key=prefix + layout.name_suffix(state.name))
+        if header is not None and group >= header.next_group:
+            find.say("group", f"has the number {group}, which was never given", stream=stream, group=name,
+                     key=state.key)
+        _check_group(tree, state, stream, find)
+    if header is not None and header.groups != len(groups):
+        find.say("group", f"{len(groups)} groups are there, the header counts {header.groups}", stream=stream,
+                 key=layout.header_key(number))
+    swept = {int.from_bytes(suffix[8:], "big") for suffix in doomed
+             if len(suffix) == 12 and int.from_bytes(suffix[:8], "big") == number}
+    _check_strays(tree, number, stream, {*groups, *swept}, find)
+
+
+def _check_group(tree: PageTree, state: GroupState, stream: str, find: Findings) -> None:
+    number, group, name = state.number, state.group, shown(state.name)
+    where = {"stream": stream, "group": name}
+    consumers: dict[int, ConsumerState] = {}
+    prefix = layout.group_family(number, layout.CONSUMER, group)
+    for suffix, row in _rows(tree, prefix, find, **where):
+        consumer = int.from_bytes(suffix, "big")
+        consumers[consumer] = ConsumerState(consumer, *row[:4])
+        if consumer >= state.next_consumer:
+            find.say("group", f"consumer no. {consumer} was never given", key=prefix + suffix, **where)
+    named: set[int] = set()
+    prefix = layout.group_family(number, layout.CONSUMER_NAME, group)
+    for suffix, row in _rows(tree, prefix, find, **where):
+        found = consumers.get(row[0])
+        if found is None or layout.name_suffix(found.name) != suffix or row[0] in named:
+            what = "missing" if found is None else f"{shown(found.name)}"
+            find.say("group", f"the consumer's name {shown(suffix[1:])} leads to no. {row[0]}, which is {what}",
+                     key=prefix + suffix, **where)
+        named.add(row[0])
+    for consumer in consumers.keys() - named:
+        find.say("group", f"no name leads to consumer {shown(consumers[consumer].name)}", key=prefix, **where)
+    try:
+        found_problems, totals = pending_problems.problems(tree, number, group)
+    except _FAILURES as error:
+        find.say_error("pending", error, key=layout.group_family(number, layout.PENDING, group), **where)
+        return
+    for what in found_problems:
+        find.say("pending", what, key=layout.group_family(number, layout.PENDING, group), **where)
+    pending = totals.total()
+    find.counts["pending"] += pending
+    find.step(pending)
+    if pending != state.pending:
+        find.say("pending", f"{pending} entries are pending, the group counts {state.pending}", key=state.key, **where)
+    for consumer, many in totals.items():
+        if consumer and consumer not in consumers:
+            find.say("pending", f"{many} entries are pending with consumer no. {consumer}, who is missing",
+                     key=state.consumer_key(consumer), **where)
+    for consumer, known in consumers.items():
+        if known.pending != totals[consumer]:
+            find.say("pending", f"{totals[consumer]} entries are pending with consumer {shown(known.name)}, its "
+                     f"record counts {known.pending}", key=state.consumer_key(consumer), **where)
+
+
+def _check_strays(tree: PageTree, number: int, stream: str, known: set[int], find: Findings) -> None:
+    """Rows of groups that neither have a record nor are being swept."""
+    with tree.cursor() as cursor:
+        for kind in layout.GROUP_KINDS:
+            prefix = layout.family(number, kind)
+            there = cursor.set_range(prefix)
+            while there and cursor.key().startswith(prefix):
+                key = cursor.key()
+                group = int.from_bytes(key[9:13], "big")
+                if group not in known:
+                    find.say("group", f"there are rows of group no. {group} (kind {kind:02x}), which is missing",
+                             key=key, stream=stream)
+                behind = (layout.group_family(number, kind, group + 1) if group < 0xFFFFFFFF
+                          else layout.family(number, kind + 1))
+                # Where keys are out of order a seek can lead back.
+                there = cursor.set_range(behind) and cursor.key() >= behind
+
+
+def check_appends(tree: PageTree, number: int, stream: str, find: Findings) -> None:
+    """Invariant 24, and how many pairs each producer has: idempotent appends."""
+    pairs: dict[bytes, tuple[int, int]] = {}
+    counted: Counter[bytes] = Counter()
+    stated: dict[bytes, int] = {}
+    prefix = layout.family(number, layout.IDEMPOTENT)
+    for suffix, row in _rows(tree, prefix, find, stream=stream):
+        producer, iid, ms, seq = row[:4]
+        pairs[suffix] = (ms, seq)
+        if suffix != _digest(producer) + _digest(iid):
+            find.say("append", f"a pair of producer {shown(producer)} lies under another's hash", key=prefix + suffix,
+                     stream=stream)
+    find.counts["remembered"] += len(pairs)
+    prefix = layout.family(number, layout.IDEMPOTENT_AGE)
+    for suffix, row in _rows(tree, prefix, find, stream=stream):
+        if len(suffix) == 16:
+            stated[suffix] = row[1]
+            if suffix != _digest(row[0]):
+                find.say("append", f"the count of producer {shown(row[0])} lies under another's hash",
+                         key=prefix + suffix, stream=stream)
+            continue
+        counted[suffix[:16]] += 1
+        ms, seq = int.from_bytes(suffix[16:24], "big"), int.from_bytes(suffix[24:], "big")
+        if pairs.get(suffix[:16] + row[0]) != (ms, seq):
+            find.say("append", f"entry {ms}-{seq} is remembered by its age and not by its idempotent ID",
+                     key=prefix + suffix, stream=stream)
+    for producer in counted.keys() | stated.keys():
+        if counted[producer] != stated.get(producer, 0):
+            find.say("append", f"{counted[producer]} appends of the producer with hash {producer.hex()} are "
+                     f"remembered, its record counts {stated.get(producer, 0)}", key=prefix + producer, stream=stream)
+
+
+def _digest(data: bytes) -> bytes:
+    return hashlib.sha256(data).digest()[:16]

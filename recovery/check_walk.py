@@ -1,0 +1,205 @@
+"""One check of a data file, part after part; run in a process of its own (check_child.py).
+
+    1. pages      meta pages, both roots, all branch pages, and LMDB's own verifier
+    2. records    every record: its pages, its checksum, its key; names and headers
+    3. streams    nodes, ordinals, groups, pending entries, idempotent appends
+    4. subjects   bindings and what lies behind them
+    5. look-ups   every key again, through LMDB
+
+Parts 1 to 4 read raw pages, which cannot kill a process, in one state: a read transaction is
+held for as long as they take, so that beside a live writer no page of it is used again. The
+space of what is deleted meanwhile is not free until then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import lmdb
+
+from ..index import publish_problems, subject_problems
+from ..storage import folder
+from ..storage.errors import NotAStore, RaxlogError, StoreError, UnsupportedFormat
+from ..stream.header import StreamHeader
+from .check_groups import check_appends, check_groups
+from .check_nodes import check_stream
+from .check_records import Inventory, check_names, check_records
+from .findings import Findings
+from .lookups import look_up
+from .page_tree import PageTree
+from .pages import Meta, PageFile
+
+_TRIES = 5
+# LMDB leaves these two behind, always together, where one transaction puts a long value and
+# then a shorter one under the same key. The data is right.
+_FALSE_ALARMS = ("neither reachable nor in the freeDB", "!= OVPAGES(")
+
+
+class Walk:
+    """One check of one generation. ``tell`` is given every message as a dict."""
+
+    def __init__(self, generation: Path, tell: Callable[[dict[str, Any]], None]) -> None:
+        self.data = generation / folder.DATA
+        self.generation = generation
+        self.tell = tell
+        self.find = Findings(tell)
+        self.is_first = True  # else another has told of the pages already
+        try:
+            self.file = PageFile(self.data)
+        except OSError as error:
+            raise StoreError(f"{self.data} cannot be read: {error}.") from error
+        self.meta: Meta | None = None
+        self.tree: PageTree | None = None
+
+    def close(self) -> None:
+        """Close the file."""
+        self.file.close()
+
+    # -- 1. pages -----------------------------------------------------------------------
+
+    def choose_meta(self, transaction: int | None) -> bool:
+        """Take the meta page of that transaction, or the newest one. False where it has gone."""
+        metas = self.file.metas()
+        if transaction is not None:
+            metas = [meta for meta in metas if meta.transaction == transaction]
+            if not metas:
+                return False
+        self.meta = metas[0] if metas else None
+        return True
+
+    def begin(self) -> bool:
+        """Read the tree's branch pages. False where there is no tree to read."""
+        find = self.find
+        if self.meta is None:
+            if self.file.version() not in (None, 1):
+                raise UnsupportedFormat(
+                    f"{self.data} is of LMDB's data format {self.file.version()}; this raxlog reads format 1."
+                )
+            find.say("lmdb", "neither meta page can be read: nothing leads to the records", page=0)
+            return False
+        if self.is_first:
+            self._compare_metas()
+        used = (self.meta.last_page + 1) * self.file.page_size
+        if self.file.size < used:
+            find.note(f"the file has {self.file.size:,} bytes, LMDB counts {used:,}")
+        self.tree = find.tree = PageTree(self.file, self.meta.root, self.meta.last_page)
+        find.counts["pages"] = self.meta.last_page + 1
+        for fault in self.tree.faults if self.is_first else ():
+            hidden = f"; keys from {fault.low.hex() or 'the first'} to {_shown(fault.high)} are out of reach"
+            find.say("page", f"page {fault.page} {fault.what}{hidden if fault.hides else ''}", page=fault.page)
+        return True
+
+    def _compare_metas(self) -> None:
+        """Transaction n writes meta page n modulo 2, so the two follow each other."""
+        assert self.meta is not None
+        numbers: list[int] = []
+        for _ in range(_TRIES):
+            numbers = [meta.transaction for meta in self.file.metas()]
+            if len(numbers) == 2 and numbers[0] - numbers[1] <= 1:
+                return  # else perhaps a commit has come between the two reads
+        if len(numbers) == 2:
+            self.find.say("lmdb", f"the meta pages are of the transactions {numbers[0]} and {numbers[1]}, which do not "
+                          "follow each other: the newest commit may be hidden", page=self.meta.slot)
+        else:
+            self.find.say("lmdb", "one of the two meta pages is damaged: LMDB refuses the file",
+                          page=1 - self.meta.slot)
+
+    def is_cut_off(self) -> bool:
+        """Whether the file is shorter than its meta page says: LMDB must not touch it then."""
+        return self.meta is None or self.file.size < (self.meta.last_page + 1) * self.file.page_size
+
+    def verify(self) -> None:
+        """LMDB's own verifier, its known false alarm left out. Beside a writer it may not come to an end."""
+        try:
+            from lmdb.verify import VerifyError, verify  # noqa: PLC0415 - came with lmdb 2
+        except ImportError:
+            self.find.note("LMDB's own verifier is not installed: it came with py-lmdb 2")
+            return
+        self.find.begin("pages", 1)
+        for _ in range(_TRIES):
+            before = [meta.transaction for meta in self.file.metas()]
+            try:
+                found = [str(problem) for problem in verify(str(self.generation))]  # type: ignore[no-untyped-call]
+            except VerifyError as error:
+                found = [str(error)]
+            except Exception as error:  # its own slips on pages that it did not foresee
+                found = [f"the verifier failed: {type(error).__name__}: {error}"]
+            serious = [problem for problem in found if not any(alarm in problem for alarm in _FALSE_ALARMS)]
+            if not serious or [meta.transaction for meta in self.file.metas()] == before:
+                for problem in serious:
+                    self.find.say("lmdb", problem)
+                return
+        self.find.note("LMDB's own verifier was not run: the store is being written to")
+
+    # -- 2. to 4. -----------------------------------------------------------------------
+
+    def walk(self) -> None:
+        """All records, then all streams."""
+        tree, find, meta = self.tree, self.find, self.meta
+        assert tree is not None
+        assert meta is not None
+        find.begin("records", meta.entries)
+        stock = check_records(tree, self.file, find)
+        if stock.newer is not None:
+            raise UnsupportedFormat(f"{self.generation.parent}: {stock.newer}")
+        if not stock.sealed:
+            if not tree.faults:
+                raise NotAStore(f"{self.data} is an LMDB file, but no raxlog store is in it.")
+            find.note("no record of raxlog's can be read")
+        if find.counts["records"] != meta.entries and not tree.faults:
+            find.say("lmdb", f"{find.counts['records']} records are there, LMDB counts {meta.entries}")
+        numbers = check_names(stock, find)
+        find.begin("streams", find.counts["nodes"])
+        for number in numbers:
+            self._stream(stock, number)
+        self._subjects()
+
+    def _stream(self, stock: Inventory, number: int) -> None:
+        assert self.tree is not None
+        tree, find, name = self.tree, self.find, stock.name_of(number)
+        header = check_stream(tree, number, name, find)
+        for what, part in (("group", self._groups), ("append", self._appends)):
+            try:
+                part(stock, number, name, header)
+            except (RaxlogError, ValueError, TypeError, IndexError, AttributeError) as error:
+                find.say_error(what, error, stream=name)
+
+    def _groups(self, stock: Inventory, number: int, name: str, header: StreamHeader | None) -> None:
+        assert self.tree is not None
+        check_groups(self.tree, number, name, header, stock.doomed, self.find)
+
+    def _appends(self, stock: Inventory, number: int, name: str, header: StreamHeader | None) -> None:
+        assert self.tree is not None
+        check_appends(self.tree, number, name, self.find)
+
+    def _subjects(self) -> None:
+        """What the subject index says of itself."""
+        assert self.tree is not None
+        self.find.begin("subjects", 1)
+        try:
+            for what in chain(subject_problems.problems(self.tree), publish_problems.problems(self.tree)):
+                self.find.say("subject", what)
+        except (RaxlogError, ValueError, TypeError, IndexError, KeyError, AttributeError) as error:
+            self.find.say_error("subject", error)
+
+    # -- 5. -----------------------------------------------------------------------------
+
+    def look_up(self, txn: lmdb.Transaction[Any], start: bytes = b"") -> None:
+        """Every key again, through LMDB, from the leaf of a key on."""
+        assert self.tree is not None
+        assert self.meta is not None
+        self.find.begin("look-ups", self.meta.entries)
+        tree = self.tree
+
+        def came_to(leaf: int) -> None:
+            behind = tree.low_at(leaf + 1)
+            self.tell({"page": tree.page_at(leaf), "behind": None if behind is None else behind.hex()})
+
+        look_up(tree, txn, self.find, tree.leaf_index(start), came_to)
+
+
+def _shown(high: bytes | None) -> str:
+    return "the last" if high is None else "before " + high.hex()

@@ -1,0 +1,42 @@
+"""crashtest: crash any code that writes files in one folder, and check what is left.
+
+    workload(folder, ack)   runs in a child, writes, says ack(x) for what it was promised
+    check(folder, acks)     runs in another child on what the crash left, and raises if it is wrong
+
+    mode             what happens                                       what it can see
+    KillAt.points    SIGKILL at a named point in the code               half-done changes
+    KillAt.system_call  SIGKILL before the N-th call that changes files half-done changes, anywhere
+    Storm            SIGKILL (and SIGSTOP) at random moments            races, locks left behind
+    PowerCut         images of what the disk may hold                   missing or misplaced flushes
+    Errors           ENOSPC, EIO, short writes at the N-th call         unhandled errors
+
+    explore ──► stage ──► child          explore.py starts a process, stage.py runs the modes in it
+                  ├── kill_points  system_calls  storm  power_cut  injected       one mode each
+                  ├── recorder.c   recorder.py                 which calls changed which files
+                  ├── disk  images                             what of it may be on disk
+                  └── report  drawing  timeline                what came of it
+
+kill -9 proves that changes are whole and locks are freed; it cannot see a missing flush, for
+the kernel keeps what a killed process wrote. Power-cut images see that at once. Use both.
+"""
+
+from ...storage.crash_point import crash_point
+from .explore import explore
+from .injected import Errors
+from .kill_points import KillAt
+from .power_cut import PowerCut
+from .report import CrashTestFailed, Failure, ModeResult, Report
+from .storm import Storm
+
+__all__ = [
+    "CrashTestFailed",
+    "Errors",
+    "Failure",
+    "KillAt",
+    "ModeResult",
+    "PowerCut",
+    "Report",
+    "Storm",
+    "crash_point",
+    "explore",
+]

@@ -1,0 +1,9 @@
+"""Run the check of a kept case again: ``python -m raxlog.recovery.crashtest FOLDER``."""
+
+from __future__ import annotations
+
+import sys
+
+from .replay import main
+
+sys.exit(main(sys.argv[1:]))

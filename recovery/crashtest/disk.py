@@ -1,0 +1,332 @@
+"""The disk as a power cut may find it: what has been flushed, and what was still on its way.
+
+    event      WRITE  WRITE  CREATE  SYNC(file)  WRITE  RENAME   ✂ here
+               ─────on disk──  │     ──────────    │      │
+                               └───── pending ─────┴──────┘   any of it may be there or not
+
+Data is a file's own: it is on disk once a flush of that file that began after the write has
+ended. A name is its folder's: creating, renaming and deleting are on disk once the folder has
+been flushed, and names of one folder reach the disk in order. A rename is one step.
+
+The unit of a write is a sector of 512 bytes: a sector that is written holds everything the
+program had put there until then. So each pending write is kept as the whole sectors it
+touches, as they were in the cache right after it, and a later one written without an earlier
+one still brings the earlier one's bytes where both share a sector.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from . import recorder
+from .recorder import Event
+
+SECTOR = 512
+
+
+@dataclass(eq=False, slots=True)
+class File:
+    """A file's bytes: on disk, and as the program sees them."""
+
+    name: str = ""  # the last one it had, for messages
+    on_disk: bytearray = field(default_factory=bytearray)
+    cache: bytearray = field(default_factory=bytearray)
+    careless: bool = False  # its content does not matter to the user: always as in the cache
+
+
+@dataclass(eq=False, slots=True)
+class Folder:
+    """A folder's entries: on disk, and as the program sees them."""
+
+    name: str = ""
+    on_disk: dict[str, Node] = field(default_factory=dict)
+    cache: dict[str, Node] = field(default_factory=dict)
+
+
+Node = File | Folder | str  # a str is the target of a symbolic link
+
+
+@dataclass(eq=False, slots=True)
+class Change:
+    """A pending change of one file: whole sectors, or (data is None) a new size."""
+
+    sequence: int
+    file: File
+    at: int
+    data: bytes | None
+    exact_at: int = 0  # what the program wrote, for tears within a sector
+    exact: bytes = b""
+
+    def sectors(self) -> int:
+        """How many sectors it has."""
+        return 0 if self.data is None else -(-len(self.data) // SECTOR)
+
+    def apply(self, content: bytearray, keep: frozenset[int] | None = None) -> None:
+        """Do it to a file's content; only the sectors in ``keep``, where that is given."""
+        if self.data is None:
+            resize(content, self.at)
+        elif keep is None:
+            overlay(content, self.at, self.data)
+        else:
+            for sector in sorted(keep):
+                overlay(content, self.at + sector * SECTOR, self.data[sector * SECTOR : (sector + 1) * SECTOR])
+
+
+@dataclass(eq=False, slots=True)
+class Naming:
+    """A pending change of names: ``take`` away and ``give``, in one step."""
+
+    sequence: int
+    kind: int
+    take: tuple[Folder, str] | None
+    give: tuple[Folder, str, Node] | None
+
+    def home(self) -> Folder:
+        """The folder whose flush brings it to disk."""
+        if self.give is not None:
+            return self.give[0]
+        assert self.take is not None
+        return self.take[0]
+
+    def apply(self, entries: Callable[[Folder], dict[str, Node]]) -> None:
+        """Do it to the entries of folders."""
+        if self.take is not None:
+            entries(self.take[0]).pop(self.take[1], None)
+        if self.give is not None:
+            folder, name, node = self.give
+            entries(folder)[name] = node
+
+
+def resize(content: bytearray, size: int) -> None:
+    """Cut a content, or lengthen it by zeros."""
+    if size < len(content):
+        del content[size:]
+    else:
+        content.extend(bytes(size - len(content)))
+
+
+def overlay(content: bytearray, at: int, data: bytes) -> None:
+    """Write into a content; a gap before it is filled with zeros."""
+    if not data:
+        return
+    if at > len(content):
+        content.extend(bytes(at - len(content)))
+    content[at : at + len(data)] = data
+
+
+class Disk:
+    """The state after some events. ``take`` the events in order; look at ``changes`` and ``namings``."""
+
+    def __init__(self, path: str, inode: int, careless: Iterable[str] = ()) -> None:
+        """An empty folder: where the log has it, and its inode."""
+        self.path = path
+        self.careless = tuple(careless)
+        self.root = Folder(".")
+        self.changes: list[Change] = []
+        self.namings: list[Naming] = []
+        self.unseen: set[str] = set()
+        self._inodes: dict[int, File | Folder] = {inode: self.root}
+
+    def _new_file(self, path: str) -> File:
+        name = os.path.relpath(path, self.path)
+        careless = any(fnmatch.fnmatch(name, one) or fnmatch.fnmatch(os.path.basename(name), one)
+                       for one in self.careless)
+        return File(name, careless=careless)
+
+    def _place(self, path: str) -> tuple[Folder, str]:
+        """The folder (as the program sees it) and the name in it."""
+        *above, name = os.path.relpath(path, self.path).split(os.sep)
+        folder = self.root
+        for part in above:
+            inner = folder.cache.get(part)
+            if not isinstance(inner, Folder):
+                raise ValueError(f"the log speaks of {path}, and {part} is no folder in it")
+            folder = inner
+        return folder, name
+
+    def node(self, inode: int) -> File | Folder | None:
+        """The file or folder with that inode, as of now."""
+        return self._inodes.get(inode)
+
+    def at(self, event: Event) -> File | Folder | None:
+        """What lies where a RENAME or LINK has just put it."""
+        if event.kind not in (recorder.RENAME, recorder.LINK):
+            return None
+        folder, name = self._place(os.fsdecode(event.data))
+        node = folder.cache.get(name)
+        return None if isinstance(node, str) else node
+
+    def names(self) -> dict[int, str]:
+        """What every file and folder is called now, by the id() of its node."""
+        names = {id(self.root): "(folder)"}
+
+        def walk(folder: Folder, above: str) -> None:
+            for name, node in folder.cache.items():
+                if isinstance(node, Folder):
+                    names[id(node)] = f"{above}{name}/"
+                    walk(node, f"{above}{name}/")
+                elif isinstance(node, File):
+                    names[id(node)] = above + name
+
+        walk(self.root, "")
+        return names
+
+    def relative(self, path: str) -> str:
+        """A path of the log as one within the folder."""
+        return os.path.relpath(path, self.path)
+
+    # -- taking events ----------------------------------------------------------------------
+
+    def take(self, event: Event) -> bool:
+        """Take one event. True where a power cut right after it may find something new."""
+        kind = event.kind
+        if kind == recorder.WRITE:
+            return self._write(event)
+        if kind == recorder.TRUNCATE:
+            return self._truncate(event)
+        if kind == recorder.SYNC_END:
+            return self._flush(event)
+        if kind == recorder.THROUGH:
+            return self._write_through(event.at)
+        if kind == recorder.SYNC_ALL_END:
+            self._flush_all(event.at)
+            return True
+        if kind in (recorder.MAPPED, recorder.UNSEEN):
+            how = "a memory map" if kind == recorder.MAPPED else event.data.decode()
+            name = os.path.relpath(event.path, self.path) if event.path else "a file"
+            self.unseen.add(f"{name} ({how})")
+            return False
+        if kind in _NAMING:
+            self._name(event)
+            return True
+        return kind == recorder.ACK
+
+    def _write(self, event: Event) -> bool:
+        file = self._inodes.get(event.inode)
+        if not isinstance(file, File):
+            return False
+        overlay(file.cache, event.at, event.data)
+        start = event.at - event.at % SECTOR
+        end = min(len(file.cache), -(-(event.at + len(event.data)) // SECTOR) * SECTOR)
+        change = Change(event.sequence, file, start, bytes(file.cache[start:end]), event.at, event.data)
+        if file.careless:
+            change.apply(file.on_disk)
+        else:
+            self.changes.append(change)
+        return not file.careless
+
+    def _write_through(self, sequence: int) -> bool:
+        """A write that waited for the disk itself is there; older ones that did not cannot undo it."""
+        change = next((one for one in self.changes if one.sequence == sequence), None)
+        if change is None:
+            return False
+        self.changes.remove(change)
+        file = change.file
+        if any(older.file is file and older.data is None and older.sequence < sequence for older in self.changes):
+            # Its size is part of what was promised, and the older writes go with it.
+            self._fold(lambda older: older.file is file and older.sequence < sequence)
+        start, end = change.at, change.at + len(change.data or b"")
+        left: list[Change] = []
+        for older in self.changes:
+            data = older.data
+            beside = data is None or older.at + len(data) <= start or older.at >= end
+            if older.file is not file or data is None or older.sequence > sequence or beside:
+                left.append(older)
+                continue
+            if older.at < start:
+                left.append(Change(older.sequence, file, older.at, data[: start - older.at]))
+            if older.at + len(data) > end:
+                left.append(Change(older.sequence, file, end, data[end - older.at :]))
+        self.changes = left
+        change.apply(file.on_disk)
+        return True
+
+    def _truncate(self, event: Event) -> bool:
+        file = self._inodes.get(event.inode)
+        if not isinstance(file, File) or len(file.cache) == event.at:
+            return False
+        resize(file.cache, event.at)
+        change = Change(event.sequence, file, event.at, None)
+        if file.careless:
+            change.apply(file.on_disk)
+        else:
+            self.changes.append(change)
+        return not file.careless
+
+    def _flush(self, event: Event) -> bool:
+        node = self._inodes.get(event.inode)
+        if isinstance(node, File):
+            self._fold(lambda change: change.file is node and change.sequence < event.at)
+            return not node.careless
+        if node is None:
+            return False
+        for naming in [one for one in self.namings if one.home() is node and one.sequence < event.at]:
+            self._settle(naming)
+        return True
+
+    def _flush_all(self, begun: int) -> None:
+        self._fold(lambda change: change.sequence < begun)
+        for naming in [one for one in self.namings if one.sequence < begun]:
+            self._settle(naming)
+
+    def _fold(self, chosen: Callable[[Change], bool]) -> None:
+        left = []
+        for change in self.changes:
+            if chosen(change):
+                change.apply(change.file.on_disk)
+            else:
+                left.append(change)
+        self.changes = left
+
+    def _settle(self, naming: Naming) -> None:
+        """Bring a naming to disk, and forget older ones of the same names elsewhere."""
+        naming.apply(lambda folder: folder.on_disk)
+        touched = [place for place in (naming.take, naming.give and naming.give[:2]) if place]
+        left = []
+        for one in self.namings:
+            if one is naming:
+                continue
+            if one.sequence < naming.sequence:
+                if one.take in touched:
+                    one.take = None
+                if one.give and one.give[:2] in touched:
+                    one.give = None
+            if one.take or one.give:
+                left.append(one)
+        self.namings = left
+
+    def _name(self, event: Event) -> None:
+        kind, sequence = event.kind, event.sequence
+        folder, name = self._place(event.path)
+        take: tuple[Folder, str] | None = None
+        give: tuple[Folder, str, Node] | None = None
+        node: Node | None
+        if kind in (recorder.UNLINK, recorder.RMDIR):
+            take = (folder, name)
+        elif kind == recorder.CREATE:
+            node = self._inodes[event.inode] = self._new_file(event.path)
+            give = (folder, name, node)
+        elif kind == recorder.MKDIR:
+            node = self._inodes[event.inode] = Folder(name)
+            give = (folder, name, node)
+        elif kind == recorder.SYMLINK:
+            give = (folder, name, os.fsdecode(event.data))
+        else:
+            node = folder.cache.get(name)
+            if node is None:
+                raise ValueError(f"the log renames {event.path}, which was never created")
+            if kind == recorder.RENAME:
+                take = (folder, name)
+                if isinstance(node, File):
+                    node.name = os.path.relpath(os.fsdecode(event.data), self.path)
+            give = (*self._place(os.fsdecode(event.data)), node)
+        naming = Naming(sequence, kind, take, give)
+        naming.apply(lambda folder: folder.cache)
+        self.namings.append(naming)
+
+
+_NAMING = {recorder.CREATE, recorder.RENAME, recorder.UNLINK, recorder.MKDIR, recorder.RMDIR, recorder.LINK,
+           recorder.SYMLINK}

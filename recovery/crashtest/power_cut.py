@@ -1,0 +1,323 @@
+"""Power cuts: one run is recorded, and images of what a cut may leave are checked by the thousand.
+
+    events  ──w──w──S──ack──w──w──S──r──S──ack──►        a cut after each of them
+              │  │  │   │
+              ▼  ▼  ▼   ▼    images.py draws what reached the disk, the check looks at it
+              …  …  …   …    each content only once for the same number of words
+
+The moments are dealt out in equal stretches to as many workers as there are processors; each
+has a random generator of its own for every moment, so that a seed draws the same images
+however many workers there are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import pickle
+import random
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ...storage.errors import InvalidArgument
+from . import images, recorder
+from .child import Checker, Run, ack_of, die_with_parent
+from .disk import Disk
+from .images import Choice, Image
+from .report import Failure, ModeResult
+from .stage import ENOUGH, MOST_TOLD, Stage
+from .timeline import timeline_of
+
+_PASSES = 6
+_SHRINK_STEPS = 400
+
+
+@dataclass(frozen=True)
+class PowerCut:
+    """Cut the power at every moment of one run, and try what the disk may hold then.
+
+    ``images`` different ones are wanted; where the run has fewer, all that were found are
+    tried. ``ignore`` are patterns of files whose content does not matter after a crash: they
+    are left as the program last saw them. Needs a C compiler, and Linux. Costs a run, and then
+    what the check costs for each image.
+    """
+
+    images: int = 5000
+    ignore: str | tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.images < 1:
+            raise InvalidArgument(f"images is {self.images}, and must be at least 1")
+
+    @property
+    def ignored(self) -> tuple[str, ...]:
+        """The patterns, also where it is only one."""
+        return (self.ignore,) if isinstance(self.ignore, str) else tuple(self.ignore)
+
+    @property
+    def name(self) -> str:
+        """How the report calls it."""
+        return "power cut"
+
+    @property
+    def needs_recorder(self) -> bool:
+        """It looks at every write."""
+        return True
+
+    def run(self, stage: Stage, result: ModeResult) -> None:
+        """Record one run, draw images, check them."""
+        run = stage.undisturbed(result, log=True)
+        if run is None:
+            return
+        acks = [ack_of(event) for event in run.events if event.kind == recorder.ACK]
+        result.planned = self.images
+        moments, unseen = _moments(run, self.ignored)
+        result.notes += [f"not seen by the recorder: {name}" for name in sorted(unseen)]
+        result.timeline = timeline_of(run, moments)
+        found = _Found()
+        for number in range(_PASSES):
+            wanted = self.images - len(found.digests)
+            if wanted <= 0 or stage.out_of_time() or found.failed >= ENOUGH:
+                break
+            fresh = self._one_pass(stage, run, acks, moments, -(-wanted // len(moments)), number, found)
+            if not fresh:
+                break
+        if found.failed >= ENOUGH:
+            result.reason = f"ended after {found.failed} failures"
+        elif not stage.out_of_time():
+            result.planned = min(result.planned, found.cases - found.torn)
+        result.cases = found.cases - found.torn
+        result.unique = len(found.digests) - found.torn
+        result.torn, result.torn_failed = found.torn, found.torn_failed
+        result.reached = dict(sorted(found.kinds.items()))
+        result.failed = found.failed
+        if found.unsteady:
+            result.notes.append(f"{found.unsteady} images failed only in a process that had checked others before")
+        self._tell(stage, result, run, acks, found)
+        for entry in result.timeline:
+            entry["images"] = found.at.get(entry["event"], 0)
+            entry["failed"] = found.failed_at.get(entry["event"], 0)
+
+    def _one_pass(self, stage: Stage, run: Run, acks: list[Any], moments: list[int], each: int,
+                  number: int, found: _Found) -> int:
+        """Every moment, so many images each; how many of them were new."""
+        workers = max(1, min(stage.job.workers, len(moments)))
+        stretch = -(-len(moments) // workers)
+        parts = [moments[start : start + stretch] for start in range(0, len(moments), stretch)]
+        children = []
+        for index, part in enumerate(parts):
+            answer = stage.scratch / f"found-{index}"
+            pid = os.fork()
+            if pid == 0:
+                status = 1
+                try:
+                    die_with_parent()
+                    worker = _Worker(self, stage, run, acks, stage.scratch / f"image-{index}")
+                    answer.write_bytes(pickle.dumps(worker.explore(set(part), each, number, set(found.digests))))
+                    status = 0
+                except BaseException:
+                    import traceback  # noqa: PLC0415 - only on the way out
+
+                    traceback.print_exc()
+                finally:
+                    os._exit(status)
+            children.append((pid, answer))
+        known = len(found.digests)
+        statuses = [(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), answer) for pid, answer in children]
+        for status, answer in statuses:
+            if status != 0:
+                raise RuntimeError(f"a worker that builds images ended with status {status}")
+            found.add(pickle.loads(answer.read_bytes()))
+        return len(found.digests) - known
+
+    def _tell(self, stage: Stage, result: ModeResult, run: Run, acks: list[Any], found: _Found) -> None:
+        """Keep the first failing images, the very first shrunk."""
+        told = sorted(found.failures, key=lambda one: (one[0], len(one[1].changes)))[:MOST_TOLD]
+        worker = _Worker(self, stage, run, acks, stage.scratch / "image-told")
+        result.failed = 0
+        for index, (event, choice, acked, message) in enumerate(told):
+            disk = worker.disk_at(event)
+            where = f"after event {event} of {len(run.events)}, {choice.in_words(disk)}"
+            failure = Failure(self.name, where, acked, message, event=event)
+            if index == 0:
+                choice = worker.shrink(disk, choice, acked)
+                failure.shrunk = choice.in_words(disk)
+            worker.lay_out(images.build(disk, choice))
+            stage.fail(result, failure, worker.place, acks[:acked])
+        result.failed = found.failed
+        worker.close()
+
+
+@dataclass
+class _Found:
+    """What a worker, or all of them, have found."""
+
+    cases: int = 0
+    failed: int = 0
+    torn: int = 0
+    torn_failed: int = 0
+    unsteady: int = 0
+    digests: set[bytes] = field(default_factory=set)
+    kinds: Counter[str] = field(default_factory=Counter)
+    at: Counter[int] = field(default_factory=Counter)
+    failed_at: Counter[int] = field(default_factory=Counter)
+    failures: list[tuple[int, Choice, int, str]] = field(default_factory=list)
+
+    def add(self, other: _Found) -> None:
+        """Take in what a worker has found."""
+        for name in ("cases", "failed", "torn", "torn_failed", "unsteady"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.digests |= other.digests
+        self.kinds += other.kinds
+        self.at += other.at
+        self.failed_at += other.failed_at
+        self.failures += other.failures
+
+
+class _Worker:
+    """Replays the events, and at its moments builds images and has them checked."""
+
+    def __init__(self, mode: PowerCut, stage: Stage, run: Run, acks: list[Any], scratch: Path) -> None:
+        self._mode = mode
+        self._stage = stage
+        self._run = run
+        self._checker = Checker(stage.job.check, stage.job.timeout, acks)
+        self.place = scratch / "folder"
+        scratch.mkdir(exist_ok=True)
+
+    def close(self) -> None:
+        """End the checking child."""
+        self._checker.close()
+
+    def disk_at(self, moment: int) -> Disk:
+        """The disk after so many events."""
+        disk = Disk(self._run.folder, self._run.inode, self._mode.ignored)
+        for event in self._run.events[:moment]:
+            disk.take(event)
+        return disk
+
+    def explore(self, moments: set[int], each: int, number: int, known: set[bytes]) -> _Found:
+        """Check up to ``each`` new images at each of the moments."""
+        found = _Found()
+        disk = Disk(self._run.folder, self._run.inode, self._mode.ignored)
+        acked = 0
+        last = max(moments)
+        for index, event in enumerate(self._run.events[:last], start=1):
+            disk.take(event)
+            acked += event.kind == recorder.ACK
+            if index not in moments:
+                continue
+            rng = random.Random(f"{self._stage.job.seed}.{number}.{index}")
+            left = each
+            tears = max(1, each // 8)  # they are told apart, and are not to take the time of the others
+            drawn: set[Any] = set()
+            for choice in self._drawn(disk, rng, each, number):
+                content = (choice.changes, choice.namings, choice.grown, choice.tear)
+                if content in drawn or (choice.tear is not None and not tears):
+                    continue
+                drawn.add(content)
+                image = images.build(disk, choice)
+                digest = image.digest(acked)
+                if digest in known or digest in found.digests:
+                    continue
+                found.digests.add(digest)
+                self._check(found, disk, choice, image, index, acked)
+                tears -= choice.tear is not None
+                left -= choice.tear is None
+                if left <= 0 or self._is_over(found):
+                    break
+            if self._is_over(found):
+                break
+        self.close()
+        return found
+
+    def _is_over(self, found: _Found) -> bool:
+        return found.failed >= ENOUGH or self._stage.out_of_time()
+
+    @staticmethod
+    def _drawn(disk: Disk, rng: random.Random, each: int, number: int) -> Iterator[Choice]:
+        drawn = images.choices(disk, rng, each * 3 + 8)
+        if number:  # the fixed ones were tried in the first pass
+            return (choice for choice in drawn if choice.kind not in ("none", "all"))
+        return drawn
+
+    def _check(self, found: _Found, disk: Disk, choice: Choice, image: Image, index: int, acked: int) -> None:
+        found.cases += 1
+        found.kinds[choice.kind] += 1
+        found.at[index] += 1
+        found.torn += choice.tear is not None
+        self.lay_out(image)
+        message = self._checker(self.place, acked)
+        if message is None:
+            return
+        self.lay_out(image)
+        again = self._checker(self.place, acked)
+        if again is None:
+            found.unsteady += 1
+            return
+        if choice.tear is not None:
+            found.torn_failed += 1
+            return
+        found.failed += 1
+        found.failed_at[index] += 1
+        if len(found.failures) < MOST_TOLD:
+            found.failures.append((index, choice, acked, message))
+
+    def shrink(self, disk: Disk, choice: Choice, acked: int) -> Choice:
+        """The least that still fails: as few writes and names as can be."""
+        steps = 0
+        progress = True
+        while progress and steps < _SHRINK_STEPS:
+            progress = False
+            for less in images.smaller(choice):
+                steps += 1
+                self.lay_out(images.build(disk, less))
+                if self._checker(self.place, acked) is not None:
+                    choice, progress = less, True
+                    break
+                if steps >= _SHRINK_STEPS:
+                    break
+        return choice
+
+    def lay_out(self, image: Image) -> None:
+        """Write an image into the folder."""
+        place = str(self.place)
+        _clear(place)
+        os.mkdir(place)
+        for path, content in image.files.items():
+            target = f"{place}/{path}"
+            if content is None:
+                os.mkdir(target)
+            elif isinstance(content, str):
+                with contextlib.suppress(FileExistsError):
+                    os.symlink(content, target)
+            else:
+                descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+                written = os.write(descriptor, content)
+                os.close(descriptor)
+                if written != len(content):
+                    raise OSError(errno.ENOSPC, "no room for an image", target)
+
+
+def _clear(place: str) -> None:
+    """Remove a folder with all that is in it: shutil.rmtree, without its care about races."""
+    try:
+        entries = list(os.scandir(place))
+    except FileNotFoundError:
+        return
+    for entry in entries:
+        if entry.is_dir(follow_symlinks=False):
+            _clear(entry.path)
+        else:
+            os.unlink(entry.path)
+    os.rmdir(place)
+
+
+def _moments(run: Run, ignore: tuple[str, ...]) -> tuple[list[int], set[str]]:
+    """After which events a cut may find something new, and what the recorder did not see."""
+    disk = Disk(run.folder, run.inode, ignore)
+    return [index for index, event in enumerate(run.events, start=1) if disk.take(event)], disk.unseen

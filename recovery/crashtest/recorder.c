@@ -1,0 +1,723 @@
+/* The recorder: a library loaded before all others, which sees every call that changes one folder.
+
+     workload ── write(fd, …) ──► recorder ──┬─ is fd a file of the folder?  no: libc, and that is all
+                                             ├─ the N-th such call?          kill, fail, or do half of it
+                                             ├─ libc does it
+                                             └─ one record to the log, under one lock for all processes
+
+   Compiled on first use (recorder.py) and preloaded; it sleeps until recorder_begin() is called in
+   a forked child, and then watches that process and whatever it forks or executes.
+
+   A record says what was done (KIND below), to which inode, where, and with which bytes. The order
+   of the records is the order in which the calls were done: the lock is held from before a call
+   until its record is written. A flush is two records, its begin and its end, and the lock is free
+   in between: what others write meanwhile is not promised by it.
+
+   Not seen: stores through a memory map (a record tells that a file was mapped for writing), stdio's
+   FILE (fopen for writing is told), io_uring, and programs without a dynamic libc.            */
+
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+/* What a record says; recorder.py has the same list. */
+enum { CREATE = 1, WRITE, TRUNCATE, RENAME, UNLINK, MKDIR, RMDIR, LINK, SYMLINK,
+       SYNC_BEGIN, SYNC_END, SYNC_ALL_BEGIN, SYNC_ALL_END, ACK, MAPPED, UNSEEN };
+
+/* Classes of calls, as bits: which of them count towards the N-th. */
+enum { C_CREATE = 1, C_WRITE = 2, C_SIZE = 4, C_RENAME = 8, C_UNLINK = 16, C_NAME = 32, C_SYNC = 64 };
+
+/* What happens at the N-th call. */
+enum { A_NONE, A_KILL, A_KILL_HALF, A_FAIL, A_SHORT, A_FAIL_AFTER };
+
+struct control {               /* shared by all processes; the first 64 bytes are read and set by Python */
+    uint64_t calls;            /* counted so far */
+    uint64_t target;           /* the call at which the action falls; 0: never */
+    uint64_t fired;            /* how often it did */
+    uint32_t action;
+    uint32_t sticky;           /* the action falls on every later call too */
+    int32_t error;
+    uint32_t classes;
+    uint64_t sequence;         /* records written */
+    uint64_t fired_class;
+    uint64_t reserved;
+    pthread_mutex_t lock;
+};
+
+struct record {
+    uint32_t kind, pid;
+    uint64_t sequence, inode, at, extra;
+    uint32_t path_bytes, data_bytes;
+};
+
+struct watched { uint64_t inode; uint8_t on, sync, folder; };
+
+#define MOST_FILES 65536
+static struct watched files[MOST_FILES];
+static struct control *control;
+static char folder[PATH_MAX];
+static size_t folder_length;
+static int log_file = -1, ack_file = -1;
+static volatile int active;
+static pid_t owner;
+
+#define REAL(name, type) ({ static __typeof__(type) *real_##name; \
+    if (!real_##name) { real_##name = (__typeof__(type) *)dlsym(RTLD_NEXT, #name); } real_##name; })
+
+static int here(void) { return active && getpid() == owner; } /* not in a child of vfork, which shares our memory */
+static int watching(int fd) { return active && fd >= 0 && fd < MOST_FILES && files[fd].on && here(); }
+
+static void lock(void)
+{
+    if (pthread_mutex_lock(&control->lock) == EOWNERDEAD) pthread_mutex_consistent(&control->lock);
+}
+
+static void unlock(void) { pthread_mutex_unlock(&control->lock); }
+
+static void put_all(const struct iovec *parts, int count)
+{
+    struct iovec left[3];
+    memcpy(left, parts, sizeof(struct iovec) * (size_t)count);
+    int first = 0;
+    while (first < count) {
+        ssize_t done = syscall(SYS_writev, log_file, left + first, count - first);
+        if (done < 0) {
+            if (errno == EINTR) continue;
+            static const char text[] = "raxlog crashtest: the recorder cannot write its log\n";
+            syscall(SYS_write, 2, text, sizeof text - 1);
+            abort();
+        }
+        while (first < count && (size_t)done >= left[first].iov_len) done -= (ssize_t)left[first++].iov_len;
+        if (first < count) {
+            left[first].iov_base = (char *)left[first].iov_base + done;
+            left[first].iov_len -= (size_t)done;
+        }
+    }
+}
+
+/* Write one record; the lock is held. Returns its number. */
+static uint64_t say(uint32_t kind, uint64_t inode, uint64_t at, uint64_t extra, const char *path,
+                    const void *data, size_t bytes)
+{
+    int saved = errno;
+    struct record record = { kind, (uint32_t)owner, ++control->sequence, inode, at, extra,
+                             path ? (uint32_t)strlen(path) : 0, (uint32_t)bytes };
+    if (log_file >= 0) {
+        struct iovec parts[3] = { { &record, sizeof record }, { (void *)(path ? path : ""), record.path_bytes },
+                                  { (void *)(data ? data : ""), bytes } };
+        put_all(parts, 3);
+    }
+    errno = saved;
+    return record.sequence;
+}
+
+/* Count a call and say what is to become of it; the lock is held. */
+static int turn(uint32_t class)
+{
+    if (!(control->classes & class)) return A_NONE;
+    uint64_t number = ++control->calls;
+    if (!control->target || number < control->target || (number > control->target && !control->sticky))
+        return A_NONE;
+    if (!control->fired++) control->fired_class = class;
+    if (control->action == A_KILL || (control->action == A_KILL_HALF && class != C_WRITE)) {
+        kill(0, SIGKILL);
+        for (;;) pause();
+    }
+    return (int)control->action;
+}
+
+/* Where turn() is all there is to it: fail, or go on. */
+#define FAILS(class) ({ int what_ = turn(class); int fails_ = what_ == A_FAIL || what_ == A_SHORT; \
+    if (fails_) { unlock(); errno = control->error; } late = what_ == A_FAIL_AFTER; fails_; })
+#define LATE(result) do { if (late && (result) >= 0) { errno = control->error; return -1; } } while (0)
+
+/* -- paths ------------------------------------------------------------------------------------ */
+
+static int inside(const char *path)
+{
+    return !strncmp(path, folder, folder_length) && (path[folder_length] == '/' || !path[folder_length]);
+}
+
+/* The path with every link in its folders followed, not the last name. 0 where there is none. */
+static int canonical(int at, const char *path, char *out)
+{
+    char whole[PATH_MAX * 2 + 2], parent[PATH_MAX];
+    int saved = errno;
+    if (path[0] == '/' || at == AT_FDCWD) {
+        if (strlen(path) >= PATH_MAX) return 0;
+        strcpy(whole, path);
+    } else {
+        char link[64];
+        snprintf(link, sizeof link, "/proc/self/fd/%d", at);
+        ssize_t n = readlink(link, whole, PATH_MAX - 1);
+        if (n < 0 || strlen(path) >= PATH_MAX) { errno = saved; return 0; }
+        whole[n] = '/';
+        strcpy(whole + n + 1, path);
+    }
+    size_t end = strlen(whole);
+    while (end > 1 && whole[end - 1] == '/') whole[--end] = 0;
+    char *slash = strrchr(whole, '/');
+    const char *name = slash ? slash + 1 : whole;
+    char last[PATH_MAX];
+    snprintf(last, sizeof last, "%s", name);
+    const char *above = ".";
+    if (slash == whole) above = "/";
+    else if (slash) { *slash = 0; above = whole; }
+    int found = realpath(above, parent) != NULL;
+    errno = saved;
+    if (!found) return 0;
+    return snprintf(out, PATH_MAX, "%s/%s", strcmp(parent, "/") ? parent : "", last) < PATH_MAX;
+}
+
+static uint64_t inode_of(const char *path)
+{
+    struct stat about;
+    int saved = errno;
+    uint64_t inode = lstat(path, &about) ? 0 : about.st_ino;
+    errno = saved;
+    return inode;
+}
+
+/* -- opening and closing ---------------------------------------------------------------------- */
+
+typedef int openat_type(int, const char *, int, ...);
+
+static int watch(int fd, int flags)
+{
+    char link[64], path[PATH_MAX];
+    struct stat about;
+    int saved = errno;
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t n = readlink(link, path, sizeof path - 1);
+    files[fd].on = 0;
+    if (n > 0) {
+        path[n] = 0;
+        if (inside(path) && !fstat(fd, &about) && (S_ISREG(about.st_mode) || S_ISDIR(about.st_mode))) {
+            files[fd].inode = about.st_ino;
+            files[fd].folder = S_ISDIR(about.st_mode);
+            files[fd].sync = (flags & O_ACCMODE) != O_RDONLY && (flags & O_DSYNC) != 0; /* O_SYNC has this bit too */
+            files[fd].on = 1;
+        }
+    }
+    errno = saved;
+    return files[fd].on;
+}
+
+static int do_open(int at, const char *path, int flags, mode_t mode)
+{
+    openat_type *real = REAL(openat64, openat_type);
+    if (!here()) return real(at, path, flags, mode);
+    if (!(flags & (O_CREAT | O_TRUNC))) {
+        int fd = real(at, path, flags, mode);
+        if (fd >= 0 && fd < MOST_FILES) watch(fd, flags);
+        return fd;
+    }
+    char full[PATH_MAX];
+    if (!canonical(at, path, full) || !inside(full)) return real(at, path, flags, mode);
+    lock();
+    struct stat before;
+    int saved = errno, existed = !stat(full, &before), late = 0;
+    errno = saved;
+    int counts = !existed || (flags & O_TRUNC && before.st_size > 0);
+    if (counts && FAILS(existed ? C_SIZE : C_CREATE)) return -1;
+    int fd = real(at, path, flags, mode);
+    if (fd >= 0 && fd < MOST_FILES && watch(fd, flags)) {
+        if (!existed) say(CREATE, files[fd].inode, 0, 0, full, NULL, 0);
+        else if (flags & O_TRUNC && before.st_size > 0) say(TRUNCATE, files[fd].inode, 0, 0, NULL, NULL, 0);
+    }
+    unlock();
+    if (late && fd >= 0) { REAL(close, int(int))(fd); errno = control->error; return -1; }
+    return fd;
+}
+
+#define MODE(flags, after) mode_t mode = 0; \
+    if ((flags) & O_CREAT || ((flags) & O_TMPFILE) == O_TMPFILE) { \
+        va_list list; va_start(list, after); mode = va_arg(list, mode_t); va_end(list); }
+
+int open(const char *path, int flags, ...) { MODE(flags, flags) return do_open(AT_FDCWD, path, flags, mode); }
+int open64(const char *path, int flags, ...) { MODE(flags, flags) return do_open(AT_FDCWD, path, flags, mode); }
+int openat(int at, const char *path, int flags, ...) { MODE(flags, flags) return do_open(at, path, flags, mode); }
+int openat64(int at, const char *path, int flags, ...) { MODE(flags, flags) return do_open(at, path, flags, mode); }
+int creat(const char *path, mode_t mode) { return do_open(AT_FDCWD, path, O_CREAT | O_WRONLY | O_TRUNC, mode); }
+int creat64(const char *path, mode_t mode) { return do_open(AT_FDCWD, path, O_CREAT | O_WRONLY | O_TRUNC, mode); }
+int __open_2(const char *path, int flags) { return do_open(AT_FDCWD, path, flags, 0); }
+int __open64_2(const char *path, int flags) { return do_open(AT_FDCWD, path, flags, 0); }
+int __openat_2(int at, const char *path, int flags) { return do_open(at, path, flags, 0); }
+int __openat64_2(int at, const char *path, int flags) { return do_open(at, path, flags, 0); }
+
+static FILE *do_fopen(FILE *(*real)(const char *, const char *), const char *path, const char *how)
+{
+    char full[PATH_MAX];
+    if (here() && strpbrk(how, "wa+") && canonical(AT_FDCWD, path, full) && inside(full)) {
+        lock();
+        say(UNSEEN, 0, 0, 0, full, "fopen", 5);
+        unlock();
+    }
+    return real(path, how);
+}
+
+typedef FILE *fopen_type(const char *, const char *);
+FILE *fopen(const char *path, const char *how) { return do_fopen(REAL(fopen, fopen_type), path, how); }
+FILE *fopen64(const char *path, const char *how) { return do_fopen(REAL(fopen64, fopen_type), path, how); }
+
+int close(int fd)
+{
+    if (watching(fd)) files[fd].on = 0;
+    return REAL(close, int(int))(fd);
+}
+
+static int copied(int from, int to)
+{
+    if (to >= 0 && to < MOST_FILES && here()) {
+        if (from >= 0 && from < MOST_FILES) files[to] = files[from];
+        else files[to].on = 0;
+    }
+    return to;
+}
+
+int dup(int fd) { return copied(fd, REAL(dup, int(int))(fd)); }
+int dup2(int fd, int to) { return copied(fd, REAL(dup2, int(int, int))(fd, to)); }
+int dup3(int fd, int to, int flags) { return copied(fd, REAL(dup3, int(int, int, int))(fd, to, flags)); }
+
+typedef int fcntl_type(int, int, ...);
+#define FCNTL(name) int name(int fd, int what, ...) { \
+    va_list list; va_start(list, what); void *value = va_arg(list, void *); va_end(list); \
+    int result = REAL(name, fcntl_type)(fd, what, value); \
+    return what == F_DUPFD || what == F_DUPFD_CLOEXEC ? copied(fd, result) : result; }
+FCNTL(fcntl)
+FCNTL(fcntl64)
+
+/* -- writing ---------------------------------------------------------------------------------- */
+
+enum { NO_OFFSET = -1 };
+
+static size_t total(const struct iovec *parts, int count)
+{
+    size_t sum = 0;
+    for (int i = 0; i < count; i++) sum += parts[i].iov_len;
+    return sum;
+}
+
+static ssize_t put(int fd, const struct iovec *parts, int count, off_t at, int flags)
+{
+    if (at == NO_OFFSET) return syscall(SYS_writev, fd, parts, count);
+    if (flags) return REAL(pwritev64v2, ssize_t(int, const struct iovec *, int, off_t, int))(fd, parts, count, at, flags);
+    return REAL(pwritev64, ssize_t(int, const struct iovec *, int, off_t))(fd, parts, count, at);
+}
+
+#ifndef RWF_DSYNC
+#define RWF_DSYNC 2
+#define RWF_SYNC 4
+#endif
+
+/* Every kind of write ends here: parts to a place, or to where the file stands. */
+static ssize_t do_write(int fd, const struct iovec *parts, int count, off_t at, int flags)
+{
+    size_t wanted = total(parts, count);
+    lock();
+    int what = turn(C_WRITE);
+    if (what == A_FAIL) { unlock(); errno = control->error; return -1; }
+    ssize_t done;
+    char *copy = NULL;
+    if (what == A_SHORT || what == A_KILL_HALF) { /* half of it, on whole sectors where it has several */
+        size_t half = wanted / 2;
+        if (half > 512) half &= ~(size_t)511;
+        if (what == A_KILL_HALF && wanted <= 512) half = 0; /* no kill cuts a write that small */
+        copy = malloc(wanted + 1);
+        if (!copy) abort();
+        size_t n = 0;
+        for (int i = 0; i < count; i++) { memcpy(copy + n, parts[i].iov_base, parts[i].iov_len); n += parts[i].iov_len; }
+        struct iovec one = { copy, half };
+        done = half ? put(fd, &one, 1, at, flags) : 0;
+        if (what == A_KILL_HALF) { kill(0, SIGKILL); for (;;) pause(); }
+        if (!half) { free(copy); unlock(); errno = control->error; return -1; }
+    } else {
+        done = put(fd, parts, count, at, flags);
+    }
+    if (done > 0) {
+        int saved = errno;
+        off_t start = at;
+        if (at == NO_OFFSET) start = lseek(fd, 0, SEEK_CUR) - done; /* right for O_APPEND too */
+        uint64_t synced = files[fd].sync || flags & (RWF_DSYNC | RWF_SYNC);
+        if (count == 1 || copy) {
+            say(WRITE, files[fd].inode, (uint64_t)start, synced, NULL, copy ? copy : parts[0].iov_base, (size_t)done);
+        } else {
+            char *all = malloc((size_t)done);
+            if (!all) abort();
+            size_t n = 0;
+            for (int i = 0; i < count && n < (size_t)done; i++) {
+                size_t part = parts[i].iov_len < (size_t)done - n ? parts[i].iov_len : (size_t)done - n;
+                memcpy(all + n, parts[i].iov_base, part);
+                n += part;
+            }
+            say(WRITE, files[fd].inode, (uint64_t)start, synced, NULL, all, n);
+            free(all);
+        }
+        errno = saved;
+    }
+    free(copy);
+    unlock();
+    if (what == A_FAIL_AFTER && done >= 0) { errno = control->error; return -1; }
+    return done;
+}
+
+ssize_t write(int fd, const void *data, size_t bytes)
+{
+    if (active && fd == ack_file && here()) { /* under the lock, so that the word has its place among the writes */
+        lock();
+        ssize_t done = syscall(SYS_write, fd, data, bytes);
+        if (done > 0) say(ACK, 0, 0, 0, NULL, data, (size_t)done);
+        unlock();
+        return done;
+    }
+    if (!watching(fd)) return REAL(write, ssize_t(int, const void *, size_t))(fd, data, bytes);
+    struct iovec one = { (void *)data, bytes };
+    return do_write(fd, &one, 1, NO_OFFSET, 0);
+}
+
+typedef ssize_t pwrite_type(int, const void *, size_t, off_t);
+#define PWRITE(name) ssize_t name(int fd, const void *data, size_t bytes, off_t at) { \
+    if (!watching(fd)) return REAL(name, pwrite_type)(fd, data, bytes, at); \
+    struct iovec one = { (void *)data, bytes }; \
+    return do_write(fd, &one, 1, at, 0); }
+PWRITE(pwrite)
+PWRITE(pwrite64)
+
+ssize_t writev(int fd, const struct iovec *parts, int count)
+{
+    if (!watching(fd)) return REAL(writev, ssize_t(int, const struct iovec *, int))(fd, parts, count);
+    return do_write(fd, parts, count, NO_OFFSET, 0);
+}
+
+typedef ssize_t pwritev_type(int, const struct iovec *, int, off_t);
+#define PWRITEV(name) ssize_t name(int fd, const struct iovec *parts, int count, off_t at) { \
+    if (!watching(fd)) return REAL(name, pwritev_type)(fd, parts, count, at); \
+    return do_write(fd, parts, count, at, 0); }
+PWRITEV(pwritev)
+PWRITEV(pwritev64)
+
+typedef ssize_t pwritev2_type(int, const struct iovec *, int, off_t, int);
+#define PWRITEV2(name) ssize_t name(int fd, const struct iovec *parts, int count, off_t at, int flags) { \
+    if (!watching(fd)) return REAL(name, pwritev2_type)(fd, parts, count, at, flags); \
+    return do_write(fd, parts, count, at, flags); }
+PWRITEV2(pwritev2)
+PWRITEV2(pwritev64v2)
+
+/* A copy inside the kernel is read and written instead, so that its bytes are seen. */
+static ssize_t copy_through(int from, off_t *from_at, int to, off_t *to_at, size_t bytes)
+{
+    size_t piece = bytes < (1 << 20) ? bytes : 1 << 20;
+    char *data = malloc(piece + 1);
+    if (!data) { errno = ENOMEM; return -1; }
+    ssize_t got = from_at ? pread(from, data, piece, *from_at) : read(from, data, piece);
+    ssize_t done = got;
+    if (got > 0) {
+        struct iovec one = { data, (size_t)got };
+        done = do_write(to, &one, 1, to_at ? *to_at : NO_OFFSET, 0);
+        off_t back = done < 0 ? got : got - done;
+        if (from_at) *from_at += got - back;
+        else if (back) lseek(from, -back, SEEK_CUR);
+        if (to_at && done > 0) *to_at += done;
+    }
+    free(data);
+    return done;
+}
+
+typedef ssize_t sendfile_type(int, int, off_t *, size_t);
+#define SENDFILE(name) ssize_t name(int to, int from, off_t *at, size_t bytes) { \
+    if (!watching(to)) return REAL(name, sendfile_type)(to, from, at, bytes); \
+    return copy_through(from, at, to, NULL, bytes); }
+SENDFILE(sendfile)
+SENDFILE(sendfile64)
+
+ssize_t copy_file_range(int from, off_t *from_at, int to, off_t *to_at, size_t bytes, unsigned flags)
+{
+    if (!watching(to))
+        return REAL(copy_file_range, ssize_t(int, off_t *, int, off_t *, size_t, unsigned))(from, from_at, to, to_at, bytes, flags);
+    return copy_through(from, from_at, to, to_at, bytes);
+}
+
+/* -- sizes ------------------------------------------------------------------------------------ */
+
+typedef int ftruncate_type(int, off_t);
+#define FTRUNCATE(name) int name(int fd, off_t size) { \
+    if (!watching(fd)) return REAL(name, ftruncate_type)(fd, size); \
+    int late; lock(); \
+    if (FAILS(C_SIZE)) return -1; \
+    int result = REAL(name, ftruncate_type)(fd, size); \
+    if (!result) say(TRUNCATE, files[fd].inode, (uint64_t)size, 0, NULL, NULL, 0); \
+    unlock(); LATE(result); return result; }
+FTRUNCATE(ftruncate)
+FTRUNCATE(ftruncate64)
+
+typedef int truncate_type(const char *, off_t);
+#define TRUNCATE_PATH(name) int name(const char *path, off_t size) { \
+    char full[PATH_MAX]; \
+    if (!here() || !canonical(AT_FDCWD, path, full) || !inside(full)) return REAL(name, truncate_type)(path, size); \
+    int late; lock(); \
+    if (FAILS(C_SIZE)) return -1; \
+    int result = REAL(name, truncate_type)(path, size); \
+    if (!result) say(TRUNCATE, inode_of(full), (uint64_t)size, 0, NULL, NULL, 0); \
+    unlock(); LATE(result); return result; }
+TRUNCATE_PATH(truncate)
+TRUNCATE_PATH(truncate64)
+
+static void say_allocated(int fd, int how, off_t at, off_t bytes)
+{
+    struct stat about;
+    if (how & (FALLOC_FL_PUNCH_HOLE | FALLOC_FL_ZERO_RANGE) && bytes < 1 << 28) {
+        char *zeros = calloc(1, (size_t)bytes);
+        if (!zeros) abort();
+        if (how & FALLOC_FL_KEEP_SIZE && !fstat(fd, &about) && at + bytes > about.st_size)
+            bytes = about.st_size > at ? about.st_size - at : 0;
+        if (bytes) say(WRITE, files[fd].inode, (uint64_t)at, 0, NULL, zeros, (size_t)bytes);
+        free(zeros);
+    } else if (how & ~FALLOC_FL_KEEP_SIZE) {
+        say(UNSEEN, files[fd].inode, 0, 0, NULL, "fallocate", 9);
+    } else if (!fstat(fd, &about) && !(how & FALLOC_FL_KEEP_SIZE)) {
+        say(TRUNCATE, files[fd].inode, (uint64_t)about.st_size, 0, NULL, NULL, 0);
+    }
+}
+
+typedef int fallocate_type(int, int, off_t, off_t);
+#define FALLOCATE(name) int name(int fd, int how, off_t at, off_t bytes) { \
+    if (!watching(fd)) return REAL(name, fallocate_type)(fd, how, at, bytes); \
+    int late; lock(); \
+    if (FAILS(C_SIZE)) return -1; \
+    int result = REAL(name, fallocate_type)(fd, how, at, bytes); \
+    if (!result) say_allocated(fd, how, at, bytes); \
+    unlock(); LATE(result); return result; }
+FALLOCATE(fallocate)
+FALLOCATE(fallocate64)
+
+typedef int posix_fallocate_type(int, off_t, off_t);
+#define POSIX_FALLOCATE(name) int name(int fd, off_t at, off_t bytes) { \
+    if (!watching(fd)) return REAL(name, posix_fallocate_type)(fd, at, bytes); \
+    lock(); \
+    int what = turn(C_SIZE); \
+    if (what == A_FAIL || what == A_SHORT) { unlock(); return control->error; } \
+    int result = REAL(name, posix_fallocate_type)(fd, at, bytes); \
+    if (!result) say_allocated(fd, 0, at, bytes); \
+    unlock(); return what == A_FAIL_AFTER && !result ? control->error : result; }
+POSIX_FALLOCATE(posix_fallocate)
+POSIX_FALLOCATE(posix_fallocate64)
+
+/* -- names ------------------------------------------------------------------------------------ */
+
+static int do_rename(int from_at, const char *from, int to_at, const char *to, unsigned flags)
+{
+    char old[PATH_MAX], new[PATH_MAX];
+    int (*real)(int, const char *, int, const char *, unsigned) = REAL(renameat2, int(int, const char *, int, const char *, unsigned));
+    if (!here() || !canonical(from_at, from, old) || !canonical(to_at, to, new) || !(inside(old) || inside(new)))
+        return real(from_at, from, to_at, to, flags);
+    int late;
+    lock();
+    if (FAILS(C_RENAME)) return -1;
+    int result = real(from_at, from, to_at, to, flags);
+    if (!result) {
+        if (inside(old) && inside(new) && !(flags & ~1u)) say(RENAME, 0, 0, 0, old, new, strlen(new));
+        else say(UNSEEN, 0, 0, 0, old, "rename", 6); /* across the border of the folder, or an exchange */
+    }
+    unlock();
+    LATE(result);
+    return result;
+}
+
+int rename(const char *old, const char *new) { return do_rename(AT_FDCWD, old, AT_FDCWD, new, 0); }
+int renameat(int a, const char *old, int b, const char *new) { return do_rename(a, old, b, new, 0); }
+int renameat2(int a, const char *old, int b, const char *new, unsigned flags) { return do_rename(a, old, b, new, flags); }
+
+static int do_unlink(int at, const char *path, int flags)
+{
+    char full[PATH_MAX];
+    int (*real)(int, const char *, int) = REAL(unlinkat, int(int, const char *, int));
+    if (!here() || !canonical(at, path, full) || !inside(full)) return real(at, path, flags);
+    int late;
+    lock();
+    if (FAILS(C_UNLINK)) return -1;
+    int result = real(at, path, flags);
+    if (!result) say(flags & AT_REMOVEDIR ? RMDIR : UNLINK, 0, 0, 0, full, NULL, 0);
+    unlock();
+    LATE(result);
+    return result;
+}
+
+int unlink(const char *path) { return do_unlink(AT_FDCWD, path, 0); }
+int rmdir(const char *path) { return do_unlink(AT_FDCWD, path, AT_REMOVEDIR); }
+int unlinkat(int at, const char *path, int flags) { return do_unlink(at, path, flags); }
+int remove(const char *path)
+{
+    struct stat about;
+    return do_unlink(AT_FDCWD, path, !lstat(path, &about) && S_ISDIR(about.st_mode) ? AT_REMOVEDIR : 0);
+}
+
+static int do_mkdir(int at, const char *path, mode_t mode)
+{
+    char full[PATH_MAX];
+    int (*real)(int, const char *, mode_t) = REAL(mkdirat, int(int, const char *, mode_t));
+    if (!here() || !canonical(at, path, full) || !inside(full)) return real(at, path, mode);
+    int late;
+    lock();
+    if (FAILS(C_NAME)) return -1;
+    int result = real(at, path, mode);
+    if (!result) say(MKDIR, inode_of(full), 0, 0, full, NULL, 0);
+    unlock();
+    LATE(result);
+    return result;
+}
+
+int mkdir(const char *path, mode_t mode) { return do_mkdir(AT_FDCWD, path, mode); }
+int mkdirat(int at, const char *path, mode_t mode) { return do_mkdir(at, path, mode); }
+
+static int do_link(int a, const char *old, int b, const char *new, int flags)
+{
+    char from[PATH_MAX], to[PATH_MAX];
+    int (*real)(int, const char *, int, const char *, int) = REAL(linkat, int(int, const char *, int, const char *, int));
+    if (!here() || !canonical(a, old, from) || !canonical(b, new, to) || !inside(to)) return real(a, old, b, new, flags);
+    int late;
+    lock();
+    if (FAILS(C_NAME)) return -1;
+    int result = real(a, old, b, new, flags);
+    if (!result) {
+        if (inside(from)) say(LINK, inode_of(to), 0, 0, from, to, strlen(to));
+        else say(UNSEEN, 0, 0, 0, to, "link", 4);
+    }
+    unlock();
+    LATE(result);
+    return result;
+}
+
+int link(const char *old, const char *new) { return do_link(AT_FDCWD, old, AT_FDCWD, new, 0); }
+int linkat(int a, const char *old, int b, const char *new, int flags) { return do_link(a, old, b, new, flags); }
+
+static int do_symlink(const char *target, int at, const char *path)
+{
+    char full[PATH_MAX];
+    int (*real)(const char *, int, const char *) = REAL(symlinkat, int(const char *, int, const char *));
+    if (!here() || !canonical(at, path, full) || !inside(full)) return real(target, at, path);
+    int late;
+    lock();
+    if (FAILS(C_NAME)) return -1;
+    int result = real(target, at, path);
+    if (!result) say(SYMLINK, inode_of(full), 0, 0, full, target, strlen(target));
+    unlock();
+    LATE(result);
+    return result;
+}
+
+int symlink(const char *target, const char *path) { return do_symlink(target, AT_FDCWD, path); }
+int symlinkat(const char *target, int at, const char *path) { return do_symlink(target, at, path); }
+
+/* -- flushes ---------------------------------------------------------------------------------- */
+
+#define FLUSH(name, full_) int name(int fd) { \
+    if (!watching(fd)) return REAL(name, int(int))(fd); \
+    uint64_t inode = files[fd].inode; \
+    int late; lock(); \
+    if (FAILS(C_SYNC)) return -1; \
+    uint64_t begun = say(SYNC_BEGIN, inode, 0, full_, NULL, NULL, 0); \
+    unlock(); \
+    int result = REAL(name, int(int))(fd); \
+    if (!result) { lock(); say(SYNC_END, inode, begun, full_, NULL, NULL, 0); unlock(); } \
+    LATE(result); return result; }
+FLUSH(fsync, 1)
+FLUSH(fdatasync, 0)
+
+static uint64_t begin_all(void)
+{
+    lock();
+    uint64_t begun = say(SYNC_ALL_BEGIN, 0, 0, 0, NULL, NULL, 0);
+    unlock();
+    return begun;
+}
+
+static void end_all(uint64_t begun)
+{
+    lock();
+    say(SYNC_ALL_END, 0, begun, 0, NULL, NULL, 0);
+    unlock();
+}
+
+void sync(void)
+{
+    void (*real)(void) = REAL(sync, void(void));
+    if (!here()) { real(); return; }
+    uint64_t begun = begin_all();
+    real();
+    end_all(begun);
+}
+
+int syncfs(int fd)
+{
+    int (*real)(int) = REAL(syncfs, int(int));
+    if (!watching(fd)) return real(fd);
+    uint64_t begun = begin_all();
+    int result = real(fd);
+    if (!result) end_all(begun);
+    return result;
+}
+
+typedef void *mmap_type(void *, size_t, int, int, int, off_t);
+#define MMAP(name) void *name(void *where, size_t bytes, int how, int flags, int fd, off_t at) { \
+    if (how & PROT_WRITE && flags & MAP_SHARED && watching(fd)) { \
+        char link[64], path[PATH_MAX]; \
+        snprintf(link, sizeof link, "/proc/self/fd/%d", fd); \
+        ssize_t n = readlink(link, path, sizeof path - 1); \
+        if (n > 0) { path[n] = 0; lock(); say(MAPPED, files[fd].inode, 0, 0, path, NULL, 0); unlock(); } } \
+    return REAL(name, mmap_type)(where, bytes, how, flags, fd, at); }
+MMAP(mmap)
+MMAP(mmap64)
+
+/* -- beginning -------------------------------------------------------------------------------- */
+
+static void forked(void) { owner = getpid(); }
+
+/* Watch a folder from now on. Whoever makes the control file says so; the others join. 0, or an errno. */
+int recorder_begin(const char *where, const char *control_path, const char *log_path, int acks, int make)
+{
+    int fd = (int)syscall(SYS_openat, AT_FDCWD, control_path, O_RDWR | O_CLOEXEC, 0);
+    if (fd < 0) return errno;
+    control = REAL(mmap64, mmap_type)(NULL, sizeof *control, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    syscall(SYS_close, fd);
+    if (control == MAP_FAILED) return errno;
+    if (!realpath(where, folder)) return errno;
+    folder_length = strlen(folder);
+    if (log_path && *log_path) {
+        int low = (int)syscall(SYS_openat, AT_FDCWD, log_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+        if (low < 0) return errno;
+        log_file = REAL(fcntl64, fcntl_type)(low, F_DUPFD_CLOEXEC, (void *)900L); /* out of the workload's way */
+        if (log_file < 0) log_file = low; else syscall(SYS_close, low);
+    }
+    if (make) {
+        pthread_mutexattr_t kind;
+        pthread_mutexattr_init(&kind);
+        pthread_mutexattr_setpshared(&kind, PTHREAD_PROCESS_SHARED);
+        pthread_mutexattr_setrobust(&kind, PTHREAD_MUTEX_ROBUST);
+        pthread_mutex_init(&control->lock, &kind);
+    }
+    ack_file = acks;
+    owner = getpid();
+    pthread_atfork(NULL, NULL, forked);
+    active = 1;
+    return 0;
+}
+
+__attribute__((constructor)) static void joined(void)
+{
+    const char *where = getenv("RAXLOG_CRASHTEST_FOLDER"), *control_path = getenv("RAXLOG_CRASHTEST_CONTROL");
+    if (where && control_path) recorder_begin(where, control_path, getenv("RAXLOG_CRASHTEST_LOG"), -1, 0);
+}

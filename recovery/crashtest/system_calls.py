@@ -1,0 +1,89 @@
+"""The N-th system call, for every N: the workload is killed before each call that changes the folder.
+
+    open(O_CREAT)  write  write  fdatasync  write  rename  fsync        one run that counts: 7
+    ✂1             ✂2     ✂3     ✂4         ✂5     ✂6      ✂7           seven runs, killed there
+                   ✂2½    ✂3½               ✂5½                         and a write of several sectors by half
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+
+from ...storage.errors import InvalidArgument
+from . import recorder
+from .report import Failure, ModeResult
+from .stage import Stage
+
+
+@dataclass(frozen=True)
+class SystemCalls:
+    """KillAt.system_call: see there."""
+
+    which: str | tuple[int, ...] = "all"
+    calls: tuple[str, ...] = ()
+    halves: bool = True
+
+    def __post_init__(self) -> None:
+        recorder.classes_of(self.calls)
+        if self.which != "all" and not all(isinstance(one, int) and one > 0 for one in self.which):
+            raise InvalidArgument(f"the numbers of system calls begin with 1; these are {self.which!r}")
+
+    @property
+    def name(self) -> str:
+        """How the report calls it."""
+        return "kill at system calls"
+
+    @property
+    def needs_recorder(self) -> bool:
+        """It counts the calls."""
+        return True
+
+    def run(self, stage: Stage, result: ModeResult) -> None:
+        """Count the calls of an undisturbed run, then kill before each."""
+        classes = recorder.classes_of(self.calls)
+        run = stage.undisturbed(result, classes=classes)
+        if run is None:
+            return
+        numbers = range(1, run.calls + 1) if self.which == "all" else [int(one) for one in self.which]
+        result.planned = len(numbers)
+        missed = 0
+        writes = []
+        for number in numbers:
+            if stage.is_over(result):
+                return
+            fell_on = self._kill(stage, result, number, recorder.KILL, classes)
+            missed += not fell_on
+            if fell_on == "write" and self.halves:
+                writes.append(number)
+                result.planned += 1
+        for number in writes:
+            if stage.is_over(result):
+                return
+            missed += not self._kill(stage, result, number, recorder.KILL_HALF, classes)
+        if missed:
+            result.notes.append(f"{missed} runs ended before the call at which they should have been killed")
+        if missed == result.planned:
+            stage.fail(result, Failure(self.name, "every call", 0, "never reached: no run was killed"), None, [])
+
+    def _kill(self, stage: Stage, result: ModeResult, number: int, action: int, classes: int) -> str:
+        """One run, killed there; the class of the call it fell on, or nothing."""
+        folder = stage.fresh()
+        run = stage.run(folder, target=number, action=action, classes=classes)
+        result.cases += 1
+        where = f"{'half of' if action == recorder.KILL_HALF else 'before'} call {number}"
+        if run.fired:
+            where += f" ({run.fired_at})"
+            result.reached[run.fired_at] = result.reached.get(run.fired_at, 0) + 1
+        if run.status is None:
+            found: str | None = "stuck: the workload did not end in time"
+        elif not run.fired and run.status != 0:
+            found = f"the workload {run.ending()} before it was killed"
+        else:
+            found = stage.checked(folder, run.acks)
+        if found is not None:
+            stage.fail(result, Failure(self.name, where, len(run.acks), found), folder, run.acks)
+        shutil.rmtree(folder)
+        return run.fired_at if run.fired else ""
+
+

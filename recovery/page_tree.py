@@ -1,0 +1,270 @@
+"""The tree of the records, walked from its root over raw pages; it answers as LMDB would.
+
+    meta ── root ─┬─ branch ─┬─ leaf   keys a … f       leaves = [(b"", page), (b"g", page) …]
+                  │          └─ DAMAGED                 fault: page 17, keys from g to before m
+                  └─ branch ── leaf    keys m … z
+
+The branch pages are walked once, when the tree is made; leaves are read when they are asked
+for. What is damaged is noted with the range of keys that it hides, and the rest goes on: a
+tree can be read wherever it is whole. It has get() and cursor() like an LMDB transaction, so
+everything that reads a store's records can read them here.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from . import pages
+from .pages import Node, PageFault, PageFile
+
+_DEEPEST = 32  # LMDB's own limit
+_CACHED = 1024  # leaves
+
+
+class Fault(NamedTuple):
+    """A page that cannot be read, or not be trusted, and the keys it was there for."""
+
+    page: int
+    what: str
+    low: bytes
+    high: bytes | None  # None: up to the last key
+    hides: bool  # whether the records below it are out of reach
+
+
+class PageTree:
+    """The records below one root.
+
+    ``faults`` grows while leaves and values are read. ``reached`` are the pages that belong to
+    the tree, those of long values excepted.
+    """
+
+    def __init__(self, file: PageFile, root: int, last_page: int) -> None:
+        self._file = file
+        self._last_page = last_page
+        self.faults: list[Fault] = []
+        self.reached: set[int] = set()
+        self._lows: list[bytes] = []
+        self._pages: list[int] = []
+        self._ends: list[bytes | None] = []
+        self._parsed: dict[int, list[Node]] = {}
+        self._keys: dict[int, list[bytes]] = {}
+        if root != pages.NO_PAGE:
+            self._walk(root, b"", None, 0)
+
+    # -- the walk -----------------------------------------------------------------------
+
+    def _fault(self, page: int, what: str, low: bytes, high: bytes | None, hides: bool) -> None:
+        self.faults.append(Fault(page, what, low, high, hides))
+
+    def _walk(self, number: int, low: bytes, high: bytes | None, depth: int) -> None:
+        try:
+            if not 2 <= number <= self._last_page:
+                raise PageFault(number, "is none that the store has")
+            if number in self.reached:
+                raise PageFault(number, "is reached from two places")
+            if depth > _DEEPEST:
+                raise PageFault(number, "lies too deep")
+            page = self._file.page(number)
+            flags = pages.flags_of(page)
+            if flags & pages.LEAF and not flags & pages.BRANCH:
+                self._leaf(number, page, low, high)
+                return
+            if not flags & pages.BRANCH:
+                raise PageFault(number, f"is neither branch nor leaf (flags {flags:#x})")
+            inner = pages.branch(number, page)
+        except PageFault as fault:
+            self._fault(number, fault.what, low, high, True)
+            return
+        self.reached.add(number)
+        self._check_head(number, page, flags, pages.BRANCH, low, high)
+        last = len(inner.pages) - 1
+        for place, child in enumerate(inner.pages):
+            start = inner.keys[place] if place else low
+            stop = inner.keys[place + 1] if place < last else high
+            if start < low or (stop is not None and (stop <= start or (high is not None and stop > high))):
+                self._fault(number, "has keys that do not ascend, or not between its neighbours'", low, high, False)
+                start, stop = max(start, low), high if stop is None or stop <= start else stop
+            self._walk(child, start, stop, depth + 1)
+
+    def _leaf(self, number: int, page: bytes, low: bytes, high: bytes | None) -> None:
+        records = pages.leaf(number, page)
+        self.reached.add(number)
+        self._check_head(number, page, pages.flags_of(page), pages.LEAF, low, high)
+        last = None
+        for record in records:
+            key = record.key
+            if (last is not None and key <= last) or key < low or (high is not None and key >= high):
+                self._fault(number, f"has the key {key.hex()} out of order", low, high, False)
+            last = key
+        if not records:
+            self._fault(number, "is a leaf page without records", low, high, False)
+        self._lows.append(low)
+        self._ends.append(high)
+        self._pages.append(number)
+
+    def _check_head(self, number: int, page: bytes, flags: int, wanted: int, low: bytes, high: bytes | None) -> None:
+        if pages.number_of(page) != number:
+            self._fault(number, f"bears the number {pages.number_of(page)}", low, high, False)
+        if flags != wanted:
+            self._fault(number, f"has the unknown flags {flags:#x}", low, high, False)
+
+    # -- leaves -------------------------------------------------------------------------
+
+    @property
+    def leaves(self) -> int:
+        """How many leaf pages can be read."""
+        return len(self._pages)
+
+    def leaf(self, index: int) -> list[Node]:
+        """The records of one leaf, in order."""
+        number = self._pages[index]
+        found = self._parsed.get(number)
+        if found is None:
+            try:
+                found = pages.leaf(number, self._file.page(number))
+            except PageFault as fault:
+                self._fault(number, fault.what, self._lows[index], self._ends[index], True)
+                found = []
+            if len(self._parsed) >= _CACHED:
+                self._parsed.clear()
+                self._keys.clear()
+            self._parsed[number] = found
+            self._keys[number] = [node.key for node in found]
+        return found
+
+    def page_of(self, key: bytes) -> int | None:
+        """The leaf page on which a key lies, or would."""
+        at = bisect_right(self._lows, key) - 1
+        return self._pages[at] if at >= 0 else None
+
+    def leaf_index(self, key: bytes) -> int:
+        """The number of the leaf on which a key lies, or would."""
+        return max(bisect_right(self._lows, key) - 1, 0)
+
+    def low_at(self, index: int) -> bytes | None:
+        """The key from which a leaf's keys begin; None behind the last."""
+        return self._lows[index] if index < len(self._lows) else None
+
+    def page_at(self, index: int) -> int:
+        """The page of a leaf."""
+        return self._pages[index]
+
+    def records(self) -> Iterator[tuple[int, Node]]:
+        """All records in order, each with its leaf page."""
+        for index, number in enumerate(self._pages):
+            for node in self.leaf(index):
+                yield number, node
+
+    def value(self, node: Node) -> bytes:
+        """A record's value; empty, which no record's is, where its pages are damaged."""
+        try:
+            return self._file.value(node)
+        except PageFault:
+            return b""
+
+    # -- as a transaction ---------------------------------------------------------------
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value under a key, None if it cannot be reached."""
+        at = bisect_right(self._lows, key) - 1
+        if at < 0:
+            return None
+        found = self.leaf(at)
+        place = self._place(at, key)
+        return self.value(found[place]) if place < len(found) and found[place].key == key else None
+
+    def _place(self, index: int, key: bytes) -> int:
+        self.leaf(index)
+        return bisect_left(self._keys[self._pages[index]], key)
+
+    def put(self, key: bytes, value: bytes, *, overwrite: bool = True) -> bool:
+        """Never: what is damaged is not written to."""
+        raise NotImplementedError("a tree of raw pages is for reading only")
+
+    def delete(self, key: bytes) -> bool:
+        """Never: what is damaged is not written to."""
+        raise NotImplementedError("a tree of raw pages is for reading only")
+
+    def cursor(self) -> Any:
+        """A cursor over the records, with the methods of LMDB's that readers use."""
+        return _Cursor(self, self._place)
+
+
+class _Cursor:
+    """A place among the records of a tree. The methods are those of lmdb.Cursor."""
+
+    __slots__ = ("_at", "_index", "_place", "_tree")
+
+    def __init__(self, tree: PageTree, place: Callable[[int, bytes], int]) -> None:
+        self._tree = tree
+        self._place = place
+        self._index = 0
+        self._at = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        self._at = -1
+
+    def set_range(self, key: bytes) -> bool:
+        """Stand on the first key that is not below ``key``."""
+        if not self._tree.leaves:
+            return False
+        self._index = self._tree.leaf_index(key)
+        self._at = self._place(self._index, key)
+        return self._forward()
+
+    def set_key(self, key: bytes) -> bool:
+        """Stand on the key itself."""
+        return self.set_range(key) and self.key() == key
+
+    def first(self) -> bool:
+        """Stand on the first key."""
+        return self.set_range(b"")
+
+    def last(self) -> bool:
+        """Stand on the last key."""
+        self._index = self._tree.leaves
+        self._at = 0
+        return self.prev()
+
+    def next(self) -> bool:
+        """Go on to the next key."""
+        self._at += 1
+        return self._forward()
+
+    def prev(self) -> bool:
+        """Go back to the key before."""
+        self._at -= 1
+        while self._at < 0:
+            if self._index == 0:
+                return False
+            self._index -= 1
+            self._at = len(self._tree.leaf(self._index)) - 1
+        return True
+
+    def _forward(self) -> bool:
+        while self._index < self._tree.leaves:
+            if self._at < len(self._tree.leaf(self._index)):
+                return True
+            self._index += 1
+            self._at = 0
+        return False
+
+    def key(self) -> bytes:
+        """The key here."""
+        return self._tree.leaf(self._index)[self._at].key
+
+    def value(self) -> bytes:
+        """The value here."""
+        return self._tree.value(self._tree.leaf(self._index)[self._at])
+
+    def item(self) -> tuple[bytes, bytes]:
+        """Key and value here."""
+        node = self._tree.leaf(self._index)[self._at]
+        return node.key, self._tree.value(node)

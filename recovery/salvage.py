@@ -1,0 +1,310 @@
+"""salvage: everything that can be believed, out of a damaged store into a new one.
+
+    source ── raw pages ──> what is to be believed (salvage_pages.py)
+                              ├─ streams: nodes as they are, figures anew (salvage_streams.py)
+                              ├─ groups, pending entries, idempotent appends (salvage_groups.py)
+                              └─ state, subjects: record for record
+                            ──> destination, under a temporary name ── checked ── renamed
+
+The damaged file is never opened by LMDB and never written to. All runs in a process aside.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import lmdb
+
+from ..storage import faults, folder, generation, layout, records
+from ..storage.errors import (
+    InvalidArgument,
+    NotAStore,
+    RaxlogError,
+    StoreError,
+    UnsupportedFormat,
+)
+from ..storage.writer_lock import lock_holder
+from ..stream.header import NodeLimits, shown
+from . import aside
+from .check_records import SUBJECT_KINDS
+from .check_walk import Walk
+from .pages import PageFile
+from .salvage_groups import GroupsBuilder
+from .salvage_pages import Gathered, gather
+from .salvage_report import Loss, SalvageReport
+from .salvage_streams import StreamBuilder
+from .snapshot import flush, placed
+
+_LIVE = (layout.CHANNEL, layout.LIVE_MESSAGE, layout.OWNER)  # of processes, none of which has the new store open
+_SPARE = 64 << 20
+_BUILT = frozenset({
+    layout.DEAD, layout.ORDINAL, layout.GROUP_NAME, layout.CONSUMER_NAME, layout.IDEMPOTENT, layout.IDEMPOTENT_AGE,
+    layout.NODE, layout.HEADER, layout.GROUP, layout.CONSUMER, layout.PENDING, layout.PENDING_BY_CONSUMER,
+    layout.PENDING_BY_TIME, layout.RELEASED,
+})  # fmt: skip
+
+
+def salvage(source: str | os.PathLike[str], destination: str | os.PathLike[str],
+            progress: aside.Progress | None = None, *, doubtful: bool = False) -> SalvageReport:
+    """Bring everything that can be believed from ``source`` into a new store at ``destination``.
+
+    Works on flipped bits and overwritten pages anywhere, a file that is cut off, and without
+    CURRENT, lock file or meta pages. IDs, names, groups, pending entries and state stay as they
+    were; what is lost is told, with ID ranges. Nothing deleted, trimmed or acknowledged comes
+    back: where an old copy cannot be told from the newest one it is left out and told.
+    ``doubtful`` brings over such records too; a stream without a name is "recovered-<number>".
+
+    ``progress(part, done, total)`` is called now and then. The new store passes check().
+    Raises NotAStore (nothing of raxlog is there), StoreError (the destination exists, the source
+    is in use or cannot be read), UnsupportedFormat, StoreFull, ReadOnlyStore, InvalidArgument;
+    nothing is left at the destination then, and the source is never written to.
+    """
+    for what, path in (("source", source), ("destination", destination)):
+        if not isinstance(path, str | os.PathLike) or not os.fspath(path):
+            raise InvalidArgument(f"{what}={path!r} must name a directory")
+    old, new = Path(os.path.abspath(source)), Path(os.path.abspath(destination))
+    if not old.is_dir():
+        raise NotAStore(f"{old} is a file, not a store." if old.exists() else f"there is no store at {old}.")
+    if old == new or old in new.parents:
+        raise StoreError(f"{new} lies in the damaged store; name a destination outside of it.")
+    began = time.monotonic()
+    with placed(new, "store") as place:
+        told = aside.run(rescue, {"source": str(old), "place": str(place), "doubtful": doubtful}, progress)
+    report = SalvageReport.from_dict(told)
+    report.destination = str(new)
+    report.seconds = round(time.monotonic() - began, 3)
+    return report
+
+
+# -- in the process aside -------------------------------------------------------------------
+
+
+def rescue(say: aside.Progress, source: str, place: str, doubtful: bool = False) -> dict[str, Any]:
+    """Build the new store in the folder ``place``; the report as a dict."""
+    report = SalvageReport(source, place)
+    found = _generation(Path(source), report)
+    _require_rest(found)
+    report.generation = found.name
+    try:
+        file = PageFile(found / folder.DATA)
+    except OSError as error:
+        raise StoreError(f"{found / folder.DATA} cannot be read: {error}.") from error
+    with file:
+        say("gather", 0, file.pages)
+        gathered = gather(file, doubtful)
+        _require_ours(gathered, file, found)
+        say("gather", file.pages, file.pages)
+        _build(gathered, Path(place), file.size, report, say)
+        report.damaged_pages = {page: gathered.damaged[page] for page in sorted(gathered.damaged)}
+        report.notes += gathered.notes
+        if gathered.doubtful:
+            report.lost.append(Loss("records whose age cannot be told: left out", entries=gathered.doubtful))
+    flush(Path(place))
+    _check(Path(place), report)
+    return report.as_dict()
+
+
+def _generation(path: Path, report: SalvageReport) -> Path:
+    """The generation to salvage: the one in force, or where CURRENT is lost the newest that holds anything."""
+    try:
+        return _following(path, folder.generation(path))
+    except NotAStore as error:
+        found = sorted((entry for entry in path.iterdir() if entry.name.isdigit() and (entry / folder.DATA).is_file()),
+                       key=lambda entry: -int(entry.name))
+        if not found:
+            raise NotAStore(f"{path} holds no generation of a store: {error}") from None
+        if len(found) > 1:
+            found = [entry for entry in found if _holds_records(entry)] or found
+        report.notes.append(f"{folder.CURRENT} is lost or wrong; generation {found[0].name} was taken")
+        return found[0]
+
+
+def _following(path: Path, found: Path) -> Path:
+    walk = Walk(found, lambda message: None)
+    try:
+        if walk.choose_meta(None) and walk.begin() and walk.tree is not None:
+            newer = generation.successor(walk.tree.get)
+            if newer is not None and (path / newer / folder.DATA).is_file():
+                return path / newer
+    except RaxlogError:
+        return found  # whatever is wrong there, there is no other to go to
+    finally:
+        walk.close()
+    return found
+
+
+def _holds_records(found: Path) -> bool:
+    with PageFile(found / folder.DATA) as file:
+        return bool(gather(file).sealed)
+
+
+def _require_rest(found: Path) -> None:
+    try:
+        descriptor = os.open(found / folder.LOCK, os.O_RDONLY)
+    except OSError:
+        return  # without a lock file nobody has it open
+    try:
+        holder = lock_holder(descriptor, 0)
+    finally:
+        os.close(descriptor)
+    if holder is not None:
+        raise StoreError(
+            f"{found.parent} is open in process {holder}: close it there first. A store in use is copied with "
+            "snapshot()."
+        )
+
+
+def _require_ours(gathered: Gathered, file: PageFile, found: Path) -> None:
+    if file.version() not in (None, 1):
+        raise UnsupportedFormat(
+            f"{found / folder.DATA} is of LMDB's data format {file.version()}, and format 1 is read here."
+        )
+    if not gathered.sealed:
+        raise NotAStore(f"in {found / folder.DATA} there is no record of raxlog's.")
+    value = gathered.get(layout.STORE_KEY)
+    if value is not None and (value[8] > layout.FORMAT or records.unseal(layout.STORE_KEY, value)[0] > layout.FORMAT):
+        raise UnsupportedFormat(f"{found.parent} was written in a newer format. Salvage it with a newer raxlog.")
+
+
+def _build(gathered: Gathered, place: Path, size: int, report: SalvageReport, say: aside.Progress) -> None:
+    new = place / folder.FIRST_GENERATION
+    new.mkdir()
+    folder.reserve_lock(new)
+    try:
+        # Nobody knows of this file yet, so it is flushed once, at the end.
+        with lmdb.open(str(new), map_size=4 * size + _SPARE, sync=False) as env:
+            _Builder(gathered, env, report, say).run()
+            env.sync(True)
+    except lmdb.Error as error:
+        raise faults.meaning(place, error) from error
+    folder.furnish(place)
+
+
+class _Builder:
+    """Builds the new store, a transaction for each stream."""
+
+    def __init__(self, gathered: Gathered, env: lmdb.Environment, report: SalvageReport, say: aside.Progress) -> None:
+        self._gathered = gathered
+        self._env = env
+        self._report = report
+        self._say = say
+        self._names = {row[0]: suffix for suffix, row in gathered.rows(layout.NAMES)}
+        self._headers = {
+            number: row[0]
+            for number in gathered.numbers()
+            for _, row in gathered.rows(layout.header_key(number))
+            if not gathered.was_deleted(row[0])
+        }
+        self._doomed = {suffix for suffix, _ in gathered.rows(layout.DOOMED_STREAMS)}
+
+    def run(self) -> None:
+        """The streams one by one, then what belongs to the store."""
+        swept = {int.from_bytes(suffix, "big") for suffix in self._doomed if len(suffix) == 8}
+        numbers = sorted({*self._gathered.numbers(), *self._names} - swept)
+        taken: set[bytes] = set()
+        for done, number in enumerate(numbers):
+            self._say("streams", done, len(numbers))
+            name = self._name(number, taken)
+            if name is not None:
+                taken.add(name)
+                self._stream(number, name)
+        self._say("streams", len(numbers), len(numbers))
+        with self._env.begin(write=True) as txn:
+            self._store(txn, max([0, *numbers, *swept]) + 1)
+
+    def _name(self, number: int, taken: set[bytes]) -> bytes | None:
+        name: bytes | None = self._headers.get(number, self._names.get(number))
+        if name is not None:
+            if name not in taken:
+                return name
+            self._report.lost.append(Loss(f"stream no. {number}: another one bears its name too", shown(name)))
+            return None
+        many = sum(1 for _ in self._gathered.items(number.to_bytes(8, "big")))
+        hidden = self._gathered.is_hidden
+        lost_both = hidden(layout.header_key(number)) and hidden(layout.NAMES, layout.DOOMED_STREAMS)
+        sure = self._gathered.is_sure and not hidden(layout.DOOMED_STREAMS + number.to_bytes(8, "big"))
+        if not lost_both or not (sure or self._gathered.with_doubtful):
+            self._report.lost.append(Loss(
+                f"{many} records of stream no. {number}, which has neither name nor header: perhaps it was deleted"
+                + ("; salvage with doubtful=True brings them" if lost_both else "")
+            ))
+            return None
+        name = b"recovered-%d" % number
+        self._report.lost.append(Loss(f"name of stream no. {number}: it is {shown(name)} now", shown(name)))
+        return name
+
+    def _stream(self, number: int, name: bytes) -> None:
+        with self._env.begin(write=True) as txn:
+            stream = StreamBuilder(self._gathered, txn, number, name)
+            stream.copy_nodes()
+            groups = GroupsBuilder(self._gathered, txn, stream, self._doomed_groups(number))
+            groups.build()
+            remembered = groups.build_appends()
+            for key, value in self._gathered.items(number.to_bytes(8, "big")):
+                if key[8] not in _BUILT:
+                    txn.put(key, value)
+            stream.write_header()
+        self._report.lost += stream.lost
+        self._report.streams[name.decode("utf-8", "backslashreplace")] = {
+            "entries": stream.entries, "nodes": stream.nodes, "groups": groups.groups, "pending": groups.pending,
+            "remembered": remembered,
+            "lost_entries": sum(loss.entries or 0 for loss in stream.lost if loss.what == "entries"),
+        }
+
+    def _doomed_groups(self, number: int) -> set[bytes]:
+        return {suffix for suffix in self._doomed if len(suffix) == 12 and suffix[:8] == number.to_bytes(8, "big")}
+
+    def _store(self, txn: Any, above: int) -> None:
+        settings: dict[str, Any] = {"limits": list(NodeLimits())}
+        created = time.time_ns() // 1_000_000
+        value = self._gathered.get(layout.STORE_KEY)
+        if value is None:
+            self._report.lost.append(Loss("the store's own record: its settings are those of a new store"))
+        else:
+            row = records.unseal(layout.STORE_KEY, value)
+            created, settings, above = row[2], row[4], max(above, row[3])
+        row = [layout.FORMAT, os.urandom(16), created, above, settings]
+        txn.put(layout.STORE_KEY, records.seal(layout.STORE_KEY, row))
+        copied = 0
+        for kind in (layout.STATE, *SUBJECT_KINDS):
+            if kind in _LIVE:
+                continue
+            prefix = layout.family(0, kind)
+            for key, kept in self._gathered.items(prefix):
+                txn.put(key, kept)
+                copied += kind == layout.STATE
+        families = (("state", layout.STATE, layout.STATE), ("subjects", SUBJECT_KINDS[0], SUBJECT_KINDS[-1]))
+        for what, first, last in families:
+            if self._gathered.is_hidden(layout.family(0, first), layout.family(0, last + 1)):
+                self._report.lost.append(Loss(f"{what}, perhaps: a damaged page was there for some"))
+        self._report.counts["state"] = copied
+        if self._gathered.is_hidden(layout.NAMES, layout.DOOMED_STREAMS):
+            self._report.notes.append(
+                "a damaged page was there for names of streams: a stream without entries may be gone"
+            )
+
+
+def _check(place: Path, report: SalvageReport) -> None:
+    """The new store, walked as check() does."""
+    found: list[str] = []
+
+    def tell(message: dict[str, Any]) -> None:
+        if "problem" in message:
+            found.append(message["problem"]["what"])
+        elif "counts" in message:
+            report.counts |= message["counts"]
+
+    walk = Walk(place / folder.FIRST_GENERATION, tell)
+    try:
+        walk.choose_meta(None)
+        if walk.begin():
+            walk.walk()
+            walk.find.end()
+    finally:
+        walk.close()
+    report.counts["problems"] = len(found)
+    if found:
+        report.notes.append(f"the new store has {len(found)} problems of its own, the first: {found[0]}")

@@ -1,0 +1,233 @@
+"""A stream's consumer groups and idempotent appends, built anew from what was gathered.
+
+    group's record  or  its name          each alone is enough; without the record its place is lost
+    consumer's record  or  name           each alone is enough
+    buckets of pending entries   ──>      put again, one by one: every index row comes of itself
+    what a group counted - what is there = what is lost
+
+Old index rows name the buckets that should be there, so a lost one is told with the ID from
+which it began.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from typing import Any
+
+from ..storage import layout, records
+from ..storage.errors import RaxlogError
+from ..storage.rax import Rax
+from ..stream.bucket import Bucket
+from ..stream.group_state import ConsumerState, GroupState
+from ..stream.header import shown
+from ..stream.id import make_id, unpack_id
+from ..stream.pending import PendingList
+from .salvage_pages import Gathered
+from .salvage_report import Loss
+from .salvage_streams import StreamBuilder
+
+_FAILURES = (RaxlogError, ValueError, TypeError, IndexError)
+_BATCH = 5000  # pending entries put at once
+
+
+class GroupsBuilder:
+    """Builds the groups of one stream. ``txn`` is the new store's write transaction."""
+
+    def __init__(self, gathered: Gathered, txn: Any, stream: StreamBuilder, doomed: set[bytes]) -> None:
+        self._gathered = gathered
+        self._txn = txn
+        self._stream = stream
+        self._number = stream.number
+        self._doomed = doomed
+        self.groups = 0
+        self.pending = 0
+
+    def _lose(self, what: str, group: str, entries: int | None = None, first: str | None = None,
+              last: str | None = None) -> None:
+        self._stream.lost.append(Loss(what, self._stream.shown, group, first, last, entries))
+
+    def build(self) -> None:
+        """All groups; the stream's header gets their number."""
+        header = self._stream.header
+        states = self._states()
+        named = {state.name for state in states.values()}
+        for suffix, row in self._gathered.rows(layout.family(self._number, layout.GROUP_NAME)):
+            if row[0] not in states and suffix[:1] == b"\0" and suffix[1:] not in named:
+                states[row[0]] = self._without_record(row[0], suffix[1:])
+        for group in sorted(states):
+            self._build(states[group])
+        known = {*states, *(int.from_bytes(suffix[8:], "big") for suffix in self._doomed if len(suffix) == 12)}
+        strays: Counter[int] = Counter()
+        for key, value in self._gathered.items(layout.family(self._number, layout.PENDING)):
+            group = int.from_bytes(key[9:13], "big")
+            if group not in known:
+                strays[group] += len(Bucket.decode(key, value))
+        for group, many in strays.items():
+            self._lose("pending entries of a group whose name and record are lost", f"no. {group}", many)
+        if self._stream.old is not None and len(states) < header.groups:
+            self._stream.lost.append(Loss(f"{header.groups - len(states)} consumer groups", self._stream.shown))
+        header.groups = self.groups = len(states)
+        header.next_group = max([header.next_group, *(group + 1 for group in known)])
+
+    def _states(self) -> dict[int, GroupState]:
+        found: dict[int, GroupState] = {}
+        names: dict[bytes, int] = {}
+        for suffix, row in self._gathered.rows(layout.family(self._number, layout.GROUP)):
+            try:
+                state = GroupState.from_row(self._number, int.from_bytes(suffix, "big"), row)
+            except _FAILURES:
+                continue
+            earlier = names.get(state.name)
+            if earlier is not None:
+                del found[earlier]  # an old copy of a group that was destroyed and made anew
+            found[state.group] = state
+            names[state.name] = state.group
+        return found
+
+    def _without_record(self, group: int, name: bytes) -> GroupState:
+        state = GroupState(self._number, group, name)
+        last = b""
+        for key, value in self._gathered.items(layout.group_family(self._number, layout.PENDING, group)):
+            last = Bucket.decode(key, value).ids[-16:]
+        if last:
+            state.last = unpack_id(last)
+        self._lose("last delivered ID, and with it what had been delivered and acknowledged: entries behind "
+                   f"{make_id(*state.last)} will be delivered again", shown(name))
+        return state
+
+    # -- one group ----------------------------------------------------------------------
+
+    def _build(self, state: GroupState) -> None:
+        known = state.pending
+        has_record = self._gathered.get(state.key) is not None
+        consumers = self._consumers(state)
+        totals = self._pending(state, consumers, known if has_record else None)
+        for consumer in consumers.values():
+            consumer.pending = totals[consumer.number]
+            key = state.consumer_key(consumer.number)
+            row = [consumer.name, consumer.seen, consumer.active, consumer.pending]
+            self._txn.put(key, records.seal(key, row))
+            key = layout.group_family(self._number, layout.CONSUMER_NAME, state.group)
+            key += layout.name_suffix(consumer.name)
+            self._txn.put(key, records.seal(key, [consumer.number]))
+        state.pending = totals.total()
+        state.next_consumer = max([state.next_consumer, *(number + 1 for number in consumers)])
+        self.pending += state.pending
+        self._txn.put(state.key, records.seal(state.key, state.row()))
+        key = layout.family(self._number, layout.GROUP_NAME) + layout.name_suffix(state.name)
+        self._txn.put(key, records.seal(key, [state.group]))
+
+    def _consumers(self, state: GroupState) -> dict[int, ConsumerState]:
+        found: dict[int, ConsumerState] = {}
+        names: set[bytes] = set()
+        prefix = layout.group_family(self._number, layout.CONSUMER, state.group)
+        for suffix, row in self._gathered.rows(prefix):
+            number = int.from_bytes(suffix, "big")
+            if row[0] not in names:
+                found[number] = ConsumerState(number, *row[:4])
+                names.add(row[0])
+        prefix = layout.group_family(self._number, layout.CONSUMER_NAME, state.group)
+        for suffix, row in self._gathered.rows(prefix):
+            if row[0] not in found and suffix[:1] == b"\0" and suffix[1:] not in names:
+                found[row[0]] = ConsumerState(row[0], suffix[1:], 0)
+                names.add(suffix[1:])
+                self._lose(f"times of consumer {shown(suffix[1:])}", shown(state.name))
+        return found
+
+    def _pending(self, state: GroupState, consumers: dict[int, ConsumerState], known: int | None) -> Counter[int]:
+        """Put the pending entries; how many each consumer has."""
+        pel = PendingList(self._txn, self._number, state.group)
+        totals: Counter[int] = Counter()
+        owned: list[tuple[tuple[int, int], int, int, int]] = []
+        released = []
+        there: set[bytes] = set()
+        last = (-1, -1)
+        for key, value in self._gathered.items(layout.group_family(self._number, layout.PENDING, state.group)):
+            there.add(key[-16:])
+            for sid, nack in Bucket.decode(key, value).rows():
+                if sid <= last:
+                    continue  # of an old copy
+                last = sid
+                totals[nack.consumer] += 1
+                if nack.consumer:
+                    if nack.consumer not in consumers:
+                        self._invent(state, consumers, nack.consumer)
+                    owned.append((sid, nack.consumer, nack.time, nack.count))
+                else:
+                    released.append((nack.time, nack.released, sid, nack.count))
+            if len(owned) >= _BATCH:
+                pel.set(owned)
+                owned = []
+        pel.set(owned)
+        released.sort()  # in the order in which they were given back
+        for start in range(0, len(released), _BATCH):
+            batch = [(sid, count, due) for due, _, sid, count in released[start : start + _BATCH]]
+            pel.release(batch, insert=True)
+        self._tell_lost(state, there, totals.total(), known)
+        return totals
+
+    def _invent(self, state: GroupState, consumers: dict[int, ConsumerState], number: int) -> None:
+        """A consumer of whom only pending entries tell."""
+        name = b"recovered-%d" % number
+        while any(consumer.name == name for consumer in consumers.values()):
+            name += b"'"
+        consumers[number] = ConsumerState(number, name, 0)
+        self._lose(f"name of consumer no. {number}: it is {shown(name)} now", shown(state.name))
+
+    def _tell_lost(self, state: GroupState, there: set[bytes], kept: int, known: int | None) -> None:
+        missing = None if known is None else known - kept
+        gone: Counter[bytes] = Counter()
+        prefix = layout.group_family(self._number, layout.PENDING_BY_CONSUMER, state.group)
+        for suffix, row in self._gathered.rows(prefix):
+            if suffix[-16:] not in there:
+                gone[suffix[-16:]] += row[0]
+        if missing == 0:
+            return
+        begins = sorted({*there, *gone})
+        for begin in sorted(gone):
+            behind = next((other for other in begins if other > begin), None)
+            end = None if behind is None else str(make_id(*unpack_id(behind)).prev())
+            self._lose("pending entries", shown(state.name), gone[begin], str(make_id(*unpack_id(begin))), end)
+        if missing is None:
+            hidden = layout.group_family(self._number, layout.PENDING, state.group)
+            if self._gathered.is_hidden(hidden, hidden + b"\xff" * 17):
+                self._lose("pending entries, perhaps", shown(state.name))
+        elif missing > gone.total():
+            self._lose("pending entries", shown(state.name), missing - gone.total())
+
+    # -- idempotent appends -------------------------------------------------------------
+
+    def build_appends(self) -> int:
+        """What is remembered of idempotent appends; how many pairs."""
+        counted: Counter[bytes] = Counter()
+        producers: dict[bytes, bytes] = {}
+        pairs = 0
+        prefix = layout.family(self._number, layout.IDEMPOTENT)
+        ages = layout.family(self._number, layout.IDEMPOTENT_AGE)
+        rax = Rax(self._txn, ages)
+        for suffix, row in self._gathered.rows(prefix):
+            producer, iid, ms, seq = row[:4]
+            if suffix != _digest(producer) + _digest(iid):
+                continue
+            key = prefix + suffix
+            self._txn.put(key, records.seal(key, row))
+            pairs += 1
+            aged = suffix[:16] + bytes(make_id(ms, seq))
+            if rax.try_insert(aged, records.seal(ages + aged, [suffix[16:]])):
+                counted[suffix[:16]] += 1
+            producers[suffix[:16]] = producer
+        stated = 0
+        for suffix, row in self._gathered.rows(ages):
+            if len(suffix) == 16:
+                stated += row[1]
+        for hashed, producer in producers.items():
+            self._txn.put(ages + hashed, records.seal(ages + hashed, [producer, counted[hashed]]))
+        if stated > counted.total():
+            self._stream.lost.append(Loss("idempotent appends that are remembered no more", self._stream.shown,
+                                          entries=stated - counted.total()))
+        return pairs
+
+
+def _digest(data: bytes) -> bytes:
+    return hashlib.sha256(data).digest()[:16]

@@ -1,0 +1,70 @@
+"""What salvage has brought over, and what is lost, as an object and as JSON.
+
+    SalvageReport   source, generation, destination, streams, lost, damaged pages, notes, counts
+    Loss            what, and where: stream, group, first and last ID, how many (None: not known)
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Loss:
+    """Something that could not be brought over.
+
+    ``first`` and ``last`` are IDs between which everything lost lies; ``entries`` is how many
+    entries (of a stream, or pending ones of a group), None where that cannot be known.
+    """
+
+    what: str
+    stream: str | None = None
+    group: str | None = None
+    first: str | None = None
+    last: str | None = None
+    entries: int | None = None
+
+    def __str__(self) -> str:
+        many = "" if self.entries is None else f"{self.entries:,} "
+        where = "".join(f", {name} {getattr(self, name)}" for name in ("stream", "group")
+                        if getattr(self, name) is not None)
+        between = "" if self.first is None else f", from {self.first} to {self.last or 'the end'}"
+        return f"{many}{self.what}{where}{between}"
+
+
+@dataclass
+class SalvageReport:
+    """What became of one store. ``complete`` is true where nothing is lost."""
+
+    source: str
+    destination: str
+    generation: str = ""
+    streams: dict[str, dict[str, int]] = field(default_factory=dict)
+    lost: list[Loss] = field(default_factory=list)
+    damaged_pages: dict[int, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
+    seconds: float = 0.0
+
+    @property
+    def complete(self) -> bool:
+        """True where nothing is lost."""
+        return not self.lost
+
+    def as_dict(self) -> dict[str, Any]:
+        """The whole report, for JSON."""
+        return asdict(self) | {"complete": self.complete}
+
+    @classmethod
+    def from_dict(cls, told: dict[str, Any]) -> SalvageReport:
+        """The inverse of as_dict(), also from JSON."""
+        rest = {name: value for name, value in told.items() if name not in ("complete", "lost", "damaged_pages")}
+        pages = {int(page): what for page, what in told["damaged_pages"].items()}
+        return cls(**rest, lost=[Loss(**loss) for loss in told["lost"]], damaged_pages=pages)
+
+    def __str__(self) -> str:
+        entries = sum(stream["entries"] for stream in self.streams.values())
+        kept = f"{self.destination}: {len(self.streams)} streams with {entries:,} entries"
+        lost = [f"lost: {loss}" for loss in self.lost] or ["nothing is lost"]
+        return "\n".join([kept, *lost, *(f"note: {note}" for note in self.notes)])

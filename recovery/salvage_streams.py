@@ -1,0 +1,226 @@
+"""One stream built anew from what was gathered of it: nodes as they are, all figures recomputed.
+
+    ordinals   0 ──node──┬─ gap ─┬──node──┬── gap ── next ordinal
+               gap, marked as deleted before: deleted          not marked: LOST, and marked now
+    lost       between the last ID before the gap and the ID of the node behind it
+
+Blocks are copied byte for byte, so their ordinals stay; only where copies of different age
+overlap are they numbered anew. The header keeps what it said of the past (IDs, limits,
+counters that only grow) and gets what the nodes hold.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from ..storage import block, layout, records
+from ..storage.errors import RaxlogError
+from ..storage.ordinals import EVERY, DeadCounts, OrdinalIndex
+from ..stream import header as headers
+from ..stream import node
+from ..stream.header import NodeLimits, StreamHeader, shown
+from ..stream.id import StreamID, make_id
+from .salvage_pages import Gathered
+from .salvage_report import Loss
+
+_FAILURES = (RaxlogError, ValueError, TypeError, IndexError)
+
+
+class _Found(NamedTuple):
+    """A node that was gathered and is valid."""
+
+    key: bytes
+    head: block.BlockHeader
+    listpack: bytes
+    first: tuple[int, int] | None  # live
+    last: tuple[int, int]
+
+
+class StreamBuilder:
+    """Builds one stream in a new store. ``txn`` is its write transaction."""
+
+    def __init__(self, gathered: Gathered, txn: Any, number: int, name: bytes) -> None:
+        self._gathered = gathered
+        self._txn = txn
+        self.number = number
+        self.name = name
+        self.shown = shown(name)
+        self.lost: list[Loss] = []
+        self.entries = 0
+        self.nodes = 0
+        self.old = self._header()
+        self.header = self.old or StreamHeader(name, NodeLimits())
+        self.header.name = name
+        if self.old is None:
+            self.lost.append(Loss("header: limits and counters are as in a new stream", self.shown))
+
+    def _header(self) -> StreamHeader | None:
+        try:
+            return headers.load(self._gathered, self.number)
+        except _FAILURES:
+            return None
+
+    def _lose(self, what: str, first: tuple[int, int], last: tuple[int, int] | None, entries: int | None) -> None:
+        end = None if last is None else str(make_id(*last))
+        self.lost.append(Loss(what, self.shown, None, str(make_id(*first)), end, entries))
+
+    # -- nodes --------------------------------------------------------------------------
+
+    def copy_nodes(self) -> None:
+        """Bring over every node that is whole; note what is missing between them."""
+        old_marks = DeadCounts(self._gathered, self.number)
+        marks = DeadCounts(self._txn, self.number)
+        notes = OrdinalIndex(self._txn, self.number)
+        expected: int | None = None
+        last = (0, 0)
+        live = 0
+        first_live: tuple[int, int] | None = None
+        self._tell_head()
+        for found in self._valid_nodes():
+            ms, seq = layout.node_id(found.key)
+            head = found.head
+            if expected is not None and head.ordinal < expected:
+                head = head._replace(ordinal=expected)  # copies of different age meet here
+            if expected is not None and head.ordinal > expected:
+                self._gap(old_marks, expected, head.ordinal, last, (ms, seq))
+                marks.mark_span(expected, head.ordinal)
+            if head.live == 0 and self.nodes:
+                marks.mark_span(head.ordinal, head.ordinal + head.span)  # only the first may be without live ones
+                expected = head.ordinal + head.span
+                continue
+            codec = block.ZSTD if found.head.codec else block.RAW
+            kept = self._gathered.get(found.key) if head == found.head else block.encode(
+                found.key, found.listpack, head.ordinal, head.span, head.live, codec
+            )
+            self._txn.put(found.key, kept)
+            if self.nodes:
+                marks.mark_span(head.ordinal, head.ordinal + head.span - head.live)
+            if self.nodes % EVERY == 0:
+                notes.note(head.ordinal, ms, seq)
+            expected = head.ordinal + head.span
+            last = found.last
+            live += head.live
+            first_live = first_live or found.first
+            self.nodes += 1
+        self._finish(old_marks, marks, expected, last, live, first_live)
+
+    def _valid_nodes(self) -> Any:
+        last = (0, 0)
+        begun = False
+        for key, value in self._gathered.items(layout.family(self.number, layout.NODE)):
+            ms, seq = layout.node_id(key)
+            try:
+                head = block.header(key, value)
+                listpack = block.listpack_of(key, value, head)
+                live, gone, *end = node.validate_node(listpack, ms, seq)
+                first = node.first_live(listpack, ms, seq)
+            except _FAILURES:
+                self._lose("node that is not valid", (ms, seq), None, None)
+                continue
+            if begun and (ms, seq) <= last:
+                continue  # an old copy of a node whose entries lie in the one before
+            if self.old is not None and (end[0], end[1]) < self.old.first:
+                continue  # trimmed: an old copy
+            last, begun = (end[0], end[1]), True
+            head = head._replace(live=live, span=max(head.span, live + gone))
+            yield _Found(key, head, listpack, first, last)
+
+    def _tell_head(self) -> None:
+        """Where the first entry's node is gone: from there to the first node that is left."""
+        if self.old is None:
+            first = first_id(self._gathered, self.number)
+            prefix = layout.family(self.number, layout.NODE)
+            if first is not None and self._gathered.is_hidden(prefix, prefix + bytes(first)):
+                self._lose("entries, unless they had been trimmed", (0, 1), first.prev(), None)
+            return
+        if not self.old.length:
+            return
+        keys = (key for key, _ in self._gathered.items(layout.family(self.number, layout.NODE)))
+        behind = next((key for key in keys if layout.node_id(key) > self.old.first), None)
+        held = self._holds(self.old.first)
+        if not held and behind is not None:
+            self._lose("entries", self.old.first, make_id(*layout.node_id(behind)).prev(), None)
+
+    def _holds(self, sid: tuple[int, int]) -> bool:
+        for key, value in self._gathered.items(layout.family(self.number, layout.NODE)):
+            ms, seq = layout.node_id(key)
+            if (ms, seq) > sid:
+                return False
+            try:
+                listpack = block.listpack_of(key, value, block.header(key, value))
+                if node.last_entry_id(listpack, ms, seq) >= sid:
+                    return True
+            except _FAILURES:
+                continue
+        return False
+
+    def _gap(self, old_marks: DeadCounts, start: int, stop: int, last: tuple[int, int],
+             behind: tuple[int, int] | None) -> None:
+        marked = layout.family(self.number, layout.DEAD)
+        lost: int | None = None  # how many of them had been deleted before may not be known
+        try:
+            known = old_marks.dead_between(start, stop)
+            if known == stop - start:
+                return
+            if not self._gathered.is_hidden(marked, layout.family(self.number, layout.ORDINAL)):
+                lost = stop - start - known
+        except _FAILURES:
+            lost = None
+        end = make_id(*behind).prev() if behind is not None else make_id(*self.header.last)
+        if (end[0], end[1]) > last:
+            self._lose("entries", make_id(*last).next(), end, lost)
+
+    # -- header -------------------------------------------------------------------------
+
+    def _finish(self, old_marks: DeadCounts, marks: DeadCounts, expected: int | None, last: tuple[int, int],
+                live: int, first_live: tuple[int, int] | None) -> None:
+        header = self.header
+        if self.old is None:
+            self._lose("entries, perhaps: nothing tells how many there were", make_id(*last).next(), None, None)
+            header.last = last
+            header.next_ordinal = header.entries_added = expected or 0
+        header.last = max(header.last, last)
+        if expected is not None and expected < header.next_ordinal:
+            self._gap(old_marks, expected, header.next_ordinal, last, None)
+            marks.mark_span(expected, header.next_ordinal)
+        if expected is None and self.old is not None and self.old.length:
+            self._lose("entries", self.old.first, self.old.last, self.old.length)
+        header.next_ordinal = max(header.next_ordinal, expected or 0)
+        missing = header.length - live
+        header.length = live
+        header.first = first_live or (0, 0)
+        header.max_deleted = min(header.max_deleted, header.last)
+        header.leaves = self.nodes
+        # The next note is due where as many nodes have been begun as are there now.
+        header.leaves_added = max(header.leaves_added, self.nodes)
+        header.leaves_added += (self.nodes - header.leaves_added) % EVERY
+        self.entries = live
+        self._complete_losses(missing)
+
+    def _complete_losses(self, missing: int) -> None:
+        """The header's old length tells how many are missing in all: of the one gap that is not known."""
+        if self.old is None:
+            return
+        unknown = [at for at, loss in enumerate(self.lost) if loss.what == "entries" and loss.entries is None]
+        known = sum(loss.entries or 0 for loss in self.lost if loss.what == "entries")
+        if len(unknown) == 1 and missing >= known:
+            at = unknown[0]
+            loss = self.lost[at]
+            if missing > known:
+                self.lost[at] = Loss(loss.what, loss.stream, None, loss.first, loss.last, missing - known)
+            else:
+                del self.lost[at]
+
+    def write_header(self) -> None:
+        """Write the header, and the name that leads to it."""
+        key = layout.header_key(self.number)
+        self._txn.put(key, records.seal(key, self.header.row()))
+        key = layout.NAMES + self.name
+        self._txn.put(key, records.seal(key, [self.number]))
+
+
+def first_id(gathered: Gathered, number: int) -> StreamID | None:
+    """The ID of a stream's first node among what was gathered."""
+    for key, _ in gathered.items(layout.family(number, layout.NODE)):
+        return make_id(*layout.node_id(key))
+    return None

@@ -1,0 +1,153 @@
+"""The shard cache: shards fetched from afar, in a local folder that is kept below a size.
+
+    cache/
+    ├── 5f0c…-1_00000.shard         whole and verified; its time is that of its last use
+    ├── 5f0c…-1_00000.shard.lock    held by the process that fetches it or opens it
+    └── 5f0c…-1_00001.shard.part-…  being fetched
+
+Any number of processes share one folder. A shard is fetched by one of them while the others wait
+for it, appears by a rename, and is verified each time it is opened: one that has been damaged on
+this disk is fetched again. What was used least recently goes first. An open shard can be read
+to its end whatever happens to its name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from xxhash import xxh3_64
+
+from ..storage.errors import CorruptionError, InvalidArgument, StoreError
+from .manifest import ShardFile
+from .places import LocalPlace, RemotePlace
+
+_LOCK = ".lock"
+_PART = ".part-"
+
+
+class ShardCache:
+    """A folder of fetched shards, of ``limit`` bytes at most. InvalidArgument for a limit below 1.
+
+    The folder is made when it is first needed. A single shard above the limit is kept only
+    while it is open.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], limit: int) -> None:
+        if type(limit) is not int or limit < 1:
+            raise InvalidArgument(f"limit={limit!r} must be a whole number of bytes >= 1")
+        self.folder = Path(folder)
+        self.limit = limit
+
+    def open(self, place: LocalPlace | RemotePlace, shard: ShardFile) -> BinaryIO:
+        """The shard as an open local file, fetched if need be.
+
+        CorruptionError where what was fetched is not what the manifest says; NotAStore or
+        StoreError where it cannot be fetched or kept. One fetch, however many ask for it.
+        """
+        name = f"{shard.sum}-{shard.bytes}-{shard.path.replace('/', '_')}"
+        kept = self.folder / name
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with self._locked(name):
+                file = self._whole(kept, shard)
+                if file is None:
+                    self._make_room(shard.bytes, name)
+                    file = self._fetched(place, shard, kept)
+                if shard.bytes > self.limit:
+                    kept.unlink(missing_ok=True)
+                return file
+        except OSError as error:
+            raise StoreError(f"a shard cannot be kept in {self.folder}: {error}. Name another cache.") from error
+
+    @contextlib.contextmanager
+    def _locked(self, name: str) -> Iterator[None]:
+        path = self.folder / f"{name}{_LOCK}"
+        while True:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                with contextlib.suppress(FileNotFoundError):
+                    if os.path.samestat(os.stat(path), os.fstat(descriptor)):
+                        yield
+                        return
+            finally:
+                os.close(descriptor)
+
+    def _whole(self, kept: Path, shard: ShardFile) -> BinaryIO | None:
+        """The kept shard, opened and verified, its time set to now; None if it must be fetched."""
+        try:
+            file: BinaryIO = open(kept, "rb")  # noqa: SIM115 - the caller closes it
+        except FileNotFoundError:
+            return None
+        if _sum(file) == (shard.bytes, shard.sum):
+            with contextlib.suppress(FileNotFoundError):
+                os.utime(kept)
+            return file
+        file.close()
+        return None
+
+    def _fetched(self, place: LocalPlace | RemotePlace, shard: ShardFile, kept: Path) -> BinaryIO:
+        part = kept.with_name(f"{kept.name}{_PART}{os.urandom(4).hex()}")
+        try:
+            place.fetch(shard.path, part)
+            file: BinaryIO = open(part, "rb")  # noqa: SIM115 - the caller closes it
+            if _sum(file) != (shard.bytes, shard.sum):
+                file.close()
+                raise CorruptionError(f"{place.url}/{shard.path} is not the file that its manifest speaks of")
+            part.rename(kept)
+            return file
+        finally:
+            part.unlink(missing_ok=True)
+
+    def _make_room(self, size: int, name: str) -> None:
+        """Remove the least recently used until ``size`` more bytes fit. What is being fetched counts."""
+        rows = []
+        with os.scandir(self.folder) as entries:
+            for entry in entries:
+                with contextlib.suppress(FileNotFoundError):
+                    status = entry.stat()
+                    rows.append((status.st_mtime_ns, status.st_size, entry.name))
+        held = sum(row[1] for row in rows)
+        for _, bytes_, old in sorted(rows):
+            if held + size <= self.limit:
+                return
+            if old.endswith(_LOCK) or old == name:
+                continue
+            owner = old.partition(_PART)[0]
+            if self._remove(old, owner if owner != name else None):
+                held -= bytes_
+
+    def _remove(self, old: str, owner: str | None) -> bool:
+        """Remove a file nobody is fetching or opening; with a whole shard goes its lock."""
+        if owner is None:
+            (self.folder / old).unlink(missing_ok=True)
+            return True
+        lock = self.folder / f"{owner}{_LOCK}"
+        try:
+            descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            (self.folder / old).unlink(missing_ok=True)
+            lock.unlink(missing_ok=True)
+        except BlockingIOError:
+            return False
+        finally:
+            os.close(descriptor)
+        return True
+
+
+def _sum(file: BinaryIO) -> tuple[int, str]:
+    """Size and xxh3_64 of a file, which is left at its beginning."""
+    total, found = 0, xxh3_64()
+    while chunk := file.read(1 << 20):
+        found.update(chunk)
+        total += len(chunk)
+    file.seek(0)
+    return total, found.hexdigest()

@@ -1,0 +1,185 @@
+"""How the store was left: closed, killed, or cut off by the end of the machine.
+
+    file ``open``, one slot of 64 bytes for each process that has the store open for writing
+
+    +----------+---------+--------+----------+---------------+
+    | xxh3_64  | boot ID | pid    | since    | zeros         |      zeros: closed cleanly, free
+    +----------+---------+--------+----------+---------------+
+      8          16        8        8 (ns)     24                   integers little-endian
+
+A process writes its slot when it opens, flushes it, and keeps a POSIX lock on its bytes; it
+clears it when it closes. So a slot that says something and is locked by nobody is of a
+process that ended without closing. What it says tells more:
+
+    the boot ID of now     it was killed, or left without close(): what it had committed is there,
+                           for the system has kept it; there is nothing to look for
+    another boot ID        the machine ended while the store was open: a power cut, or a restart
+                           that killed it. The newest records are looked at (look_over())
+
+It costs one flush for each opening, none for a commit. The slot is cleared without one, so a
+power cut just after a clean close is taken for one before it: an inspection too many.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import struct
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from xxhash import xxh3_64_intdigest
+
+from . import block, layout, records
+from .errors import CorruptionError, RaxlogError
+from .rax import Rax
+from .writer_lock import lock_holder
+
+OPEN = "open"
+CLEAN, KILLED, POWER_CUT = "clean", "killed", "power cut"
+
+_SLOT = struct.Struct("<Q16sQQ24x")
+_GATE = 1 << 40  # a byte far behind all slots: who looks for a free slot holds it
+_MOST_STREAMS = 100
+
+
+class LastEnd(NamedTuple):
+    """How the store was left by those who had it open before.
+
+    ``how``        "clean", "killed" or "power cut"; the worst, where there were several
+    ``processes``  the numbers of those that did not close it
+    ``problems``   what the look at the newest records found after a power cut: nothing, or
+                   records that fail their check; reading these raises CorruptionError
+    """
+
+    how: str
+    processes: tuple[int, ...]
+    problems: tuple[str, ...]
+
+
+class Presence:
+    """This process's slot in the file ``open``. Closing it as it stands tells of no clean end."""
+
+    def __init__(self, path: Path) -> None:
+        self._descriptor = os.open(path / OPEN, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.lockf(self._descriptor, fcntl.LOCK_EX, 1, _GATE)
+            try:
+                self.found, free = _left_behind(self._descriptor)
+                self._slot = free[0]
+                fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, _SLOT.size, self._slot)
+                body = struct.pack("<16sQQ24x", boot_id(), os.getpid(), time.time_ns())
+                # Ours stands before those of the dead are cleared: a cut in between tells of one too many.
+                os.pwrite(self._descriptor, struct.pack("<Q", xxh3_64_intdigest(body)) + body, self._slot)
+                for slot in free[1:-1]:
+                    os.pwrite(self._descriptor, bytes(_SLOT.size), slot)
+                os.fdatasync(self._descriptor)
+            finally:
+                fcntl.lockf(self._descriptor, fcntl.LOCK_UN, 1, _GATE)
+        except BaseException:
+            os.close(self._descriptor)
+            raise
+
+    def end(self) -> None:
+        """Note that the store was closed, and close the file."""
+        with contextlib.suppress(OSError):  # a disk that fails now: then it counts as killed
+            os.pwrite(self._descriptor, bytes(_SLOT.size), self._slot)
+        self.close()
+
+    def close(self) -> None:
+        """Close the file, and note nothing: in a forked child, whose parent has the slot."""
+        os.close(self._descriptor)
+
+
+def find_left_behind(path: Path) -> list[tuple[bytes, int]]:
+    """Boot ID and number of each process that did not close the store; changes nothing."""
+    try:
+        descriptor = os.open(path / OPEN, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return []  # nobody has ever opened it for writing, or it cannot be told
+    try:
+        return _left_behind(descriptor)[0]
+    finally:
+        os.close(descriptor)
+
+
+def judge(found: list[tuple[bytes, int]], txn: Any) -> LastEnd:
+    """What the slots of the dead mean. After a power cut it looks over the newest records."""
+    if not found:
+        return LastEnd(CLEAN, (), ())
+    processes = tuple(pid for _, pid in found)
+    here = boot_id()
+    if all(boot == here for boot, _ in found):
+        return LastEnd(KILLED, processes, ())
+    return LastEnd(POWER_CUT, processes, tuple(look_over(txn)))
+
+
+def look_over(txn: Any) -> Iterator[str]:
+    """Read what was written last: names, headers and last nodes of up to 100 streams. About 10 µs each."""
+    try:
+        for index, (name, value) in enumerate(Rax(txn, layout.NAMES).items()):
+            if index == _MOST_STREAMS:
+                return
+            try:
+                _look_at(txn, name, value)
+            except RaxlogError as error:
+                yield f"stream {name.decode(errors='backslashreplace')}: {error}"
+    except CorruptionError as error:
+        yield str(error)
+
+
+def _look_at(txn: Any, name: bytes, value: bytes) -> None:
+    number = records.unseal(layout.NAMES + name, value)[0]
+    key = layout.header_key(number)
+    header = txn.get(key)
+    if header is None:
+        raise CorruptionError(f"the header of stream number {number} is not there")
+    records.unseal(key, header)
+    with txn.cursor() as cursor:
+        if cursor.set_key(key) and cursor.prev() and cursor.key().startswith(layout.family(number, layout.NODE)):
+            block.header(cursor.key(), cursor.value())
+
+
+def _left_behind(descriptor: int) -> tuple[list[tuple[bytes, int]], list[int]]:
+    """The processes that did not clear their slots; all slots nobody holds, theirs and one more."""
+    content = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
+    found: list[tuple[bytes, int]] = []
+    dead, empty = [], []
+    for slot in range(0, len(content) - _SLOT.size + 1, _SLOT.size):
+        raw = content[slot:slot + _SLOT.size]
+        if not any(raw):
+            empty.append(slot)
+        elif _is_free(descriptor, slot):
+            checksum, boot, pid, _ = _SLOT.unpack(raw)
+            torn = checksum != xxh3_64_intdigest(raw[8:])
+            found.append((bytes(16), 0) if torn else (boot, pid))
+            dead.append(slot)
+    empty = [slot for slot in empty if _is_free(descriptor, slot)]
+    return found, [*dead, *empty, len(content) // _SLOT.size * _SLOT.size]
+
+
+def _is_free(descriptor: int, slot: int) -> bool:
+    return lock_holder(descriptor, slot) is None
+
+
+def boot_id() -> bytes:
+    """16 bytes that are others after each start of the machine; zeros where it does not tell."""
+    try:
+        text = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
+        return bytes.fromhex(text.replace("-", "").strip())
+    except (OSError, ValueError):
+        return _boot_session() if sys.platform == "darwin" else bytes(16)
+
+
+def _boot_session() -> bytes:
+    import ctypes  # noqa: PLC0415 - macOS only
+
+    text = ctypes.create_string_buffer(64)
+    size = ctypes.c_size_t(len(text))
+    if ctypes.CDLL(None).sysctlbyname(b"kern.bootsessionuuid", text, ctypes.byref(size), None, ctypes.c_size_t(0)):
+        return bytes(16)
+    return bytes.fromhex(text.value.decode("ascii").replace("-", ""))

@@ -1,0 +1,224 @@
+"""Compaction: the data file written anew, without the pages nobody uses, and put in force.
+
+    C1  copy the live pages into 000002.tmp, and compare    a kill here leaves 000002.tmp
+    C2  flush it; name it 000002; flush the folder          … an orphan nobody looks at
+    C3  write beside CURRENT what it is to say
+    C4  commit the mark in 000001, flushed                  from here on 000002 is in force
+    C5  CURRENT names 000002, flushed                       until here the mark leads on
+    C6  go over ourselves; remove 000001 if nobody has it open
+
+Writers wait from C1 to C6 (about a second for a gigabyte that is in memory); readers go on,
+those of other processes too, and find the mark with their next transaction (generation.py).
+Whatever has been committed before C1 is in the copy, and nothing can be committed to the old
+file after it: the writer's lock is held throughout, and the mark stands before it is given up.
+
+Each step can be left off at by a kill, a power cut or an exception. Before C4 the store is as
+it was; after it it is compacted. What is left over is cleared away by the next compaction, or
+by the next process that opens the store for writing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import lmdb
+
+from . import faults, folder, generation, journal, records
+from .commit import committer_of
+from .crash_point import crash_point
+from .environment import Environment
+from .errors import CorruptionError, LockTimeout, StoreFull
+from .write_transaction import WriteTransaction
+
+Progress = Callable[[str, int, int], None]
+
+_ROOM = 1 << 24
+_PERIOD = 0.05
+
+
+class Compaction(NamedTuple):
+    """What a compaction did. ``held_by``: processes that still have an old generation open; its
+    room on disk is given back by the first open or compaction that finds it closed."""
+
+    generation: int
+    bytes_before: int
+    bytes_after: int
+    seconds: float
+    held_by: tuple[int, ...]
+
+
+def compact(env: Environment, timeout: float, progress: Progress | None = None) -> Compaction:
+    """Write the store's data file anew. LockTimeout, StoreFull, CorruptionError: nothing changed."""
+
+    def reached(step: str, done: int = 0, total: int = 0) -> None:
+        if step != "copying":  # told as often as time allows, and crash points come in a fixed number
+            crash_point(f"compact.{step}")
+        if progress is not None:
+            progress(step, done, total)
+
+    return committer_of(env).exclusively(lambda: _compact(env, reached), timeout)
+
+
+def tidy(env: Environment) -> None:
+    """Finish what a compaction that was killed has left, unless somebody is at work here."""
+    if generation.leftovers(env.path, env.generation) or folder.generation(env.path) != env.generation:
+        # A full disk keeps a store from being tidied, not from being opened.
+        try:
+            with contextlib.suppress(LockTimeout, OSError):
+                committer_of(env).exclusively(lambda: _settle(env), 0.0)
+        except lmdb.Error as error:
+            raise faults.meaning(env.path, error) from error
+
+
+def _settle(env: Environment) -> list[int]:
+    """Under the writer's lock: be in the generation in force, with CURRENT naming it and no other left."""
+    WriteTransaction(env).end_unchanged()
+    _do_what_is_due(env)
+    WriteTransaction(env).end_unchanged()  # that may have been a mark
+    if folder.generation(env.path) != env.generation:
+        generation.point_to(env.path, env.generation)
+    return generation.remove(env.path, env.generation)
+
+
+def _do_what_is_due(env: Environment) -> None:
+    """Whoever was killed in his commit may have left a record of it in the journal, also of a mark:
+    it must not come to life again when what it marks has been removed."""
+    live = env.live()
+    kept = journal.find(live, env.generation / folder.DATA)
+    if kept is not None:
+        try:
+            journal.replay(live, kept)
+        finally:
+            kept.close()
+
+
+def _compact(env: Environment, reached: Callable[..., None]) -> Compaction:
+    began = time.monotonic()
+    try:
+        held = _settle(env)
+        old = env.generation
+        before = (old / folder.DATA).stat().st_size
+        number = generation.next_number(env.path, old)
+        new = env.path / generation.name_of(number)
+        building = new.with_name(new.name + generation.BUILDING)
+        try:
+            _copy(env, building, reached)  # C1
+            os.rename(building, new)  # C2
+            folder.sync_folder(env.path)
+            reached("named")
+            generation.prepare_pointer(env.path, new)  # C3
+        except BaseException:
+            shutil.rmtree(building, ignore_errors=True)
+            shutil.rmtree(new, ignore_errors=True)
+            raise
+        reached("prepared")
+        _mark(env, number)  # C4
+        reached("marked")
+        generation.point_to(env.path, new, prepared=True)  # C5
+        reached("switched")
+        env.go_over()  # C6
+    except lmdb.Error as error:
+        raise faults.meaning(env.path, error) from error
+    except OSError as error:
+        raise folder.cannot_create(env.path, error, "compact copy") from error
+    env.wake_readers(number)
+    held += generation.remove(env.path, new)
+    reached("cleared")
+    after = (new / folder.DATA).stat().st_size
+    return Compaction(number, before, after, time.monotonic() - began, tuple(sorted(set(held))))
+
+
+def _mark(env: Environment, number: int) -> None:
+    txn = WriteTransaction(env)
+    try:
+        txn.put(generation.MARK, records.seal(generation.MARK, [number]))
+        txn.commit()
+        env.live().sync(True)
+    except BaseException:
+        if env.open_write is not None:
+            txn.abort()
+        raise
+    finally:
+        env.warm_id = env.checked = -1  # our own commit this time, and yet the mark has to be found
+
+
+# -- the copy -----------------------------------------------------------------------------
+
+
+def _copy(env: Environment, place: Path, reached: Callable[..., None]) -> None:
+    """A whole, compact copy in the new folder ``place``, all of it on disk."""
+    live = env.live()
+    stat = live.stat()
+    size = (stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"] + 2) * stat["psize"]
+    disk = os.statvfs(env.path)
+    if size > disk.f_bavail * disk.f_frsize:
+        raise StoreFull(
+            f"no room to compact {env.path}: the new data file takes about {size:,} bytes, and "
+            f"{disk.f_bavail * disk.f_frsize:,} are free on its disk. Make room; nothing was changed."
+        )
+    place.mkdir()
+    folder.reserve_lock(place)
+    data = place / folder.DATA
+    _copy_pages(live, place, lambda: reached("copying", _size(data), size))
+    reached("copied", size, size)
+    folder.require_whole(place)
+    with contextlib.closing(lmdb.open(str(place), map_size=2 * size + _ROOM, max_dbs=0, create=False)) as made:
+        entries = int(made.stat()["entries"])
+        if entries != stat["entries"]:
+            raise CorruptionError(
+                f"the data file of {env.path} says it holds {stat['entries']} records, and a copy of it has {entries}"
+            )
+        _make_journal(env, made, data)
+        made.sync(True)
+    folder.sync_file(data)
+    folder.sync_folder(place)
+    reached("flushed", size, size)
+
+
+def _make_journal(env: Environment, made: lmdb.Environment, data: Path) -> None:
+    """A journal of the copy's own: its transactions have the numbers of old ones, whose records
+    must not be taken for theirs."""
+    old = journal.find(env.live(), env.generation / folder.DATA)
+    journal.leave_out(made)
+    if old is not None:
+        old.close()
+        new = journal.make(made, data)
+        if new is not None:
+            new.close()
+
+
+def _copy_pages(live: lmdb.Environment, place: Path, look: Callable[[], None]) -> None:
+    """LMDB's copy runs in a thread of its own, so that somebody can tell how far it has come."""
+    errors: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            live.copy(str(place), compact=True)
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=work, name="raxlog copy")
+    thread.start()
+    try:
+        while thread.is_alive():
+            thread.join(_PERIOD)
+            look()
+    finally:
+        thread.join()  # it reads from the map, which must stay where it is
+    if errors:
+        raise errors[0]
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0
+

@@ -1,0 +1,230 @@
+"""The journal: what lets a durable commit flush once instead of twice.
+
+LMDB flushes a commit's pages, then writes its meta page and flushes that. With the second
+flush left out (``metasync=False``) a power cut can undo the last commit. The journal makes up
+for it: before the commit, what the transaction put and deleted is written into a region of
+LMDB's own data file, so that LMDB's one flush of that file covers it too.
+
+    key 0 | 05 | 01    the region: one value of 65 pages, in an unbroken run of overflow pages
+    key 0 | 05 | 02    where it lies: [file offset of its first slot, salt (16)]
+
+    page of the value   0        1 … 16     17 … 32    33 … 48    49 … 64
+                     +-------+----------+----------+----------+----------+
+                     | magic |  slot 0  |  slot 1  |  slot 2  |  slot 3  |   64 KB each
+                     +-------+----------+----------+----------+----------+
+
+    slot        xxh3_64 (8) | transaction (8) | length (4) | msgpack [key, value | nil, …]
+                            |_________ covered by the checksum, seeded by the salt ________|
+
+Transaction n goes into slot n mod 4, and n is LMDB's own number of it: one more with each
+commit, whoever makes it. What the file says after a power cut, and what is done about it:
+
+    newest meta    slots hold             then
+    n              not n + 1              nothing is missing
+    n - 1          n                      n is put and deleted again
+    n - 2          n - 1, n               both, in order
+
+It is never more than two: commit n flushes the meta page of n - 1 with its own pages. LMDB
+uses no page of the states n - 2 and n - 1 again while it writes n, so what the records are
+applied to is whole. Four slots, where two would do, leave room for an error of ours.
+
+A transaction too large for a slot gets no record; it pays the second flush, as all of them do
+where there is no journal. So does everything if the region cannot be made or found.
+
+What must hold, and where it is seen to:
+  - record n is in the file before commit n's flush (WriteTransaction.commit)
+  - a record whose commit failed is struck out before the writer's lock is given back
+    (settle()): else a power cut would bring back what was reported as failed
+  - records are applied under the writer's lock and before the first read (replay())
+  - the region's key is neither put nor deleted while it is in use: LMDB never moves a value
+    that nobody touches. A copy of the file in which it lies elsewhere, or has been left out,
+    has no slot where the second record says: then it is made anew, with another salt
+
+A reader that opens the store after a power cut with ``readonly=True``, before anybody has
+opened it for writing, sees up to two commits too few: it may change nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import lmdb
+import msgpack
+from xxhash import xxh3_64_intdigest
+
+from . import layout, records
+from .errors import CorruptionError
+
+SLOTS = 4
+SLOT_BYTES = 1 << 16
+LIMIT = SLOT_BYTES - 20 - 16  # of keys and values in a record; the rest is heads
+
+_REGION = layout.family(0, layout.JOURNAL) + b"\x01"
+_PLACE = layout.family(0, layout.JOURNAL) + b"\x02"
+_MAGIC = b"raxlog journal\x00\x01"
+_HEAD = 20
+_PIECE = 1 << 20
+
+
+class Journal:
+    """The region of one environment's data file, found and ready. Used under the writer's lock."""
+
+    __slots__ = ("_file", "_seed", "_slots", "written")
+
+    def __init__(self, file: int, slots: int, salt: bytes) -> None:
+        self._file = file
+        self._slots = slots
+        self._seed = xxh3_64_intdigest(salt)
+        self.written = 0  # the transaction of a record whose commit has not come to its end
+
+    def write(self, transaction: int, changes: dict[bytes, bytes | None]) -> bool:
+        """Write the record of a transaction that is about to be committed. False: it got none."""
+        row: list[bytes | None] = []
+        for change in changes.items():
+            row += change
+        body = msgpack.packb(row)
+        if len(body) > SLOT_BYTES - _HEAD:
+            return False
+        covered = transaction.to_bytes(8, "little") + len(body).to_bytes(4, "little") + body
+        record = xxh3_64_intdigest(covered, self._seed).to_bytes(8, "little") + covered
+        self.written = transaction
+        try:
+            os.pwrite(self._file, record, self._slot(transaction))
+        except OSError:
+            with contextlib.suppress(OSError):  # a broken disk: who ends the transaction tries it again
+                self.strike_out()
+            return False
+        return True
+
+    def strike_out(self) -> None:
+        """Make the record last written void, on disk: its transaction has not been committed."""
+        if self.written:
+            os.pwrite(self._file, bytes(_HEAD), self._slot(self.written))
+            os.fdatasync(self._file)
+            self.written = 0
+
+    def read(self, transaction: int) -> list[Any] | None:
+        """The changes recorded for a transaction; None where there is no whole record of it."""
+        place = self._slot(transaction)
+        head = os.pread(self._file, _HEAD, place)
+        if len(head) < _HEAD or int.from_bytes(head[8:16], "little") != transaction:
+            return None
+        length = int.from_bytes(head[16:], "little")
+        if length > SLOT_BYTES - _HEAD:
+            return None
+        covered = head[8:] + os.pread(self._file, length, place + _HEAD)
+        if xxh3_64_intdigest(covered, self._seed) != int.from_bytes(head[:8], "little"):
+            return None
+        row: list[Any] = msgpack.unpackb(covered[12:])
+        return row
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._file)
+
+    def _slot(self, transaction: int) -> int:
+        return self._slots + transaction % SLOTS * SLOT_BYTES
+
+
+def find(environment: lmdb.Environment, data: Path) -> Journal | None:
+    """The journal of a data file that has one in its place; None where it has to be made."""
+    with environment.begin() as txn:
+        value = txn.get(_PLACE)
+    if value is None:
+        return None
+    try:
+        place, salt = records.unseal(_PLACE, value)
+    except CorruptionError:
+        return None
+    file = os.open(data, os.O_RDWR | os.O_CLOEXEC)
+    page = int(environment.stat()["psize"])
+    if salt in os.pread(file, page, place - page):
+        return Journal(file, place, salt)
+    os.close(file)
+    return None
+
+
+def is_supported() -> bool:
+    """Whether this system's flush is known to cover what was written to the file by itself."""
+    return sys.platform == "linux"
+
+
+def make(environment: lmdb.Environment, data: Path) -> Journal | None:
+    """Put a new region into the file, and find where LMDB laid it. None where there is no room.
+
+    Under the writer's lock. Two commits, flushed before the region is used.
+    """
+    page = int(environment.stat()["psize"])
+    salt = os.urandom(16)
+    region = (_MAGIC + salt).ljust(page + SLOTS * SLOT_BYTES - 16, b"\0")
+    with contextlib.suppress(lmdb.MapFullError):
+        with environment.begin(write=True) as txn:
+            txn.delete(_PLACE)
+            txn.put(_REGION, region)
+        environment.sync(True)
+        first = _search(data, _MAGIC + salt, page)
+        if first is None:
+            return None
+        with environment.begin(write=True) as txn:
+            txn.put(_PLACE, records.seal(_PLACE, [first + page, salt]))
+        environment.sync(True)
+        return find(environment, data)
+    return None
+
+
+def replay(environment: lmdb.Environment, journal: Journal) -> int:
+    """Put and delete again what a power cut has undone; how many transactions that were.
+
+    Under the writer's lock, before the first read. MapFullError where the map must grow first.
+    """
+    done = 0
+    last = _last(environment)
+    while (row := journal.read(last + 1)) is not None:
+        with environment.begin(write=True) as txn:
+            for key, value in zip(row[::2], row[1::2], strict=True):
+                if value is None:
+                    txn.delete(key)
+                else:
+                    txn.put(key, value)
+        last, before = _last(environment), last
+        if last == before:
+            break  # it changed nothing, so it is not what was committed
+        done += 1
+    if done:
+        environment.sync(True)
+    return done
+
+
+def is_due(environment: lmdb.Environment, journal: Journal) -> bool:
+    """Whether there seems to be something to replay. To be asked again under the writer's lock."""
+    return journal.read(_last(environment) + 1) is not None
+
+
+def leave_out(environment: lmdb.Environment) -> None:
+    """Take the region out of a copy of the file, where it is of no use."""
+    with environment.begin(write=True) as txn:
+        txn.delete(_PLACE)
+        txn.delete(_REGION)
+
+
+def _last(environment: lmdb.Environment) -> int:
+    return int(environment.info()["last_txnid"])
+
+
+def _search(data: Path, wanted: bytes, page: int) -> int | None:
+    """The offset of the page that holds the bytes, searched from the end, where new pages are."""
+    with data.open("rb") as file:
+        end = file.seek(0, os.SEEK_END)
+        while end > 0:
+            start = max(0, end - _PIECE)
+            file.seek(start)
+            piece = file.read(end - start + len(wanted))
+            at = piece.rfind(wanted)
+            if at >= 0:
+                return int(start + at) // page * page
+            end = start
+    return None

@@ -1,0 +1,39 @@
+"""Readers: which processes read at this moment, and how far they are behind.
+
+LMDB uses no page again that an open read may still see. So a read that stays open lets the
+file grow by what is written meanwhile; who that is can be seen here.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from .environment import Environment
+
+
+class Reader(NamedTuple):
+    """One read transaction that is open now. ``lag``: how many commits have come since it began."""
+
+    pid: int
+    thread: int
+    transaction: int
+    lag: int
+
+
+def readers(env: Environment) -> list[Reader]:
+    """The reads open at this moment in all processes, the furthest behind first.
+
+    Those of dead processes are cleared before. A read shows up while it runs, so mostly for
+    microseconds: who is always here, or lags by more than a few commits, holds pages back.
+    """
+    environment = env.live()
+    if not env.readonly:
+        environment.reader_check()
+    last = int(environment.info()["last_txnid"])
+    found = []
+    for line in environment.readers().splitlines()[1:]:
+        fields = line.split()
+        if len(fields) == 3 and fields[2].isdigit():  # "-": a slot kept, without a read
+            number = int(fields[2])
+            found.append(Reader(int(fields[0]), int(fields[1], 16), number, max(0, last - number)))
+    return sorted(found, key=lambda reader: -reader.lag)

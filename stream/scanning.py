@@ -1,0 +1,145 @@
+"""Scanning: the nodes of a range as they are stored, for whoever decodes them in his own way.
+
+    read_nodes()    txn ┌ node 4 ┬ node 5 ┬ … ┐     txn ┌ node 12 ┬ … ┐
+                        └ copied out, end ────┘         └ 256 more ───┘
+                    unpack, hand out …              unpack, hand out …
+
+As with range(), no transaction is open while nodes are handed out, the first one fixes the
+greatest ID, and what is trimmed meanwhile may be missing. Each block's checksum is verified, and
+its ordinals must go on where those of the block before ended.
+
+What is damaged is handed out as well, as the CorruptionError in a listpack's place: whether that
+ends the scan is for whoever decodes it to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..storage import block, layout
+from ..storage.errors import CorruptionError
+from ..storage.ordinals import DeadCounts
+from ..storage.rax import Rax, RaxTransaction
+from . import header as headers
+from .header import StreamHeader, shown
+from .id import StreamID
+from .reading import end_of, require_head, require_neighbour
+from .source import Source
+from .writer import located
+
+StoredNode = tuple[tuple[int, int], bytes | CorruptionError]  # master ID, listpack or what is wrong
+
+_NODES = 256  # of a transaction: some megabytes at most, copied in about a millisecond
+_FIRST = 8
+
+
+class _Scan:
+    """How far a scan has come, from one transaction to the next."""
+
+    def __init__(self, name: bytes, start: StreamID) -> None:
+        self.name = name
+        self.start = start
+        self.last_key: bytes | None = None  # of the node read last, without its prefix
+        self.expected: int | None = None  # the ordinal that the next one must begin with
+        self.more = True
+
+    def collect(self, txn: RaxTransaction, number: int, header: StreamHeader, end: StreamID, most: int
+                ) -> list[tuple[bytes, bytes | CorruptionError, block.BlockHeader | None]]:
+        """The next blocks, at most so many: (key, value, verified header), or what is wrong."""
+        found: list[tuple[bytes, bytes | CorruptionError, block.BlockHeader | None]] = []
+        prefix = layout.family(number, layout.NODE)
+        nodes = Rax(txn, prefix).iterator()
+        if self.last_key is not None:
+            # What was last may have grown since, or be gone.
+            self.expected = None
+            if nodes.seek("=", self.last_key):
+                self._checked(nodes.key, prefix, nodes.value)
+            there = nodes.seek(">", self.last_key)
+        else:
+            there = nodes.seek("<=", bytes(self.start)) or nodes.seek("^")
+            try:
+                require_head(header, nodes.key if there else None, self.start)
+            except CorruptionError as error:
+                found.append((prefix + bytes(self.start), error, None))
+        stop = bytes(end)
+        while there and nodes.key <= stop:
+            if len(found) >= most:
+                return found
+            key = prefix + nodes.key
+            before = self.expected
+            checked = self._checked(nodes.key, prefix, nodes.value)
+            if isinstance(checked, CorruptionError):
+                found.append((key, checked, None))
+            else:
+                if before is not None and before != checked.ordinal:
+                    self._require_dead(txn, number, nodes.key, before, checked.ordinal, found)
+                found.append((key, nodes.value, checked))
+            self.last_key = nodes.key
+            there = nodes.next()
+        self.more = False
+        if self.last_key is not None and self.expected is not None:
+            try:
+                require_neighbour(txn, number, header, self.last_key, self.expected, end)
+            except CorruptionError as error:
+                behind = nodes.key if nodes.seek(">", self.last_key) else bytes(StreamID.MAX)
+                found.append((prefix + behind, error, None))
+        return found
+
+    def _checked(self, key: bytes, prefix: bytes, value: bytes) -> block.BlockHeader | CorruptionError:
+        """The block's header; notes the ordinal that the next one must begin with."""
+        self.expected = None
+        try:
+            head = block.header(prefix + key, value)
+        except CorruptionError as error:
+            return located(error, shown(self.name), *layout.node_id(prefix + key))
+        self.expected = end_of(head)
+        return head
+
+    def _require_dead(self, txn: RaxTransaction, number: int, key: bytes, start: int, stop: int,
+                      found: list[tuple[bytes, bytes | CorruptionError, block.BlockHeader | None]]) -> None:
+        """Ordinals start … stop before the node ``key`` have none: all must be deleted, or trimmed away."""
+        prefix = layout.family(number, layout.NODE)
+        first = Rax(txn, prefix).first()
+        if first is not None and first[0] == key:
+            return
+        if stop < start or DeadCounts(txn, number).dead_between(start, stop) != stop - start:
+            error = CorruptionError(
+                f"the entries with ordinals {start} to {stop - 1} should be there and are not", stream=shown(self.name)
+            )
+            found.append((prefix + key, error, None))
+
+
+def read_nodes(source: Source, name: bytes, start: StreamID, end: StreamID) -> Iterator[StoredNode]:
+    """The nodes that hold the entries from ``start`` to ``end``, in order, lazily.
+
+    Entries at either end of the range share their nodes with others: whoever decodes leaves them
+    out. A stream that is not there has no nodes. Stream.nodes(start, end) is this for a handle.
+    """
+    if start > end:
+        return
+    scan = _Scan(name, start)
+    number: int | None = None
+    most = _FIRST
+    while scan.more:
+        with source.read() as txn:
+            found = headers.find(txn, name, number)
+            if found is None or (number is not None and found[0] != number):
+                return  # deleted (and perhaps made anew) while it was read
+            number, header = found
+            end = StreamID(*min(end, header.last))
+            if start > end:
+                return
+            blocks = scan.collect(txn, number, header, end, most)
+        most = _NODES
+        for key, value, head in blocks:
+            master = layout.node_id(key)
+            if isinstance(value, CorruptionError) or head is None:
+                assert isinstance(value, CorruptionError)
+                yield master, value
+                continue
+            listpack: bytes | CorruptionError
+            try:
+                listpack = block.listpack_of(key, value, head)
+            except CorruptionError as error:
+                listpack = located(error, shown(name), *master)
+            yield master, listpack

@@ -1,0 +1,312 @@
+"""A store with one bit flipped, read in every way: by raxlog itself, and by check's walk.
+
+    sound store ── flip a bit ──> copy ── every read of the engine ──> right | told | WRONG | missed
+                                       └─ check's walk, in process ──> problems
+    worker (forked): one flip after the other, until one kills it; then another goes on behind it
+
+A read is *told* if it raises one of raxlog's errors, *missed* if it is a look-up of one key (or
+needs one: a name) that has vanished. Everything else that differs from the sound store is WRONG.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import os
+import random
+import shutil
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import lmdb
+import raxlog
+from children import Child
+from raxlog.recovery.check_walk import Walk
+from raxlog.storage import layout
+
+RIGHT, TOLD, MISSED, WRONG = "right", "told", "missed", "wrong"
+STREAMS: dict[bytes, dict[str, Any]] = {
+    b"orders": {"node_max_entries": 6},
+    b"history": {"node_max_entries": 40, "compression": "zstd"},
+    b"mail": {},
+}
+GROUPS = {b"orders": (b"audit", b"billing"), b"history": (b"audit",), b"mail": ()}
+CONSUMERS = (b"one", b"two")
+ENTRIES = 200
+
+
+def build(path: Path) -> None:
+    """Streams of every make, with deletions, groups with pending and released entries, state."""
+    rng = random.Random(5)
+    with raxlog.open(path, durability="relaxed") as store:
+        for name, options in STREAMS.items():
+            stream = store.stream(name, **options)
+            ids = [f"{10 + number // 2}-{number % 2}" for number in range(ENTRIES)]
+            stream.extend([{"n": number, "text": "some words " * 3} for number in range(ENTRIES)], ids)
+            stream.trim(maxlen=ENTRIES - 9)
+            stream.delete(*ids[40:58], ids[100], ids[101], *ids[150:153], ids[-2])
+            for group in GROUPS[name]:
+                stream.create_group(group, "0")
+                handle = stream.group(group)
+                for consumer in CONSUMERS:
+                    handle.read(consumer, count=65)
+                delivered = [entry.id for entry in stream.range(count=120)]
+                handle.ack(*rng.sample(delivered, 50))
+                handle.nack(*rng.sample(delivered, 12))
+        for number in range(18):
+            store.stream("orders").append({"n": number}, producer=f"p{number % 3}", idempotent_id=f"i{number}")
+            store.state[f"key{number}"] = b"v" * number
+
+
+def reads(store: raxlog.Store, rng: random.Random) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Every way to read, each with what it depends on: the names in front of the colon."""
+    yield ":streams", store.streams
+    yield ":state", lambda: dict(store.state.items())
+    for number in rng.sample(range(18), 3):
+        yield ":state", lambda number=number: store.state.get(f"key{number}")
+    for name in STREAMS:
+        stream = store.stream(name)
+        shown = name.decode()
+        ids = [raxlog.StreamID(10 + number // 2, number % 2) for number in range(ENTRIES)]
+        yield f"{shown}:range", lambda stream=stream: rows(stream.range())
+        yield f"{shown}:reverse", lambda stream=stream: rows(stream.range(reverse=True))
+        yield f"{shown}:len", lambda stream=stream: len(stream)
+        yield f"{shown}:count", lambda stream=stream: stream.count("20", "120")
+        for sid in rng.sample(ids, 4):
+            yield f"{shown}:get", lambda stream=stream, sid=sid: (entry := stream.get(sid)) and entry.pairs
+            yield f"{shown}:rank", lambda stream=stream, sid=sid: stream.rank(sid)
+            yield f"{shown}:part", lambda stream=stream, sid=sid: rows(stream.range(sid, count=9))
+        yield f"{shown}:groups", lambda stream=stream: [(group.name, group.pending) for group in stream.groups()]
+        for group in GROUPS[name]:
+            handle = stream.group(group)
+            needs = f"{shown}/{group.decode()}"
+            yield f"{needs}:pending", lambda handle=handle: [entry[::3] for entry in handle.pending("-")]
+            yield f"{needs}:summary", lambda handle=handle: handle.pending()
+            yield f"{needs}:consumers", lambda handle=handle: [c[:2] for c in handle.consumers()]
+            for consumer in CONSUMERS:
+                whose = f"{needs}/{consumer.decode()}"
+                yield f"{whose}:of", lambda handle=handle, c=consumer: [e[0] for e in handle.pending("-", consumer=c)]
+                yield f"{whose}:history", lambda handle=handle, c=consumer: rows(handle.read(c, ids="0"))
+            whose = f"{needs}/{CONSUMERS[0].decode()}"
+            if name == b"history":
+                yield f"{whose}:autoclaim", lambda handle=handle: handle.autoclaim(CONSUMERS[0], count=40, justid=True)
+            yield f"{whose}:new", lambda handle=handle: rows(handle.read(CONSUMERS[0], count=40))
+            yield f"{whose}:claim", lambda handle=handle: sorted(claimed(handle))
+
+
+def claimed(handle: raxlog.Group) -> list[Any]:
+    """All that is pending, taken over, and all that is new."""
+    return rows(handle.read(CONSUMERS[1], count=1000, claim_idle=0))
+
+
+def rows(entries: Any) -> list[Any]:
+    """Entries as what a user sees of them."""
+    return [(entry.id, entry.pairs) for entry in entries]
+
+
+def names_found(store: raxlog.Store, needs: str) -> bool:
+    """Whether LMDB finds the rows of the names that a read goes by."""
+    parts = [part.encode() for part in needs.split("/") if part]
+    try:
+        with store._env.read() as txn:
+            number = 0
+            group = 0
+            for place, part in enumerate(parts):
+                if place == 0:
+                    key = layout.NAMES + part
+                elif place == 1:
+                    key = layout.family(number, layout.GROUP_NAME) + layout.name_suffix(part)
+                else:
+                    key = layout.group_family(number, layout.CONSUMER_NAME, group) + layout.name_suffix(part)
+                value = txn.get(key)
+                if value is None:
+                    return False
+                row = raxlog.storage.records.unseal(key, value)
+                number, group = (row[0], 0) if place == 0 else (number, row[0])
+    except (raxlog.RaxlogError, lmdb.Error):
+        return True
+    return True
+
+
+@dataclass
+class Outcome:
+    """What one flip did to the reads, and how many problems the check found (where it mattered)."""
+
+    flip: int
+    verdicts: Counter[str] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
+    missed: list[str] = field(default_factory=list)
+    problems: int = 0
+    killed: str = ""
+
+
+class Flipper:
+    """Flips bits of one sound store, and reads what comes of it."""
+
+    def __init__(self, sound: Path, folder: Path, seed: int) -> None:
+        self.data = (sound / "000001" / "data.mdb").read_bytes()
+        self.sound = sound
+        self.folder = folder
+        self.seed = seed
+        self.truth = self.answers(self._placed(None))
+
+    def _placed(self, flip: int | None) -> Path:
+        path = self.folder / f"flip-{os.getpid()}"
+        shutil.rmtree(path, ignore_errors=True)
+        (path / "000001").mkdir(parents=True)
+        (path / "CURRENT").write_text("000001\n")
+        (path / "wake").write_bytes(bytes(8))
+        data = self.data
+        if flip is not None:
+            data = data[: flip // 8] + bytes([data[flip // 8] ^ 1 << flip % 8]) + data[flip // 8 + 1 :]
+        (path / "000001" / "data.mdb").write_bytes(data)
+        return path
+
+    def answers(self, path: Path) -> list[Any]:
+        """What every read gives: its answer, or the error that it raises."""
+        found: list[Any] = []
+        try:
+            store = raxlog.open(path, durability="relaxed")
+        except raxlog.RaxlogError as error:
+            return [error]
+        try:
+            for needs, read in reads(store, random.Random(self.seed)):
+                try:
+                    answer = read()
+                except raxlog.RaxlogError as error:
+                    answer = error
+                except Exception as error:  # a slip of ours, which no user should see
+                    answer = repr(error)
+                found.append((needs, answer, names_found(store, needs.partition(":")[0])))
+        finally:
+            store.close()
+        return found
+
+    def problems(self, path: Path) -> int:
+        """How many problems the walk of a check finds, look-ups included."""
+        return len(problems_of(path))
+
+    def outcome(self, flip: int) -> Outcome:
+        """Read the store with this bit flipped."""
+        result = Outcome(flip)
+        self._compare(self.answers(self._placed(flip)), result)
+        if set(result.verdicts) != {RIGHT}:
+            result.problems = self.problems(self._placed(flip))
+        return result
+
+    def _compare(self, found: list[Any], result: Outcome) -> None:
+        if isinstance(found[0], Exception):
+            result.verdicts[TOLD] += 1
+            return
+        upset = False  # a write that was refused leaves the group as it was: what follows differs rightly
+        for (needs, answer, there), (_, truth, _) in zip(found, self.truth, strict=True):
+            group = needs.partition(":")[0].count("/") > 0
+            if isinstance(answer, Exception) and not isinstance(truth, Exception):
+                vanished = isinstance(answer, raxlog.NoGroup | raxlog.NoStream)
+                result.verdicts[MISSED if vanished else TOLD] += 1
+                upset = True
+            elif answer == truth:
+                result.verdicts[RIGHT] += 1
+            elif not there or (needs.endswith(":get") and answer is None) or self._is_short_state(needs, answer, truth):
+                result.verdicts[MISSED] += 1
+                result.missed.append(needs)
+                upset = True
+            elif group and upset:
+                result.verdicts["upset"] += 1
+            else:
+                result.verdicts[WRONG] += 1
+                result.wrong.append(needs)
+
+    @staticmethod
+    def _is_short_state(needs: str, answer: Any, truth: Any) -> bool:
+        """State is a set of look-ups: nothing counts its keys, so one that vanished is missed, not told."""
+        return needs.endswith(":state") and (answer is None or answer.items() <= truth.items())
+
+    def run(self, flips: list[int]) -> list[Outcome]:
+        """The outcomes of all flips; a flip that kills the process that reads it is one as well."""
+        done: list[Outcome] = []
+        while len(done) < len(flips):
+            left = flips[len(done) :]
+
+            def work(say: Callable[[Any], None], left: list[int] = left) -> None:
+                faulthandler.disable()
+                signal.signal(signal.SIGALRM, signal.SIG_DFL)
+                for flip in left:
+                    signal.alarm(20)  # a hang is a death too
+                    say(self.outcome(flip))
+
+            with Child(work) as child:
+                done += child.all_heard()
+                child.wait()
+                if len(done) < len(flips):
+                    ending = f"signal {-child.status}" if (child.status or 0) < 0 else f"status {child.status}"
+                    done.append(Outcome(flips[len(done)], killed=ending))
+                    done[-1].problems = self._problems_in_child(done[-1].flip)
+        return done
+
+    def _problems_in_child(self, flip: int) -> int:
+        with Child(lambda say: say(self.problems(self._placed(flip)))) as child:
+            found: int = (child.all_heard() or [1])[0]  # a check that dies has found it
+        return found
+
+
+def problems_of(path: Path) -> list[dict[str, Any]]:
+    """The problems that a check's walk finds, in this process, look-ups included."""
+    found: list[dict[str, Any]] = []
+
+    def tell(message: dict[str, Any]) -> None:
+        if "problem" in message:
+            found.append(message["problem"])
+
+    generation = path / "000001"
+    walk = Walk(generation, tell)
+    try:
+        walk.choose_meta(None)
+        try:
+            if not walk.begin():
+                return found
+            walk.verify()
+            walk.walk()
+            if walk.is_cut_off():
+                return [*found, {"what": "cut off"}]
+            with lmdb.open(str(generation), readonly=True, lock=False, map_size=1 << 30) as env, env.begin() as txn:
+                walk.look_up(txn)
+        except (raxlog.RaxlogError, lmdb.Error) as error:
+            found.append({"what": str(error)})
+    finally:
+        walk.close()
+    return found
+
+
+def uniform(data: bytes, count: int, seed: int) -> list[int]:
+    """Bits anywhere in the file."""
+    rng = random.Random(seed)
+    return [rng.randrange(8 * len(data)) for _ in range(count)]
+
+
+def in_heads(data: bytes, count: int, seed: int, first: int = 96) -> list[int]:
+    """Bits in the first bytes of pages, where heads and pointers are."""
+    rng = random.Random(seed)
+    return [8 * (4096 * rng.randrange(len(data) // 4096) + rng.randrange(first)) + rng.randrange(8)
+            for _ in range(count)]
+
+
+def as_json(outcomes: list[Outcome]) -> str:
+    """A table of what happened."""
+    total: Counter[str] = Counter()
+    for outcome in outcomes:
+        if outcome.killed:
+            total["killed"] += 1
+        elif outcome.wrong:
+            total["wrong"] += 1
+        elif outcome.missed:
+            total["missed"] += 1
+        elif outcome.verdicts[TOLD]:
+            total["told"] += 1
+        else:
+            total["no effect"] += 1
+    return json.dumps(total)

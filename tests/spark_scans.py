@@ -1,0 +1,77 @@
+"""How the tests scan with Spark, and what they scan: a stream of over a million entries."""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import raxlog
+
+ENTRIES = 1_000_000  # that are left of the history
+
+
+def environment() -> dict[str, str]:
+    """What a process that starts a Spark has to have in its environment."""
+    # Tasks run in Pythons of Spark's own, which have to find this one's packages, and raxlog.
+    return {
+        "PYSPARK_PYTHON": sys.executable,
+        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        "SPARK_LOCAL_IP": "127.0.0.1",
+    }
+
+
+def reading(spark: Any, path: Path | str, stream: str = "orders", **options: Any) -> Any:
+    """A reader of a stream; options by Spark's names."""
+    given = {name: str(value) for name, value in options.items()}
+    return spark.read.format("raxlog").options(path=str(path), stream=stream, **given)
+
+
+def refusal(action: Callable[[], object]) -> str:
+    """What Spark says where it refuses to do something: our own message must be in it."""
+    from pyspark.errors import PySparkException  # noqa: PLC0415
+
+    with pytest.raises(PySparkException) as caught:
+        action()
+    return str(caught.value)
+
+
+def build(orders: raxlog.Stream) -> None:
+    """Fill a stream with a million entries and a little more, and delete that little."""
+    dice = random.Random(20261121)
+    doomed = []
+    ms = 1_700_000_000_000
+    sizes = ((None, 400_000), ("zstd", 350_000), ("compact", 330_000))
+    number = 0
+    for compression, many in sizes:
+        for _ in range(many // 10_000):
+            entries, ids = [], []
+            for seq in range(10_000):
+                # A burst shares its millisecond, otherwise each entry is some time after the last.
+                ms += 0 if number % 20_000 < 5_000 else dice.randrange(3)
+                entries.append(_fields(number))
+                ids.append((ms, number))
+                number += 1
+                if seq % 40 == 17 or 3_000 < seq < 3_120:
+                    doomed.append(ids[-1])
+            orders.extend(entries, ids=[raxlog.StreamID(*sid) for sid in ids])
+            if compression is not None:
+                orders.configure(compression=compression)
+    for at in range(0, len(doomed), 5_000):
+        orders.delete(*(raxlog.StreamID(*sid) for sid in doomed[at : at + 5_000]))
+    orders.trim(maxlen=ENTRIES)
+
+
+def _fields(number: int) -> dict[str, Any] | list[tuple[str, Any]]:
+    kind = number % 50
+    if kind == 7:
+        return {"item": b"\xff\x00raw", "weight": number / 7}
+    if kind == 8:
+        return [("item", "first"), ("qty", number % 90), ("item", "last wins")]
+    if kind == 9:
+        return {"qty": "many", "note": "x" * (number % 300)}
+    return {"item": f"item-{number % 997}", "qty": number % 90, "price": f"{number % 1000}.{number % 10}"}

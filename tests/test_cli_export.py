@@ -1,0 +1,194 @@
+"""export on the command line: files that others read, and what a failure leaves."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import duckdb
+import polars
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import raxlog
+from cli_runs import CLI, Run, entries, one_line, process
+from raxlog.storage import layout
+from raxlog.tools.cli.arguments import Failure
+from raxlog.tools.cli.exporting import parsed_columns
+from test_corruption import changed_copy, flipped, records_of
+
+pytest_plugins = ["cli_fixtures"]
+
+
+@pytest.fixture
+def sales(tmp_path: Path) -> str:
+    path = tmp_path / "sales.rax"
+    with raxlog.open(path, durability="relaxed") as store:
+        store.stream("orders", node_max_entries=50).extend(
+            [{"item": "book", "qty": number, "price": f"{number / 4:.2f}"} for number in range(1000)],
+            [f"{1526919030474 + number}-0" for number in range(1000)],
+        )
+    return str(path)
+
+
+def test_parquet_holds_every_entry_with_all_its_fields(raxlog_cli: Run, sales: str) -> None:
+    status, out, err = raxlog_cli("export", sales, "orders", "out.parquet", "--json")
+    told = json.loads(out)
+    assert (status, err, told["exported"], told["format"], told["malformed"]) == (0, "", 1000, "parquet", 0)
+    assert told["bytes"] == Path("out.parquet").stat().st_size
+    rows = pq.read_table("out.parquet").to_pylist()
+    assert [
+        (f"{row['id_ms']}-{row['id_seq']}", [(name.encode(), value) for name, value in row["fields"]]) for row in rows
+    ] == entries(sales)
+
+
+def test_columns_are_read_by_duckdb_and_polars_from_every_format(raxlog_cli: Run, sales: str) -> None:
+    columns = "item string, qty bigint, price decimal(10,2)"
+    for name in ("a.parquet", "a.arrow", "a.csv"):
+        wanted = ("--columns", columns, "--id", "id", "--timestamp", "at")
+        status, out, _ = raxlog_cli("export", sales, "orders", name, *wanted)
+        assert (status, out.startswith("1,000 entries to ")) == (0, True)
+    expected = (1000, 499500, "1526919030474-0")
+    query = "select count(*), sum(qty), min(id) from '{}'"
+    assert duckdb.sql(query.format("a.parquet")).fetchall() == [expected]
+    assert duckdb.sql(query.format("a.csv")).fetchall() == [expected]
+    for frame in (polars.read_parquet("a.parquet"), polars.read_csv("a.csv"), polars.read_ipc("a.arrow")):
+        assert (frame.height, frame["qty"].sum(), frame["id"].min()) == expected
+    with pa.ipc.open_file("a.arrow") as file:
+        assert str(file.read_all().column("price")[1].as_py()) == "0.25"
+
+
+def test_a_range_of_ids_is_cut_out(raxlog_cli: Run, sales: str) -> None:
+    raxlog_cli("export", sales, "orders", "a.parquet", "(1526919030480", "1526919030490", "--columns", "qty int")
+    assert pq.read_table("a.parquet").column("qty").to_pylist() == list(range(7, 17))
+    status, out, _ = raxlog_cli("export", sales, "orders", "b.parquet", "5", "9")
+    assert (status, out.startswith("0 entries")) == (1, True)
+    assert pq.read_table("b.parquet").num_rows == 0
+
+
+@pytest.mark.parametrize(("arguments", "what"), [
+    (["out.txt"], "say --format"), (["out.csv"], "CSV holds no maps"),
+    (["out.parquet", "--columns", "item"], "a name and a type"),
+    (["out.parquet", "--columns", "a int, a int"], "stands there twice"), (["out.parquet", "x"], "no end of a range"),
+    (["out.parquet", "--columns", "a varchar"], "unknown type 'varchar'"), (["out.parquet", "--mode", "no"], "--mode"),
+    (["no/such/folder/out.parquet"], "cannot be written"), (["there.parquet"], "--force"),
+])  # fmt: skip
+def test_what_cannot_be_exported_is_said_in_a_line_and_leaves_no_file(
+    raxlog_cli: Run, sales: str, arguments: list[str], what: str
+) -> None:
+    Path("there.parquet").write_text("mine")
+    before = sorted(os.listdir())
+    status, out, err = raxlog_cli("export", sales, "orders", *arguments)
+    assert (status, out) == (2, "")
+    assert what in one_line(err)
+    assert sorted(os.listdir()) == before
+    assert Path("there.parquet").read_text() == "mine"
+
+
+def test_a_stream_that_is_not_there_is_an_answer_of_no(raxlog_cli: Run, sales: str) -> None:
+    status, _, err = raxlog_cli("export", sales, "none", "out.parquet")
+    assert (status, "no stream 'none'" in one_line(err)) == (1, True)
+    assert raxlog_cli("export", "nowhere.rax", "orders", "out.parquet")[0] == 3
+    assert not Path("out.parquet").exists()
+
+
+def test_a_file_that_is_there_is_replaced_when_the_new_one_is_whole(raxlog_cli: Run, sales: str) -> None:
+    Path("a.parquet").write_text("mine")
+    with raxlog.open(sales) as store:
+        store.stream("orders").append({"qty": "many"})
+    arguments = ("export", sales, "orders", "a.parquet", "--columns", "qty bigint", "--force")
+    status, _, err = raxlog_cli(*arguments, "--mode", "failfast")
+    assert (status, "field b'qty' is b'many'" in one_line(err)) == (1, True)
+    assert Path("a.parquet").read_text() == "mine"
+    assert os.listdir() == sorted(os.listdir(), key=lambda name: ".part" in name)
+    status, out, _ = raxlog_cli(*arguments)
+    assert (status, "1 with a value that is not of its column's type" in out) == (0, True)
+    assert pq.read_table("a.parquet").column("qty").null_count == 1
+
+
+def test_a_damaged_node_ends_the_export_unless_it_may_be_left_out(raxlog_cli: Run, sales: str) -> None:
+    key, value = records_of(Path(sales), 1, layout.NODE)[3]
+    changed_copy(Path(sales), Path("hurt.rax"), {key: flipped(value, 200, 4)})
+    node = "-".join(map(str, layout.node_id(key)))
+    status, _, err = raxlog_cli("export", "hurt.rax", "orders", "a.parquet")
+    assert (status, f"node {node}" in one_line(err)) == (3, True)
+    assert not Path("a.parquet").exists()
+    status, out, err = raxlog_cli("export", "hurt.rax", "orders", "a.parquet", "--skip-damaged", "--json")
+    told = json.loads(out)
+    assert (status, err, told["exported"], [problem["node"] for problem in told["damaged"]]) == (0, "", 950, [node])
+    assert f"left out: node {node}" in raxlog_cli("export", "hurt.rax", "orders", "b.pq", "--skip-damaged")[1]
+
+
+def test_ctrl_c_leaves_nothing_behind(sales: str, tmp_path: Path) -> None:
+    # the output is a pipe nobody reads, so that the export cannot come to its end
+    fifo = tmp_path / "block"
+    os.mkfifo(fifo)
+    script = (
+        "import os, sys\n"
+        "from raxlog.tools.cli import exporting, main\n"
+        "write = exporting._write\n"
+        "def slow(*arguments):\n"
+        f"    write(*arguments); open({str(fifo)!r}).read()\n"
+        "exporting._write = slow\n"
+        "sys.exit(main(sys.argv[1:]))\n"
+    )
+    out = tmp_path / "out.parquet"
+    command = [sys.executable, "-c", script, "export", sales, "orders", str(out)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE) as child:
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline and not list(tmp_path.glob("out.parquet.part-*")):
+            time.sleep(0.02)
+        assert list(tmp_path.glob("out.parquet.part-*"))
+        time.sleep(0.3)
+        child.send_signal(signal.SIGINT)
+        assert child.wait(20) == 130
+        assert child.stderr is not None
+        assert one_line(child.stderr.read()) == "raxlog: interrupted\n"
+    assert not list(tmp_path.glob("out*"))
+
+
+def test_a_progress_bar_is_drawn_on_a_terminal_only(sales: str, tmp_path: Path) -> None:
+    ours, theirs = pty.openpty()
+    done = subprocess.run([*CLI, "export", sales, "orders", str(tmp_path / "a.parquet")],
+                          stdout=subprocess.PIPE, stderr=theirs, timeout=60, check=True,
+                          env=os.environ | {"TERM": "xterm", "COLUMNS": "120"})  # fmt: skip
+    os.close(theirs)
+    drawn = os.read(ours, 1 << 16).decode()
+    os.close(ours)
+    assert "100%" in drawn
+    assert "1,000 entries" in drawn
+    assert done.stdout.startswith(b"1,000 entries to ")
+    assert process("export", sales, "orders", str(tmp_path / "b.parquet")).stderr == b""
+
+
+def test_without_pyarrow_the_extra_to_install_is_named(sales: str, tmp_path: Path) -> None:
+    (tmp_path / "pyarrow.py").write_text("raise ImportError('No module named pyarrow')\n")
+    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    done = process("export", sales, "orders", str(tmp_path / "a.parquet"), env=env)
+    assert done.returncode == 2
+    assert "pip install 'raxlog[spark]'" in one_line(done.stderr)
+
+
+def test_columns_are_parsed_as_spark_writes_them() -> None:
+    assert parsed_columns("item string,qty  bigint , price decimal(10, 2), fields map<string,binary>") == {
+        "item": "string", "qty": "bigint", "price": "decimal(10, 2)", "fields": "map<string,binary>"}  # fmt: skip
+    assert parsed_columns("`a b` int, `c``d` int, `e,f` int") == {"a b": "int", "c`d": "int", "e,f": "int"}
+    for wrong in ("", "a", "a int,", "`a int", ", a int", "a int b int", "a decimal(5"):
+        with pytest.raises(Failure):
+            parsed_columns(wrong)
+
+
+def test_an_export_of_a_store_on_a_read_only_medium_writes_nothing_there(sales: str, tmp_path: Path) -> None:
+    before = {path: path.stat().st_mtime_ns for path in Path(sales).rglob("*")}
+    assert process("export", sales, "orders", str(tmp_path / "a.parquet")).returncode == 0
+    data = [path for path in before if path.name == "data.mdb"]
+    assert data
+    assert all(path.stat().st_mtime_ns == before[path] for path in data)
+    shutil.rmtree(sales)

@@ -1,0 +1,104 @@
+"""The doors of the crash tester: the tutorial's example, the command line, the pytest plugin."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from raxlog.tools import cli
+
+pytestmark = pytest.mark.storm
+
+DOCS = Path(__file__).parents[1] / "docs"
+BRIEFLY = ["--images", "150", "--seed", "7", "--ignore", "wake", "--ignore", "lock.mdb",
+           "--only", "points", "--only", "cuts", "--only", "calls"]
+
+
+@pytest.fixture(autouse=True)
+def _compiler(require: Callable[[str], str]) -> None:
+    require("cc")
+
+
+def test_the_tutorial_shows_the_examples_as_they_are() -> None:
+    page = (DOCS / "crash-testing.md").read_text(encoding="utf-8")
+    assert (DOCS / "examples" / "billing_broken.py").read_text(encoding="utf-8").strip() in page
+    fixed = (DOCS / "examples" / "billing_fixed.py").read_text(encoding="utf-8")
+    assert fixed[fixed.index("def consume") : fixed.index("def workload")].strip() in page
+
+
+def test_the_tutorials_example_finds_its_bug_and_passes_on_the_fixed_version(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, status in (("billing_broken", 1), ("billing_fixed", 0)):
+        command = ["crashtest", str(DOCS / "examples" / f"{name}.py"), "--points", "billing.*", "--keep", str(tmp_path)]
+        assert cli.main([*command, *BRIEFLY, "--json", "--html", str(tmp_path / f"{name}.html")]) == status
+        told = json.loads(capsys.readouterr().out)
+        assert told["passed"] == (status == 0)
+        if status:
+            found = {mode["mode"]: mode["failures"] for mode in told["modes"]}
+            assert "are billed" in found["kill at points(billing.*)"][0]["found"]
+            assert "are billed" in found["power cut"][0]["found"]
+            assert "are billed" in found["kill at system calls"][0]["found"]
+            kept = found["power cut"][0]["kept"]
+            assert cli.main(["crashtest", "--replay", kept]) == 1
+            assert "are billed" in capsys.readouterr().err
+        assert (tmp_path / f"{name}.html").is_file()
+
+
+@pytest.mark.parametrize(("arguments", "complaint"), [
+    ([], "name a FILE"),
+    (["a.py", "--long"], "one of them"),
+    (["absent.py"], "no Python file"),
+    ([str(DOCS / "examples" / "billing_fixed.py"), "--only", "points"], "needs --points"),
+    ([str(DOCS / "crash-testing.md")], "no Python file"),
+    ([__file__.replace("test_crashtest_doors", "crash_workloads")], "no function workload"),
+    (["--replay", "/nowhere"], "no kept case"),
+])  # fmt: skip
+def test_wrong_arguments_are_told_in_one_line(
+    arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["crashtest", *arguments]) == 2
+    assert complaint in capsys.readouterr().err
+
+
+PLUGIN_TEST = """
+import os
+import pytest
+from crash_workloads import check_notes, write_notes, write_notes_unflushed
+
+@pytest.mark.crash(images=40, rounds=3)
+def test_right(crash_explorer):
+    assert crash_explorer(write_notes, check_notes).passed
+
+@pytest.mark.crash(images=40, rounds=3)
+def test_wrong(crash_explorer):
+    crash_explorer(write_notes_unflushed, check_notes)
+"""
+
+
+def test_the_pytest_plugin_gives_fixture_marker_and_options(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(PLUGIN_TEST)
+    path = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "raxlog.recovery.crashtest.plugin", "--strict-markers",
+         "--crash-seed=11", "--crash-budget=30s", "-p", "no:cacheprovider", "--rootdir", str(tmp_path),
+         "-c", os.devnull, "-rA", str(tmp_path / "test_it.py")],
+        capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": path}, cwd=tmp_path,
+    )
+    print(done.stdout[-3000:])
+    assert "1 failed, 1 passed" in done.stdout
+    assert "--crash-seed=11" in done.stdout
+    assert "CrashTestFailed" in done.stdout
+
+
+def test_a_budget_that_is_no_time_is_refused() -> None:
+    from raxlog.recovery.crashtest.plugin import seconds_of  # noqa: PLC0415
+
+    assert [seconds_of(one) for one in (None, 3, "30", "30s", "2m", "1h")] == [None, 3, 30.0, 30.0, 120.0, 3600.0]
+    with pytest.raises(pytest.UsageError, match="30s"):
+        seconds_of("soon")

@@ -1,0 +1,37 @@
+"""The journal under power cuts of every kind, and that leaving a part of it out is noticed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import journal_workload
+import pytest
+from raxlog import crashtest
+from raxlog.storage import journal
+
+pytestmark = pytest.mark.skipif(not journal.is_supported(), reason="commits flush twice on this system")
+
+IMAGES = 100_000 if os.environ.get("RAXLOG_LONG") == "1" else 1_500
+
+
+def cuts(images: int, seed: int) -> crashtest.ModeResult:
+    power_cut = crashtest.PowerCut(images=images, ignore=("*lock.mdb",))
+    print(f"seed {seed}")
+    return crashtest.explore(journal_workload.append, journal_workload.check, modes=[power_cut], seed=seed).modes[0]
+
+
+def test_no_power_cut_loses_a_commit_that_flushed_once(require: Callable[[str], str]) -> None:
+    require("cc")
+    result = cuts(IMAGES, seed=11)
+    assert result.failed == 0, result.failures
+    assert result.cases >= IMAGES * 9 // 10
+
+
+@pytest.mark.parametrize("planted", ["no record", "one slot", "no checksum"])
+def test_a_journal_with_a_part_left_out_is_caught(
+    require: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, planted: str
+) -> None:
+    require("cc")
+    monkeypatch.setenv("RAXLOG_TEST_JOURNAL", planted)
+    assert cuts(800, seed=12).failed > 0

@@ -1,0 +1,84 @@
+"""raxlog plan and raxlog scan."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import raxlog
+from cli_runs import CLI, Run, one_line, process
+from spark_scans import environment
+
+pytest_plugins = ["cli_fixtures"]
+
+
+@pytest.fixture
+def thousand(tmp_path: Path) -> str:
+    """A snapshot with a stream of a thousand entries."""
+    with raxlog.open(tmp_path / "live.rax") as store:
+        store.stream("orders").extend(
+            [{"item": ("book", "pen")[n % 2], "qty": n} for n in range(1000)],
+            ids=[f"{1000 + n}-0" for n in range(1000)],
+        )
+        store.snapshot(tmp_path / "backup.rax")
+    return str(tmp_path / "backup.rax")
+
+
+def test_plan_draws_the_partitions_with_their_ranges(raxlog_cli: Run, thousand: str) -> None:
+    status, out, _ = raxlog_cli("plan", thousand, "orders", "--partitions", "4")
+
+    assert status == 0
+    lines = out.splitlines()
+    assert lines[0] == "stream orders: 1,000 entries in 4 partitions of 250 to 250"
+    assert len(lines) == 5
+    assert "1000-0" in lines[1]
+    assert lines[4].endswith("1999-0")
+    bars = [line.split("|")[1] for line in lines[1:]]
+    assert all(bar.strip(" ").strip("━") == "" and "━" in bar for bar in bars)
+    assert [bar.index("━") for bar in bars] == [0, 12, 25, 37]
+
+
+def test_plan_as_json_names_every_range(raxlog_cli: Run, thousand: str) -> None:
+    status, out, _ = raxlog_cli("plan", thousand, "orders", "--start", "(1099", "--max-records", "300", "--json")
+
+    told = json.loads(out)["partitions"]
+    assert status == 0
+    assert [part["entries"] for part in told] == [300] * 3
+    assert told[-1]["end"] == "1999-0"
+
+
+def test_plan_of_nothing_is_a_no_and_wrong_input_one_line(raxlog_cli: Run, thousand: str) -> None:
+    assert raxlog_cli("plan", thousand, "orders", "--end", "5")[0] == 1
+    status, _, err = raxlog_cli("plan", thousand, "mail")
+    assert status == 1
+    assert "It has: 'orders'" in one_line(err)
+    assert raxlog_cli("plan", thousand, "orders", "--start", "x")[0] == 2
+    assert raxlog_cli("plan", thousand + "-not", "orders")[0] == 3
+
+
+def test_scan_says_how_to_get_java(thousand: str, tmp_path: Path) -> None:
+    env = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
+    told = process("scan", thousand, "orders", env=env | environment() | {"PATH": str(tmp_path)})
+
+    assert told.returncode == 2
+    assert "openjdk" in one_line(told.stderr)
+
+
+def test_scan_runs_sql_over_a_stream_and_prints_a_table(thousand: str, require: Callable[[str], str]) -> None:
+    require("java")
+    query = "select item, count(*) many, sum(qty) qty from entries group by item order by item"
+    told = subprocess.run(
+        [*CLI, "scan", thousand, "orders", "--schema", "item string, qty int", "--sql", query, "--cores", "2"],
+        env=os.environ | environment(), capture_output=True, timeout=300, check=False,
+    )
+
+    assert told.returncode == 0, told.stderr.decode()[-2000:]
+    assert told.stdout.decode().splitlines() == [
+        "item  many     qty",
+        "book   500  249500",
+        "pen    500  250000",
+    ]

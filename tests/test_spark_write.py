@@ -1,0 +1,171 @@
+"""Writing a DataFrame: each row once, whatever is retried; and what a live store is to a scan."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import raxlog
+from pyspark.sql.types import LongType, StructField, StructType
+from raxlog.tools.spark.options import WRITE, parse
+from raxlog.tools.spark.write import AppendingWriter
+from spark_scans import reading, refusal
+
+pytest_plugins = ["spark_session"]
+
+NUMBERS = StructType([StructField("n", LongType())])
+
+
+def save(frame: Any, path: Path, stream: str = "orders", **options: Any) -> None:
+    """Append a frame to a stream."""
+    given = {name: str(value) for name, value in options.items()}
+    frame.write.format("raxlog").options(path=str(path), stream=stream, **given).mode("append").save()
+
+
+def batch(first: int, behind: int) -> pa.RecordBatch:
+    """Rows first … behind - 1 of a task's partition."""
+    return pa.record_batch([pa.array(range(first, behind), pa.int64())], names=["n"])
+
+
+def appending(path: Path, rows: int = 100) -> AppendingWriter:
+    """A writer as Spark makes one on the driver."""
+    options = parse({"path": str(path), "stream": "orders", "rowsPerCommit": str(rows)}, WRITE)
+    return AppendingWriter(options, NUMBERS, overwrite=False)
+
+
+def numbers(store: raxlog.Store) -> list[int]:
+    """What has been appended."""
+    return [int(entry.fields[b"n"]) for entry in store.stream("orders").range()]
+
+
+def test_columns_become_fields_and_come_back_as_they_were(spark: Any, store: raxlog.Store) -> None:
+    frame = spark.range(500).selectExpr(
+        "id n", "cast(id * 1.25 as decimal(10,2)) price", "id % 2 = 0 even", "timestamp_millis(id * 1000) at",
+        "if(id % 3 = 0, null, concat('v', id)) maybe", "id / 3 third", "cast(concat('b', id) as binary) raw",
+    )
+    save(frame, store.path, rowsPerCommit=70)
+
+    schema = "n bigint, price decimal(10,2), even boolean, at timestamp, maybe string, third double, raw binary"
+    back = reading(spark, store.path).schema(schema).load()
+    assert back.orderBy("n").collect() == frame.orderBy("n").collect()
+    assert all((int(entry.fields[b"n"]) % 3 == 0) == (b"maybe" not in entry.fields)  # null: not there
+               for entry in store.stream("orders").range())
+    assert dict(store.state) == {}  # nothing of the write is left
+
+
+def test_a_map_becomes_an_entry_and_one_partition_keeps_its_order(spark: Any, store: raxlog.Store) -> None:
+    save(spark.range(300).selectExpr("map('n', cast(id as string), 'x', null) as fields").coalesce(1), store.path)
+
+    assert [entry.fields for entry in store.stream("orders").range()] == [{b"n": b"%d" % n} for n in range(300)]
+
+
+def test_a_task_that_fails_half_way_is_tried_again_and_adds_nothing_twice(tmp_path: Path) -> None:
+    path = tmp_path / "store.rax"
+    writer = appending(path)
+
+    def failing() -> Any:
+        yield batch(0, 250)
+        raise RuntimeError("the executor is lost")
+
+    with pytest.raises(RuntimeError, match="lost"):
+        writer.write(failing())
+    with raxlog.open(path, readonly=True) as store:
+        assert numbers(store) == list(range(200))
+    writer.write(iter([batch(0, 90), batch(90, 330)]))  # the same rows, cut in another way
+    writer.write(iter([batch(0, 330)]))  # a second attempt that ran beside the first
+    writer.commit([])
+
+    with raxlog.open(path, readonly=True) as store:
+        assert numbers(store) == list(range(330))
+        assert dict(store.state) == {}
+
+
+def test_a_retry_that_is_given_other_rows_is_refused(tmp_path: Path) -> None:
+    writer = appending(tmp_path / "store.rax")
+    writer.write(iter([batch(0, 100)]))
+
+    with pytest.raises(raxlog.StoreError, match="in another order"):
+        writer.write(iter([batch(100, 300)]))
+    with raxlog.open(tmp_path / "store.rax", readonly=True) as store:
+        assert numbers(store) == list(range(100))
+
+
+def test_a_task_that_comes_too_late_or_to_another_store_appends_nothing(tmp_path: Path) -> None:
+    writer = appending(tmp_path / "store.rax")
+    writer.write(iter([batch(0, 10)]))
+    writer.commit([])
+    with pytest.raises(raxlog.StoreError, match="has ended"):
+        writer.write(iter([batch(0, 10)]))
+
+    lost = appending(tmp_path / "other.rax")
+    (tmp_path / "other.rax").rename(tmp_path / "elsewhere.rax")
+    with pytest.raises(raxlog.NotAStore):
+        lost.write(iter([batch(0, 10)]))
+    assert not (tmp_path / "other.rax").exists()
+    with raxlog.open(tmp_path / "store.rax", readonly=True) as store:
+        assert numbers(store) == list(range(10))
+
+
+def test_what_cannot_be_appended_is_told_on_the_driver(spark: Any, store: raxlog.Store) -> None:
+    frame = spark.range(3)
+    overwriting = frame.write.format("raxlog").options(path=str(store.path), stream="orders").mode("overwrite")
+    assert "cannot be overwritten" in refusal(overwriting.save)
+    assert "array<bigint>" in refusal(lambda: save(frame.selectExpr("array(id) x"), store.path))
+    assert "beside it" in refusal(lambda: save(frame.selectExpr("id", "map('a', 'b') m"), store.path))
+    assert "nothing but nulls" in refusal(lambda: save(frame.selectExpr("cast(null as string) x"), store.path))
+    assert store.streams() == []
+
+
+def test_a_scan_sees_one_state_while_a_writer_is_at_full_speed(spark: Any, store: raxlog.Store) -> None:
+    orders = store.stream("orders")
+    orders.extend([{"n": n} for n in range(20_000)])
+    group = orders.create_group("g", "0")
+    ended = threading.Event()
+
+    def write() -> None:
+        n = 20_000
+        while not ended.is_set():
+            # One transaction: what is appended at the end goes at the front. Any one state has 20,000.
+            with store.transaction() as tx:
+                tx.stream("orders").extend([{"n": at} for at in range(n, n + 50)])
+                tx.stream("orders").trim(maxlen=20_000)
+            n += 50
+            group.ack(*(entry.id for entry in group.read("w", count=50)))
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        seen = set()
+        for _ in range(3):
+            row = reading(spark, store.path, minPartitions=4).schema("n bigint").load().selectExpr(
+                "count(*) many", "count(distinct n) distinct", "min(n) first", "max(n) last"
+            ).collect()[0]
+            assert (row.many, row.distinct, row.last - row.first + 1) == (20_000, 20_000, 20_000)
+            seen.add(row.first)
+    finally:
+        ended.set()
+        writer.join()
+    assert len(seen) == 3  # and each scan that was planned anew saw a newer one
+
+
+def test_a_snapshot_of_a_live_store_is_used_again_and_goes_when_it_is_old(
+    spark: Any, store: raxlog.Store, tmp_path: Path
+) -> None:
+    store.stream("orders").extend([{"n": n} for n in range(100)])
+    folder = tmp_path / "snapshots"
+
+    def count(retention: str = "1h") -> tuple[int, list[str]]:
+        many = reading(spark, store.path, snapshotDir=folder, snapshotRetention=retention).load().count()
+        return many, sorted(path.name for path in folder.glob("*/*") if path.is_dir())
+
+    _, first = count()
+    assert count() == (100, first)
+    assert len(first) == 1
+    store.stream("orders").append({"n": 100})
+    many, both = count()
+    assert (many, len(both)) == (101, 2)
+    many, left = count("0s")  # what nobody has used since is old at once
+    assert (many, len(left)) == (101, 1)

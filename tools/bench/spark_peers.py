@@ -1,0 +1,82 @@
+"""Two data sources to compare with: one batch yielded again and again, and Python tuples."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import raxlog
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+
+class _Reader(DataSourceReader):
+    def __init__(self, options: dict[str, str], schema: StructType) -> None:
+        self.path = options["path"]
+        self.rows, self.parts, self.batch = (int(options[name]) for name in ("rows", "partitions", "batch"))
+        self.schema = to_arrow_schema(schema, timezone="UTC")
+
+    def partitions(self) -> list[InputPartition]:
+        """As many as the other contenders have."""
+        return [InputPartition(number) for number in range(self.parts)]
+
+
+class CeilingReader(_Reader):
+    """Yields one batch until there have been enough rows."""
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """No work but handing over: what Spark takes is all there is."""
+        numbers = pa.array(range(self.batch), pa.int64())
+        batch = pa.record_batch([numbers.cast(field.type) for field in self.schema], schema=self.schema)
+        left = self.rows // self.parts
+        while left > 0:
+            yield batch.slice(0, min(left, self.batch))
+            left -= self.batch
+
+
+class TupleReader(_Reader):
+    """Yields an entry as a tuple, with its values parsed in Python."""
+
+    made: ClassVar[dict[str, Any]] = {
+        "id_ms": lambda entry, _: entry.id.ms,
+        "id_seq": lambda entry, _: entry.id.seq,
+        "temp": lambda _, fields: float(fields[b"temp"]),
+        "seq": lambda _, fields: int(fields[b"seq"]),
+    }
+
+    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
+        """A range of the stream, entry by entry."""
+        with raxlog.open(self.path, readonly=True) as store:
+            stream = store.stream("events")
+            start, end, _ = stream.split(self.parts)[partition.value]
+            for entry in stream.range(start, end):
+                fields = entry.fields
+                yield tuple(self.made[name](entry, fields) for name in self.schema.names)
+
+
+class Ceiling(DataSource):
+    """format("ceiling")"""
+
+    @classmethod
+    def name(cls) -> str:
+        """What format() takes."""
+        return "ceiling"
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Its reader."""
+        return CeilingReader(dict(self.options), schema)
+
+
+class Tuples(DataSource):
+    """format("tuples")"""
+
+    @classmethod
+    def name(cls) -> str:
+        """What format() takes."""
+        return "tuples"
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Its reader."""
+        return TupleReader(dict(self.options), schema)

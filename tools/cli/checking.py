@@ -1,0 +1,168 @@
+"""check and salvage: is all as it must be, and if not, what can be brought over.
+
+    raxlog check events.rax                     problems, one a row; exit status 0 none, 1 some
+    raxlog salvage events.rax rescued.rax       what is lost;        exit status 0 nothing, 1 something
+
+A path with nothing of raxlog's, or one that cannot be read or written, is exit status 3.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ...recovery.check import check
+from ...recovery.report import Report
+from ...recovery.salvage import salvage
+from ...recovery.salvage_report import SalvageReport
+from . import output
+from .arguments import DONE, NO, Command, Parser, add_store
+
+_SHOWN = 50  # problems or losses in a table; --json has all
+
+
+@contextlib.contextmanager
+def _bars() -> Iterator[Callable[[str, int, int], None]]:
+    """A bar on stderr for each part of the work, if that is a terminal."""
+    if not sys.stderr.isatty():
+        yield lambda part, done, total: None
+        return
+    from rich.console import Console  # noqa: PLC0415 - costs 50 ms, and only here is something drawn
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415
+
+    columns = [TextColumn("{task.description:10}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()]
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
+        parts: dict[str, Any] = {}
+
+        def report(part: str, done: int, total: int) -> None:
+            if part not in parts:
+                for other in parts.values():
+                    bars.update(other, completed=bars.tasks[other].total)
+                parts[part] = bars.add_task(part, total=max(total, 1))
+            bars.update(parts[part], completed=done, total=max(total, 1))
+
+        yield report
+
+
+# -- check --------------------------------------------------------------------------------
+
+
+def _check_arguments(parser: Parser) -> None:
+    add_store(parser, stream=False)
+
+
+def _check(args: argparse.Namespace) -> int:
+    with _bars() as progress:
+        report = check(args.store, progress)
+    if args.json:
+        output.print_json(report.as_dict())
+    else:
+        _print_report(report)
+    return DONE if report.ok else NO
+
+
+def _print_report(report: Report) -> None:
+    counts = report.counts
+    looked = [output.many(counts[name], noun) for name, noun in (
+        ("streams", "stream"), ("entries", "entry"), ("nodes", "node"), ("groups", "group"),
+        ("records", "record"), ("pages", "page"),
+    ) if counts.get(name)]  # fmt: skip
+    pending = f", {counts['pending']:,} pending" if counts.get("pending") else ""
+    path = output.text(os.fsencode(report.path))
+    output.print_text(f"{path}: {', '.join(looked)}{pending}, in {report.seconds:.1f} s")
+    if report.problems:
+        rows = [("problem", "stream", "where", "what")]
+        rows += [
+            (problem.kind, problem.stream or "-", _where(problem), output.one_line(problem.what))
+            for problem in report.problems[:_SHOWN]
+        ]
+        output.print_text(output.table(rows))
+        if counts["problems"] > _SHOWN:
+            output.print_text(f"… and {counts['problems'] - _SHOWN:,} more; --json prints up to 1,000")
+        output.print_text("")
+        meanings = {problem.kind: problem.meaning for problem in report.problems}
+        output.print_text(output.table(list(meanings.items())))
+        output.print_text(f"'raxlog salvage {path} DEST' brings what is whole into a new store")
+    for note in report.notes:
+        output.print_text(f"note: {output.one_line(note)}")
+    if report.ok:
+        output.print_text("no problems")
+
+
+def _where(problem: Any) -> str:
+    named = ("group", "node", "offset", "page")
+    return " ".join(f"{name} {getattr(problem, name)}" for name in named if getattr(problem, name) is not None) or "-"
+
+
+# -- salvage ------------------------------------------------------------------------------
+
+
+def _salvage_arguments(parser: Parser) -> None:
+    add_store(parser, stream=False)
+    parser.add_argument("destination", metavar="DEST", help="the new store; nothing may be there yet")
+    parser.add_argument(
+        "--doubtful", action="store_true",
+        help="also bring what may be an old copy, of something trimmed, acknowledged or deleted since",
+    )  # fmt: skip
+
+
+def _salvage(args: argparse.Namespace) -> int:
+    with _bars() as progress:
+        report = salvage(args.store, args.destination, progress, doubtful=args.doubtful)
+    if args.json:
+        output.print_json(report.as_dict())
+    else:
+        _print_salvaged(report)
+    return DONE if report.complete else NO
+
+
+def _print_salvaged(report: SalvageReport) -> None:
+    rows: list[tuple[str, ...]] = [("stream", "entries", "lost", "nodes", "groups", "pending")]
+    for name, figures in report.streams.items():
+        rows.append((output.one_line(name), *(f"{figures[what]:,}" for what in (
+            "entries", "lost_entries", "nodes", "groups", "pending"))))  # fmt: skip
+    output.print_text(output.table(rows, right=(1, 2, 3, 4, 5)))
+    for loss in report.lost[:_SHOWN]:
+        output.print_text(f"lost: {output.one_line(str(loss))}")
+    if len(report.lost) > _SHOWN:
+        output.print_text(f"… and {len(report.lost) - _SHOWN:,} more losses; --json prints all")
+    for note in report.notes:
+        output.print_text(f"note: {output.one_line(note)}")
+    where = output.text(os.fsencode(report.destination))
+    pages = output.many(len(report.damaged_pages), "damaged page")
+    said = "nothing is lost" if report.complete else output.many(len(report.lost), "loss", "losses")
+    output.print_text(f"{where}: {output.many(len(report.streams), 'stream')}, {pages}, {said}, {report.seconds:.1f} s")
+
+
+COMMANDS = {
+    "check": Command(
+        _check,
+        _check_arguments,
+        """
+Walks every invariant of the store: pages, checksums, nodes and their entries, counters, ordinals,
+groups and their pending entries in both directions, subjects; looks every key up again. It runs
+in a process of its own, so damage cannot kill the caller, changes nothing, and may be run beside
+writers; the space of what they free meanwhile is used again once it ends. The exit status is 1 where
+there are problems.""",
+        """
+  raxlog check events.rax
+  raxlog check events.rax --json""",
+    ),
+    "salvage": Command(
+        _salvage,
+        _salvage_arguments,
+        """
+Brings everything that can be believed out of a damaged store into a new one at DEST: the old one is
+read page by page and never written to. Works on flipped bits, overwritten pages, a file that is cut off,
+and without CURRENT, lock file or meta pages. What is lost is told, with ID ranges; the exit status
+is 1 then. Nothing that was trimmed, acknowledged or deleted comes back: where an old copy cannot be
+told from the newest one it is left out, unless --doubtful asks for it.""",
+        """
+  raxlog salvage events.rax rescued.rax
+  raxlog check rescued.rax""",
+    ),
+}

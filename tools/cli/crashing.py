@@ -1,0 +1,117 @@
+"""crashtest: crash what a Python file does to a folder, and check what is left.
+
+    raxlog crashtest FILE.py            FILE.py has workload(folder, ack) and check(folder, acks)
+    raxlog crashtest --replay KEPT      the check again, on a case that failed
+    raxlog crashtest --long             raxlog's own crash tests in their long form, from a clone
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from .arguments import DONE, NO, USAGE, Command, Failure, Parser, positive
+
+_MODES = ("points", "cuts", "calls", "storm", "errors")
+_ROOT = Path(__file__).resolve().parents[2]
+LONG = ("test_kill_storm.py", "test_system_calls.py", "test_power_cut.py", "test_injected_errors.py",
+        "test_fuzz_decoders.py", "test_crashtest.py")
+
+
+def _arguments(parser: Parser) -> None:
+    parser.add_argument("file", metavar="FILE", nargs="?",
+                        help="a Python file with workload(folder, ack) and check(folder, acks)")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--replay", metavar="KEPT", help="run the check on a kept case again")
+    what.add_argument("--long", action="store_true", help="run raxlog's own crash tests in their long form (hours)")
+    parser.add_argument("--workload", default="workload", metavar="NAME", help="what writes (default: workload)")
+    parser.add_argument("--check", default="check", metavar="NAME", help="what checks (default: check)")
+    parser.add_argument("--points", action="append", default=[], metavar="PATTERN",
+                        help="also kill at these crash points, like 'app.*'; may be repeated")
+    parser.add_argument("--only", action="append", choices=_MODES, help="this way of crashing only; may be repeated")
+    parser.add_argument("--images", type=positive, default=2000, metavar="N", help="images of power cuts (2000)")
+    parser.add_argument("--rounds", type=positive, default=100, metavar="N", help="rounds of the storm (100)")
+    parser.add_argument("--ignore", action="append", default=[], metavar="PATTERN",
+                        help="files whose content does not matter after a power cut, like '*.lock'; may be repeated")
+    parser.add_argument("--seed", type=int, metavar="N", help="draw the same cases as a run that told this seed")
+    parser.add_argument("--budget", type=float, metavar="SECONDS", help="end after so long, and tell what was left out")
+    parser.add_argument("--keep", metavar="FOLDER", help="where failing cases are kept (default: a temporary folder)")
+    parser.add_argument("--html", metavar="PATH", help="write the report as a page, with the timeline drawn")
+
+
+def _run(options: argparse.Namespace) -> int:
+    if bool(options.file) + bool(options.replay) + options.long != 1:
+        raise Failure("name a FILE, or --replay KEPT, or --long; one of them", USAGE)
+    if options.long:
+        return _run_long()
+    from ...recovery import crashtest  # noqa: PLC0415 - only for this command
+    from ...recovery.crashtest.replay import main as replay  # noqa: PLC0415
+
+    if options.replay:
+        return replay([options.replay])
+    workload, check = _functions(options.file, options.workload, options.check)
+    modes: dict[str, list[Any]] = {
+        "points": [crashtest.KillAt.points(*options.points)] if options.points else [],
+        "cuts": [crashtest.PowerCut(options.images, tuple(options.ignore))],
+        "calls": [crashtest.KillAt.system_call("all")],
+        "storm": [crashtest.Storm(options.rounds)],
+        "errors": [crashtest.Errors("ENOSPC"), crashtest.Errors("short")],
+    }
+    chosen = [mode for name in _MODES if name in (options.only or _MODES) for mode in modes[name]]
+    if not chosen:
+        raise Failure("--only points needs --points, which says at which", USAGE)
+    report = crashtest.explore(workload, check, modes=chosen, seed=options.seed, budget=options.budget,
+                               keep=options.keep)
+    if options.html:
+        report.write_html(options.html)
+    print(json.dumps(report.to_dict()) if options.json else report)
+    return DONE if report.passed else NO
+
+
+def _functions(file: str, *names: str) -> list[Any]:
+    path = Path(file).resolve()
+    if not path.is_file() or path.suffix != ".py" or not path.stem.isidentifier():
+        raise Failure(f"{file} is no Python file that can be imported", USAGE)
+    sys.path.insert(0, str(path.parent))
+    try:
+        module = importlib.import_module(path.stem)
+    except Exception as error:
+        raise Failure(f"{file} cannot be imported: {type(error).__name__}: {error}", USAGE) from error
+    if Path(str(module.__file__)).resolve() != path:
+        raise Failure(f"{path.stem} is the name of another module ({module.__file__}); rename {file}", USAGE)
+    missing = [name for name in names if not callable(getattr(module, name, None))]
+    if missing:
+        raise Failure(f"{file} has no function {' and no '.join(missing)}; name it with --workload or --check", USAGE)
+    return [getattr(module, name) for name in names]
+
+
+def _run_long() -> int:
+    tests = [_ROOT / "tests" / name for name in LONG]
+    if not tests[0].is_file():
+        raise Failure("the long crash tests are in raxlog's repository, and this is an installed package", USAGE)
+    command = [sys.executable, "-m", "pytest", *map(str, tests), "-n", "0", "-s", "-o", "timeout=0"]
+    return subprocess.run(command, env={**os.environ, "RAXLOG_LONG": "1"}, check=False).returncode and NO
+
+
+COMMANDS = {
+    "crashtest": Command(
+        _run,
+        _arguments,
+        """
+The file has workload(folder, ack), which writes and says ack(x) for what it was promised, and
+check(folder, acks), which raises if what it finds is not what was promised. Images of what a
+disk may hold after a power cut are checked; the workload is killed before each system call
+that changes the folder, and at random moments; its calls fail in turn. Exit status 0 if all of
+that was survived, 1 if not, or if a part could not be run here. --replay runs the check again
+on a case that was kept; --long runs raxlog's own crash tests for hours, from its repository.""",
+        """
+  raxlog crashtest my_consumer.py --points 'app.*' --html report.html
+  raxlog crashtest --replay /tmp/raxlog-crashtest-7/power-cut-x1y2""",
+    ),
+}

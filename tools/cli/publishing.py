@@ -1,0 +1,278 @@
+"""Publishing: pub, sub, and the bindings of subjects to streams.
+
+    pub ──> bound streams            raxlog bind …, and then range, tail, read as of any stream
+        ├─> durable subscriptions    raxlog sub --durable NAME: at least once, goes on where it was
+        └─> who listens              raxlog sub: live, at most once
+
+With --channel (and, to listen, --glob) the same two commands are Redis' PUBLISH, SUBSCRIBE and
+PSUBSCRIBE. Who listens to what is the subject of routing.py.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import Any
+
+from ...index import subject as subjects
+from ...index.channels import ChannelMessage
+from ...index.listening import Message
+from ...recovery.store import Store
+from ...stream.clock import duration_ms
+from ...stream.entry import flatten
+from ...stream.names import name_bytes
+from . import output
+from .arguments import (
+    DONE,
+    NO,
+    USAGE,
+    Command,
+    Failure,
+    Parser,
+    add_store,
+    add_writing,
+    positive,
+    reading,
+    seconds,
+    stream_name,
+    writing,
+)
+from .writing import pair
+
+# -- pub ----------------------------------------------------------------------------------
+
+
+def _pub_arguments(parser: Parser) -> None:
+    add_store(parser, stream=False)
+    parser.add_argument("subject", metavar="SUBJECT", help="where to publish; with --channel a channel's name")
+    parser.add_argument("fields", metavar="FIELD=VALUE", nargs="+", help="the message; with --channel one text")
+    parser.add_argument("--channel", action="store_true", help="publish on a channel, as Redis' PUBLISH does")
+    add_writing(parser)
+
+
+def _pub(args: argparse.Namespace) -> int:
+    if args.channel:
+        return _pub_on_channel(args)
+    subject = subjects.literal(os.fsencode(args.subject))
+    pairs = [pair(argument) for argument in args.fields]
+    flatten(pairs)
+    with writing(args) as store:
+        reached = store.publish(subject, pairs)
+    parts = {"bindings": reached.bindings, "durables": reached.durables, "live": reached.live}
+    if args.json:
+        ids = [{"stream": output.plain(name), "id": str(sid)} for name, sid in reached.ids.items()]
+        output.print_json({"reached": int(reached)} | parts | {"entries": ids})
+    else:
+        counted = zip(parts.values(), ("binding", "durable subscription", "live subscription"), strict=True)
+        told = ", ".join(output.many(count, noun) for count, noun in counted if count)
+        print(f"reached {told or 'nobody'}")
+        for name, sid in reached.ids.items():
+            output.print_text(f"{output.text(name)}\t{sid}")
+    return DONE if reached else NO
+
+
+def _pub_on_channel(args: argparse.Namespace) -> int:
+    if len(args.fields) != 1:
+        raise Failure(f"--channel publishes one text, and {len(args.fields)} were given; quote it", USAGE)
+    with writing(args) as store:
+        copies = store.channels.publish(os.fsencode(args.subject), os.fsencode(args.fields[0]))
+    if args.json:
+        output.print_json({"copies": copies})
+    else:
+        print(f"sent {output.many(copies, 'copy')}")
+    return DONE if copies else NO
+
+
+# -- sub ----------------------------------------------------------------------------------
+
+
+def _sub_arguments(parser: Parser) -> None:
+    add_store(parser, stream=False)
+    parser.add_argument("subjects", metavar="SUBJECT", nargs="+", help="a subject, or a pattern with * and >")
+    parser.add_argument("--queue", metavar="NAME", help="share the messages with the other members of this group")
+    parser.add_argument("--durable", metavar="NAME", help="go on where this name was left; acknowledge what is printed")
+    parser.add_argument("--channel", action="store_true", help="the SUBJECTs are channels of Redis' kind")
+    parser.add_argument("--glob", action="store_true", help="the SUBJECTs are globs over channels")
+    parser.add_argument("--count", type=positive, metavar="N", help="end after N messages")
+    parser.add_argument("--timeout", type=seconds, metavar="SECONDS", help="end when none has come for so long")
+    add_writing(parser)
+
+
+def _sub(args: argparse.Namespace) -> int:
+    names = [os.fsencode(argument) for argument in args.subjects]
+    by_channel = args.channel or args.glob
+    if args.channel and args.glob:
+        raise Failure("--channel and --glob: choose one of the two", USAGE)
+    if by_channel and (args.queue is not None or args.durable is not None):
+        raise Failure("channels have neither --queue nor --durable; subjects do", USAGE)
+    if len(names) > 1 and not by_channel:
+        raise Failure("one SUBJECT at a time: run the command twice, or use a pattern", USAGE)
+    if not by_channel:
+        subjects.pattern(names[0])
+    if args.timeout is not None:
+        duration_ms("--timeout", args.timeout)  # refused before anything is printed or subscribed to
+    with writing(args, create=True) as store, _subscribed(store, args, names) as subscription:
+        if not args.json:
+            print(f"listening to {', '.join(args.subjects)}", file=sys.stderr, flush=True)
+        left = -1 if args.count is None else args.count
+        printed = 0
+        while left:
+            message = subscription.get(args.timeout)
+            if message is None:
+                break
+            _print(message, args.json)
+            sys.stdout.flush()
+            if args.durable is not None:
+                message.ack()  # once it is printed: a message may come twice, and none is lost
+            left -= 1
+            printed += 1
+    return DONE if printed else NO
+
+
+def _subscribed(store: Store, args: argparse.Namespace, names: list[bytes]) -> Any:
+    if args.channel:
+        return store.channels.subscribe(*names)
+    if args.glob:
+        return store.channels.psubscribe(*names)
+    queue = None if args.queue is None else os.fsencode(args.queue)
+    if args.durable is None:
+        return store.subscribe(names[0], queue=queue)
+    return store.subscribe(names[0], queue=queue, durable=os.fsencode(args.durable))
+
+
+def _print(message: Any, as_json: bool) -> None:
+    if isinstance(message, ChannelMessage):
+        if as_json:
+            output.print_json({
+                "kind": message.kind, "pattern": message.pattern, "channel": message.channel, "data": message.data,
+            })  # fmt: skip
+        else:
+            output.print_text(f"{output.text(message.channel)}\t{output.text(message.data)}")
+        return
+    assert isinstance(message, Message)
+    if as_json:
+        told: dict[str, Any] = {"subject": message.subject, "fields": output.fields_json(message.pairs)}
+        if message.id is not None:
+            told |= {"id": str(message.id), "deliveries": message.deliveries}
+        output.print_json(told)
+    else:
+        fields = [f"{output.text(name).replace('=', chr(92) + 'x3d')}={output.text(value)}"
+                  for name, value in message.pairs]
+        output.print_text("\t".join([output.text(message.subject), *fields]))
+
+
+# -- bindings -----------------------------------------------------------------------------
+
+
+def _bind_arguments(parser: Parser) -> None:
+    add_store(parser, stream=False)
+    parser.add_argument("subject", metavar="SUBJECT", help="a subject, or a pattern with * and >")
+    parser.add_argument("stream", metavar="STREAM", help="the stream's name; the first message creates it")
+    add_writing(parser)
+
+
+def _bind(args: argparse.Namespace) -> int:
+    subject, name = subjects.pattern(os.fsencode(args.subject)), stream_name(args)
+    with writing(args, create=True) as store:
+        made = store.bind(subject, name)
+    if args.json:
+        output.print_json(made._asdict())
+    else:
+        output.print_text(f"{made.subject} is appended to {output.text(made.stream)}")
+    return DONE
+
+
+def _unbind_arguments(parser: Parser) -> None:
+    add_store(parser, stream=False)
+    parser.add_argument("subject", metavar="SUBJECT", nargs="?", help="the very pattern that was bound")
+    parser.add_argument("stream", metavar="STREAM", help="the stream's name")
+    parser.add_argument("--all", action="store_true", help="instead of SUBJECT: all bindings of the stream")
+    add_writing(parser)
+
+
+def _unbind(args: argparse.Namespace) -> int:
+    if args.all == (args.subject is not None):
+        raise Failure("name the SUBJECT that was bound, or give --all for all of the stream", USAGE)
+    subject = None if args.all else subjects.pattern(os.fsencode(args.subject))
+    name = stream_name(args)
+    with writing(args) as store:
+        ended = store.unbind(subject, name)
+    if args.json:
+        output.print_json({"unbound": ended})
+    else:
+        print("unbound" if ended else "there is no such binding; 'raxlog bindings' lists them")
+    return DONE if ended else NO
+
+
+def _bindings_arguments(parser: Parser) -> None:
+    add_store(parser, stream=False)
+    parser.add_argument("stream", metavar="STREAM", nargs="?", help="only those that lead to this stream")
+
+
+def _bindings(args: argparse.Namespace) -> int:
+    name = None if args.stream is None else name_bytes(os.fsencode(args.stream))
+    with reading(args) as store:
+        found = store.bindings(name)
+    if args.json:
+        output.print_json({"bindings": [one._asdict() for one in found]})
+    elif found:
+        rows = [(one.subject, output.text(one.stream)) for one in found]
+        output.print_text(output.table([("subject", "stream"), *rows]))
+    return DONE
+
+
+COMMANDS = {
+    "pub": Command(
+        _pub,
+        _pub_arguments,
+        """
+Every stream bound to the subject and every durable subscription has the message when the
+command returns, or none has; who listens live is told of it. Prints whom it reached, and the IDs
+of the entries. Exit status 1 if it reached nobody.""",
+        """
+  raxlog pub events.rax orders.eu.new item=book qty=2
+  raxlog pub events.rax news.it 'ciao a tutti' --channel""",
+    ),
+    "sub": Command(
+        _sub,
+        _sub_arguments,
+        """
+Live: what is published while the command runs, by any process, and nothing from before. With
+--durable the name keeps its place in the store, also while nobody runs; each message is
+acknowledged once it is printed, and so it comes at least once. Ends with Ctrl-C, after --count
+messages, or when none has come for --timeout seconds. Exit status 1 if none came at all.
+
+In a pattern * stands for one token and a last > for one or more.""",
+        """
+  raxlog sub events.rax 'orders.*.new'
+  raxlog sub events.rax 'orders.>' --durable billing --json
+  raxlog sub events.rax 'news.*' --glob""",
+    ),
+    "bind": Command(
+        _bind,
+        _bind_arguments,
+        """
+From now on and for good, in the commit of each publish. The subject goes with the entry as its
+first field, $subject. Binding the same twice is binding once.""",
+        """
+  raxlog bind events.rax 'orders.>' orders""",
+    ),
+    "unbind": Command(
+        _unbind,
+        _unbind_arguments,
+        """
+What has been appended stays. Exit status 1 if there was no such binding.""",
+        """
+  raxlog unbind events.rax 'orders.>' orders
+  raxlog unbind events.rax orders --all""",
+    ),
+    "bindings": Command(
+        _bindings,
+        _bindings_arguments,
+        """
+In the order they were made.""",
+        """
+  raxlog bindings events.rax""",
+    ),
+}

@@ -1,0 +1,157 @@
+"""Routing: subjects and interest, who wants what.
+
+    orders                     a token, and how many subscriptions end with it
+    ├── *
+    │   └── new    2
+    └── >          1  and 3 in queues
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...index import routes
+from ...index import subject as subjects
+from ...index.subscription import BINDING, DURABLE, LIVE, Subscription
+from ...recovery.store import Store
+from ...storage.errors import NoSubscription
+from . import output
+from .arguments import DONE, NO, Command, Parser, add_store, reading
+
+_KINDS = {BINDING: "binding", DURABLE: "durable", LIVE: "live"}
+
+# -- subjects -----------------------------------------------------------------------------
+
+
+@dataclass
+class _Branch:
+    """A token of the tree."""
+
+    plain: int = 0
+    queued: int = 0
+    below: dict[bytes, _Branch] = field(default_factory=dict)
+
+
+def _subjects_arguments(parser: Parser) -> None:
+    add_store(parser, stream=False)
+    parser.add_argument("within", metavar="PATTERN", nargs="?", default=">", help="only what overlaps this pattern")
+
+
+def _subjects(args: argparse.Namespace) -> int:
+    within = subjects.pattern(os.fsencode(args.within))
+    with reading(args) as store:
+        found = store.subjects.patterns(within)
+    if args.json:
+        output.print_json({"subjects": [
+            {"subject": pattern, "plain": plain, "queued": queued} for pattern, plain, queued in found
+        ]})  # fmt: skip
+        return DONE if found else NO
+    root = _Branch()
+    for pattern, plain, queued in found:
+        branch = root
+        for token in subjects.tokens(pattern):
+            branch = branch.below.setdefault(token, _Branch())
+        branch.plain, branch.queued = plain, queued
+    for token, branch in sorted(root.below.items()):
+        for line in _drawn(token, branch, "", ""):
+            output.print_text(line)
+    return DONE if found else NO
+
+
+def _drawn(token: bytes, branch: _Branch, first: str, rest: str) -> Iterator[str]:
+    counts = [str(branch.plain)] if branch.plain else []
+    if branch.queued:
+        counts.append(f"{branch.queued} in queues")
+    yield f"{first}{output.text(token)}" + (f"    {' and '.join(counts)}" if counts else "")
+    below = sorted(branch.below.items())
+    for place, (name, child) in enumerate(below):
+        last = place == len(below) - 1
+        yield from _drawn(name, child, rest + ("└── " if last else "├── "), rest + ("    " if last else "│   "))
+
+
+# -- interest -----------------------------------------------------------------------------
+
+
+def _interest_arguments(parser: Parser) -> None:
+    add_store(parser, stream=False)
+    parser.add_argument("subject", metavar="SUBJECT", help="the subject, without wildcards")
+
+
+def _interest(args: argparse.Namespace) -> int:
+    subject = subjects.literal(os.fsencode(args.subject))
+    with reading(args) as store:
+        rows = _interested(store, subject)
+    if args.json:
+        output.print_json({"interest": rows})
+    elif rows:
+        print(output.table([
+            ("id", "kind", "subject", "queue", "to"),
+            *(
+                (str(row["id"]), row["kind"], output.text(row["subject"]),
+                 "-" if row["queue"] is None else output.text(row["queue"]), _where(row))
+                for row in rows
+            ),
+        ]))  # fmt: skip
+    return DONE if rows else NO
+
+
+def _interested(store: Store, subject: bytes) -> list[dict[str, Any]]:
+    rows = []
+    owners = store.listeners()
+    found = store.subjects.match(subject)
+    numbers = [*found.plain, *(one.id for group in found.queues.values() for one in group)]
+    for number in sorted(numbers):
+        try:
+            record: Subscription = store.subjects.get(number)
+        except NoSubscription:
+            continue  # it ended after the match
+        row: dict[str, Any] = {
+            "id": record.id, "kind": _KINDS[record.kind], "subject": record.subject, "queue": record.queue,
+        }
+        owner = routes.owner_of(record)
+        if record.kind == LIVE:
+            if owner is None or owner not in owners:
+                continue  # of a process that has died, or not publishing's: a publish would not count it
+            row["pid"] = owners[owner]
+        elif routes.STREAM_OPTION not in record.options:
+            continue
+        elif record.kind == BINDING:
+            row["stream"] = record.options[routes.STREAM_OPTION]
+        else:
+            row["durable"] = record.name
+        rows.append(row)
+    return rows
+
+
+def _where(row: dict[str, Any]) -> str:
+    for what in ("stream", "durable"):
+        if what in row:
+            return f"{what} {output.text(row[what])}"
+    return f"process {row['pid']}"
+
+
+COMMANDS = {
+    "subjects": Command(
+        _subjects,
+        _subjects_arguments,
+        """
+A tree of tokens; behind each subject how many plain subscriptions it has, bindings included, and
+how many members of queues. Exit status 1 if there is none.""",
+        """
+  raxlog subjects events.rax
+  raxlog subjects events.rax 'orders.eu.*' --json""",
+    ),
+    "interest": Command(
+        _interest,
+        _interest_arguments,
+        """
+A line for each binding, durable and live subscription that a message to the subject would reach;
+of those with a queue one member gets it. Exit status 1 if there is none.""",
+        """
+  raxlog interest events.rax orders.eu.new""",
+    ),
+}

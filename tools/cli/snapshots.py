@@ -1,0 +1,197 @@
+"""snapshot, restore, verify: a store copied while it is at work, made anew from the copy, compared.
+
+backup.rax ━━━━━━━━━━━━━━━━━━━━╸━━━━━━━━  copy  72 %  741 of 1,024 MB
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ...recovery.aside import Progress
+from ...recovery.manifest import Manifest
+from ...recovery.store import Store, restore, verify
+from ...storage.errors import InvalidArgument, ReadOnlyStore
+from . import output
+from .arguments import DONE, NO, USAGE, Command, Failure, Parser, add_store, positive, reading, writing
+
+_STEPS = {"copy": "copying", "check": "checking", "sum": "summing", "cut": "cutting", "upload": "uploading",
+          "apply": "applying", "verify": "verifying"}
+
+
+def _snapshot_arguments(parser: Parser) -> None:
+    add_store(parser, stream=False)
+    parser.add_argument("destination", metavar="DEST", help="where the snapshot goes; nothing may be there yet")
+    parser.add_argument(
+        "--incremental-to", metavar="SNAPSHOT", help="write only what has changed since this snapshot of the store"
+    )
+    cut = parser.add_mutually_exclusive_group()
+    cut.add_argument(
+        "--shards", type=positive, metavar="N", help="cut each stream into N ranges of IDs; DEST may be a URL then"
+    )
+    cut.add_argument(
+        "--shard-bytes", type=positive, metavar="BYTES", help="the same, a shard for so many bytes of a stream's nodes"
+    )
+    parser.add_argument(
+        "--keep", type=positive, metavar="N",
+        help="then remove the store's older snapshots beside DEST: N stay, and what they build on",
+    )
+
+
+def _snapshot(args: argparse.Namespace) -> int:
+    began = time.perf_counter()
+    try:
+        with _opened(args.store) as store, _bar(Path(args.destination).name) as progress:
+            made = store.snapshot(
+                args.destination, incremental_to=args.incremental_to, shards=args.shards,
+                shard_bytes=args.shard_bytes, keep=args.keep, progress=progress,
+            )
+    except InvalidArgument as error:
+        raise Failure(str(error), USAGE) from None
+    took = time.perf_counter() - began
+    if args.json:
+        output.print_json(_told(made) | {"destination": args.destination, "seconds": round(took, 6)})
+        return DONE
+    what = {"full": "snapshot", "increment": "increment", "shards": output.many(len(made.shards), "shard")}[made.kind]
+    more = f", {made.changed:,} records changed, {made.gone:,} gone" if made.kind == "increment" else ""
+    output.print_text(f"{what} of transaction {made.transaction}: {_content(made)}{more}; {took:.2f} s")
+    return DONE
+
+
+def _opened(path: str) -> Store:
+    """The store, opened for writing where that is allowed: what a power cut left in its journal is seen to then."""
+    args = argparse.Namespace(store=path, durability="commit", lock_timeout=30.0)
+    try:
+        return writing(args)
+    except ReadOnlyStore:
+        return reading(args)
+
+
+def _restore_arguments(parser: Parser) -> None:
+    parser.add_argument("snapshot", metavar="SNAPSHOT", help="a full snapshot, or an increment")
+    parser.add_argument("destination", metavar="DEST", help="where the store goes; nothing may be there yet")
+
+
+def _restore(args: argparse.Namespace) -> int:
+    began = time.perf_counter()
+    with _bar(Path(args.destination).name) as progress:
+        made = restore(args.snapshot, args.destination, progress=progress)
+    took = time.perf_counter() - began
+    if args.json:
+        output.print_json(_told(made) | {"destination": args.destination, "seconds": round(took, 6)})
+    else:
+        output.print_text(f"store at {args.destination}: {_content(made)}; {took:.2f} s")
+    return DONE
+
+
+def _verify_arguments(parser: Parser) -> None:
+    parser.add_argument("snapshot", metavar="SNAPSHOT", help="a snapshot of any kind; the URL of a set of shards")
+
+
+def _verify(args: argparse.Namespace) -> int:
+    with _bar(Path(args.snapshot).name) as progress:
+        found = verify(args.snapshot, progress=progress)
+    if args.json:
+        output.print_json(
+            {"snapshot": found.snapshot, "ok": found.ok, "kind": found.kind, "files": found.files, "bytes": found.bytes,
+             "problems": list(found.problems)}
+        )
+    else:
+        for problem in found.problems:
+            output.print_text(output.one_line(problem))
+        verdict = "every byte is as it was written" if found.ok else output.many(len(found.problems), "problem")
+        output.print_text(f"{output.many(found.files, 'file')}, {found.bytes:,} bytes: {verdict}")
+    return DONE if found.ok else NO
+
+
+# -- as text and as JSON ----------------------------------------------------------------------
+
+
+def _content(made: Manifest) -> str:
+    entries = sum(stream.length for stream in made.streams)
+    return (
+        f"{output.many(len(made.streams), 'stream')}, {output.many(entries, 'entry')}, "
+        f"{output.many(made.records, 'record')}, {made.bytes:,} bytes"
+    )
+
+
+def _told(made: Manifest) -> dict[str, Any]:
+    return {
+        "kind": made.kind, "id": made.id, "parent": made.parent, "store": made.store,
+        "transaction": made.transaction, "created_ms": made.created_ms, "records": made.records,
+        "bytes": made.bytes, "changed": made.changed, "gone": made.gone, "shards": len(made.shards),
+        "streams": [
+            {"name": output.plain(stream.name), "length": stream.length, "nodes": stream.nodes,
+             "first": output.plain(stream.first), "last": output.plain(stream.last), "groups": len(stream.groups)}
+            for stream in made.streams
+        ],
+    }
+
+
+@contextlib.contextmanager
+def _bar(name: str) -> Iterator[Progress | None]:
+    """A function to report progress to, which draws on stderr if that is a terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console  # noqa: PLC0415 - costs 50 ms, and only here is something drawn
+    from rich.progress import (  # noqa: PLC0415
+        BarColumn,
+        TaskProgressColumn,
+        TextColumn,
+        TimeElapsedColumn,
+    )
+    from rich.progress import Progress as Bar  # noqa: PLC0415
+
+    columns = [
+        TextColumn("{task.fields[source]}", markup=False), BarColumn(), TextColumn("{task.description}"),
+        TaskProgressColumn(), TimeElapsedColumn(),
+    ]
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=None, source=name)
+
+        def report(step: str, done: int, total: int) -> None:
+            bar.update(task, description=_STEPS.get(step, step), completed=done, total=total)
+
+        yield report
+
+
+COMMANDS = {
+    "snapshot": Command(
+        _snapshot,
+        _snapshot_arguments,
+        """
+Copies one consistent state of the store, while writers go on. A full snapshot is a store at
+rest, which all reading commands open. An increment holds only what has changed since an
+earlier snapshot; shards are ranges of IDs in compressed files, for machines that share no disk.
+DEST may be the URL of a place that fsspec knows where shards are asked for.""",
+        """
+  raxlog snapshot events.rax backups/monday
+  raxlog snapshot events.rax backups/tuesday --incremental-to backups/monday --keep 7
+  raxlog snapshot events.rax s3://bucket/events --shards 16""",
+    ),
+    "restore": Command(
+        _restore,
+        _restore_arguments,
+        """
+Makes a new store, equal to the one that was copied record for record. Every byte is verified
+on the way, and DEST appears only when all of it is there. The store has a UUID of its own, so
+its next snapshot is to be a full one.""",
+        """
+  raxlog restore backups/tuesday events.rax""",
+    ),
+    "verify": Command(
+        _verify,
+        _verify_arguments,
+        """
+Compares every byte of a snapshot, and of what an increment builds on, with the checksums taken
+when it was made. The exit status is 1 if one is wrong, and each damaged chunk is named.""",
+        """
+  raxlog verify backups/tuesday""",
+    ),
+}

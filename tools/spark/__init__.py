@@ -1,0 +1,20 @@
+"""The Spark data source: ``spark.read.format("raxlog")``, its stream reader and its writer.
+
+    raxlog.spark.register ──> source.py        the class Spark asks for readers and writers
+                                ├── options.py   what the user asked for, checked
+                                ├── schema.py    which columns, of which types, from which fields
+                                ├── place.py     what lies at the path: snapshot, shards, live store
+                                ├── live.py      a snapshot of a live store: taken, reused, removed
+                                ├── cutting.py   even ID ranges from the ordinals, in few pages
+                                ├── plan.py      partitions: which task reads which range
+                                ├── scan.py      what a task does with its part
+                                ├── batch.py     one scan                   tables.py   groups, pending
+                                ├── follow.py    an endless one, by offsets
+                                └── write.py     appending a DataFrame, once
+
+    installed.py                     what must be on the machine, and how to get it
+    discovery/pyspark_raxlog         a top-level package of its own, by which Spark finds the source
+
+Nothing here is loaded by ``import raxlog``. All but source.py, schema.py and the readers works
+without pyspark, so that ``raxlog plan`` needs none.
+"""

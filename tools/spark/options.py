@@ -1,0 +1,250 @@
+"""Options: what a user asked of the source, as Spark hands it over (text), checked and typed.
+
+    path  stream | streamPattern  dataset        what to read
+    startingOffsets  endingOffsets               IDs as Redis writes them, both included
+    startingTimestamp  endingTimestamp           milliseconds; they win over the offsets
+    minPartitions  maxRecordsPerPartition        how it is cut
+    maxOffsetsPerTrigger  minOffsetsPerTrigger   how much a micro-batch takes
+
+The names are those of Spark's Kafka source, wherever it has one, and mean the same but for one
+thing: endingOffsets is included here, as in a Redis range; write ``(5-1`` to leave it out.
+Option names are case-insensitive. An unknown one is an error, never ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from ...storage.errors import InvalidArgument, InvalidStreamID
+from ...stream.id import MAX64, StreamID, make_id, parse_end, parse_start
+
+EARLIEST, LATEST = "earliest", "latest"
+DATASETS = ("entries", "groups", "pending")
+MODES = ("PERMISSIVE", "FAILFAST")
+READ, FOLLOW, WRITE = "reading", "readStream", "writing"
+
+MAX_TRIGGER_DELAY = 15 * 60.0
+BATCH_ROWS = 32_768
+WRITE_ROWS = 10_000
+RETENTION = 3600.0
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of one load() or save(), with their defaults."""
+
+    path: str
+    stream: str | None = None
+    stream_pattern: str | None = None
+    dataset: str = "entries"
+    start: StreamID | None = None  # None: earliest, or latest where a query follows
+    end: StreamID | None = None  # None: latest
+    from_latest: bool = False
+    min_partitions: int | None = None
+    max_records: int | None = None
+    fail_on_data_loss: bool = True
+    mode: str = "PERMISSIVE"
+    corrupt_column: str = "_corrupt_record"
+    include_timestamp: bool = False
+    include_id: bool = False
+    pushdown: bool = False
+    batch_rows: int = BATCH_ROWS
+    max_per_trigger: int | None = None
+    min_per_trigger: int | None = None
+    max_trigger_delay: float = MAX_TRIGGER_DELAY
+    snapshot_dir: str | None = None
+    snapshot_max_age: float = 0.0
+    snapshot_retention: float = RETENTION
+    cache_dir: str | None = None
+    cache_bytes: int | None = None
+    write_rows: int = WRITE_ROWS
+
+
+def parse(given: Mapping[str, str], use: str | None = READ) -> Options:
+    """The options as given by Spark for one use of the source: READ, FOLLOW, WRITE; None: not known yet.
+
+    InvalidArgument for one that is unknown, misplaced or malformed; the message names those known.
+    """
+    values: dict[str, Any] = {}
+    text = {name.lower(): value for name, value in given.items()}
+    allowed = {name.lower(): name for name, option in _OPTIONS.items() if use is None or use in option.uses}
+    for name, value in text.items():
+        if name not in allowed:
+            raise InvalidArgument(_unknown(name, use or "a load", list(allowed.values())))
+        option = _OPTIONS[allowed[name]]
+        try:
+            values[option.field] = option.read(value)
+        except InvalidArgument as error:
+            raise InvalidArgument(f"option {allowed[name]}={value!r}: {error}") from None
+        except ValueError:
+            raise InvalidArgument(f"option {allowed[name]}={value!r} must be {option.what}") from None
+    if not values.get("path"):
+        raise InvalidArgument(
+            "option path is missing: the folder of a snapshot or a store, as in "
+            ".option('path', 'backup.rax') or load('backup.rax')"
+        )
+    return _consistent(values, use)
+
+
+def _unknown(name: str, use: str, known: list[str]) -> str:
+    elsewhere = next((option for option in _OPTIONS if option.lower() == name), None)
+    if elsewhere is not None:
+        where = " and ".join(_OPTIONS[elsewhere].uses)
+        return f"option {elsewhere} belongs to {where}, not to {use}. Here there are: {', '.join(sorted(known))}"
+    return f"there is no option {name!r} for {use}. There are: {', '.join(sorted(known))}"
+
+
+def _consistent(values: dict[str, Any], use: str | None) -> Options:
+    start_offset = values.pop("start_offset", None)
+    end_offset = values.pop("end_offset", None)
+    start_ms, end_ms = values.pop("start_ms", None), values.pop("end_ms", None)
+    if values.get("stream") is not None and values.get("stream_pattern") is not None:
+        raise InvalidArgument("options stream and streamPattern exclude each other: one names, the other matches")
+    dataset = values.get("dataset", "entries")
+    if values.get("stream") is None and values.get("stream_pattern") is None:
+        if dataset == "entries":
+            raise InvalidArgument(
+                "option stream is missing: the name of a stream, as in .option('stream', 'orders'); or give "
+                "streamPattern, as in .option('streamPattern', 'orders.*')"
+            )
+        values["stream_pattern"] = "*"
+    if start_ms is not None:
+        values["start"] = make_id(start_ms, 0)
+    elif start_offset == LATEST:
+        if use == READ:
+            raise InvalidArgument("option startingOffsets='latest' leaves nothing to a batch; it is for readStream")
+        values["from_latest"] = True
+    elif start_offset is None:
+        values["from_latest"] = use == FOLLOW
+    elif start_offset != EARLIEST:
+        values["start"] = _bound(parse_start, "startingOffsets", start_offset)
+    if end_ms is not None:
+        if end_ms == 0:
+            raise InvalidArgument("option endingTimestamp=0 leaves nothing: it is not included itself")
+        values["end"] = make_id(end_ms - 1, MAX64)
+    elif end_offset == EARLIEST:
+        raise InvalidArgument("option endingOffsets='earliest' leaves nothing to read; give an ID, or 'latest'")
+    elif end_offset not in (None, LATEST):
+        values["end"] = _bound(parse_end, "endingOffsets", end_offset)
+    start, end = values.get("start"), values.get("end")
+    if start is not None and end is not None and end < start:
+        raise InvalidArgument(
+            f"the range ends ({end}) before it starts ({start}); look at the starting and ending options"
+        )
+    least, most = values.get("min_per_trigger"), values.get("max_per_trigger")
+    if least is not None and most is not None and least > most:
+        raise InvalidArgument(f"minOffsetsPerTrigger={least} is greater than maxOffsetsPerTrigger={most}")
+    return Options(**values)
+
+
+def _bound(parser: Callable[[str], StreamID], name: str, text: str) -> StreamID:
+    try:
+        return parser(text)
+    except InvalidStreamID as error:
+        raise InvalidArgument(f"option {name}={text!r}: {error}, earliest, latest") from None
+
+
+# -- one option -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Option:
+    field: str
+    read: Callable[[str], Any]
+    what: str
+    uses: tuple[str, ...]
+
+
+def _whole(least: int) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        number = int(text)
+        if number < least:
+            raise ValueError
+        return number
+
+    return read
+
+
+def _milliseconds(text: str) -> int:
+    number = int(text)
+    if not 0 <= number <= MAX64:
+        raise ValueError
+    return number
+
+
+def _flag(text: str) -> bool:
+    if text.strip().lower() not in ("true", "false"):
+        raise ValueError
+    return text.strip().lower() == "true"
+
+
+def _one_of(allowed: tuple[str, ...]) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        found = next((name for name in allowed if name.lower() == text.strip().lower()), None)
+        if found is None:
+            raise ValueError
+        return found
+
+    return read
+
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def _duration(text: str) -> float:
+    """Seconds, or a number with a unit, as Spark writes durations: 500ms, 30s, 15m, 1h."""
+    digits = text.strip().rstrip("abcdefghijklmnopqrstuvwxyz")
+    unit = text.strip()[len(digits) :] or "s"
+    seconds = float(digits) * _UNITS.get(unit, float("nan"))
+    if not 0 <= seconds < float("inf"):
+        raise ValueError
+    return seconds
+
+
+_SIZES = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
+
+
+def _size(text: str) -> int:
+    digits = text.strip().lower().rstrip("bkmg")
+    size = int(digits) * _SIZES.get(text.strip().lower()[len(digits) :], -1)
+    if size < 1:
+        raise ValueError
+    return size
+
+
+_ANY = (READ, FOLLOW, WRITE)
+_IN = (READ, FOLLOW)
+_COUNT = "a whole number >= 1"
+_TIME = "seconds, or a number with a unit: 500ms, 30s, 15m, 1h"
+_TRUTH = "true or false"
+
+_OPTIONS = {
+    "path": _Option("path", str, "a folder", _ANY),
+    "stream": _Option("stream", str, "a name", _ANY),
+    "streamPattern": _Option("stream_pattern", str, "a pattern", _IN),
+    "dataset": _Option("dataset", _one_of(DATASETS), f"one of {', '.join(DATASETS)}", (READ,)),
+    "startingOffsets": _Option("start_offset", str.strip, "an ID", _IN),
+    "endingOffsets": _Option("end_offset", str.strip, "an ID", (READ,)),
+    "startingTimestamp": _Option("start_ms", _milliseconds, "milliseconds since 1970", _IN),
+    "endingTimestamp": _Option("end_ms", _milliseconds, "milliseconds since 1970", (READ,)),
+    "minPartitions": _Option("min_partitions", _whole(1), _COUNT, _IN),
+    "maxRecordsPerPartition": _Option("max_records", _whole(1), _COUNT, _IN),
+    "failOnDataLoss": _Option("fail_on_data_loss", _flag, _TRUTH, _IN),
+    "mode": _Option("mode", _one_of(MODES), f"one of {', '.join(MODES)}", _IN),
+    "columnNameOfCorruptRecord": _Option("corrupt_column", str, "a column's name", _IN),
+    "includeTimestamp": _Option("include_timestamp", _flag, _TRUTH, _IN),
+    "includeId": _Option("include_id", _flag, _TRUTH, _IN),
+    "pushdown": _Option("pushdown", _flag, _TRUTH, (READ,)),
+    "batchRows": _Option("batch_rows", _whole(1), _COUNT, _IN),
+    "maxOffsetsPerTrigger": _Option("max_per_trigger", _whole(1), _COUNT, (FOLLOW,)),
+    "minOffsetsPerTrigger": _Option("min_per_trigger", _whole(1), _COUNT, (FOLLOW,)),
+    "maxTriggerDelay": _Option("max_trigger_delay", _duration, _TIME, (FOLLOW,)),
+    "snapshotDir": _Option("snapshot_dir", str, "a folder", (READ,)),
+    "snapshotMaxAge": _Option("snapshot_max_age", _duration, _TIME, (READ,)),
+    "snapshotRetention": _Option("snapshot_retention", _duration, _TIME, (READ,)),
+    "cacheDir": _Option("cache_dir", str, "a folder", _IN),
+    "cacheSize": _Option("cache_bytes", _size, "bytes, or a number with k, m or g", _IN),
+    "rowsPerCommit": _Option("write_rows", _whole(1), _COUNT, (WRITE,)),
+}

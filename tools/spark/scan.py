@@ -1,0 +1,103 @@
+"""A scan: the parts of a plan, and what one task does with its part. Needs no pyspark.
+
+    part ──> piece ──> nodes of a snapshot (mapped, without lock), or of shards (fetched, cached)
+                          └──> columns of the projection ──> RecordBatch
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ...recovery.places import LocalPlace, place_of
+from ...recovery.shard_cache import ShardCache
+from ...recovery.shard_format import ShardReader
+from ...recovery.shards import ShardSet
+from ...stream import arrow
+from ...stream.scanning import StoredNode, read_nodes
+from . import live, plan
+from .options import Options
+from .place import SHARDS, Place, opened
+from .plan import Part, Piece, Window
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from .schema import Columns
+
+CACHE_BYTES = 8 << 30
+
+
+def planned(place: Place, options: Options, window: Window, only: set[bytes] | None = None) -> list[Part]:
+    """The parts of a scan. NoStream where no stream is as the options say.
+
+    ``only`` are the streams that can matter, of those chosen; None: all of them.
+    """
+    if place.kind == SHARDS:
+        manifest = place.manifest or ShardSet(place.path).manifest
+        names = plan.chosen([stream.name for stream in manifest.streams], options)
+        return plan.plan_shards(manifest, place.path, _windows(names, window, only), options)
+    with opened(place.path) as source:
+        names = plan.chosen(plan.names_in(source), options)
+        return plan.plan(source, _windows(names, window, only), options)
+
+
+def _windows(names: list[bytes], window: Window, only: set[bytes] | None) -> dict[bytes, Window]:
+    return {name: window for name in names if only is None or name in only}
+
+
+def batches(part: Part, columns: Columns, options: Options) -> Iterator[pa.RecordBatch]:
+    """The entries of a part. What is opened stays open until the last batch has been taken."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    for piece in part.pieces:
+        for batch in _shard_batches(piece, columns, options) if piece.shards else _batches(piece, columns, options):
+            yield pa.RecordBatch.from_arrays(batch.columns, schema=columns.schema)
+
+
+def _batches(piece: Piece, columns: Columns, options: Options) -> Iterator[pa.RecordBatch]:
+    with opened(piece.path) as source:
+        live.touch(source.path)
+        nodes = read_nodes(source, piece.stream, piece.start, piece.end)
+        yield from _decoded(nodes, piece, columns, options, options.mode == arrow.PERMISSIVE)
+
+
+def _shard_batches(piece: Piece, columns: Columns, options: Options) -> Iterator[pa.RecordBatch]:
+    """What a piece has in its shards. They were verified whole, so damage is never passed over."""
+    skip, left = piece.skip, piece.entries
+    for batch in _decoded(_shard_nodes(piece, options), piece, columns, options, False):
+        if not piece.exact:
+            yield batch
+            continue
+        if skip < batch.num_rows:
+            kept = batch.slice(skip, left)
+            left -= kept.num_rows
+            yield kept
+        if not left:
+            return
+        skip = max(0, skip - batch.num_rows)
+
+
+def _shard_nodes(piece: Piece, options: Options) -> Iterator[StoredNode]:
+    place = place_of(piece.path)
+    cache = ShardCache(options.cache_dir or default_cache(), options.cache_bytes or CACHE_BYTES)
+    for shard in piece.shards:
+        file = place.open(shard.path) if isinstance(place, LocalPlace) else cache.open(place, shard)
+        with file:
+            yield from ShardReader(file, f"{place.url}/{shard.path}").nodes(piece.start, piece.end)
+
+
+def default_cache() -> Path:
+    """Where shards fetched from afar are kept unless ``cacheDir`` says otherwise: this user's own."""
+    return Path(tempfile.gettempdir()) / f"raxlog-shards-{os.getuid()}"
+
+
+def _decoded(nodes: Iterator[StoredNode], piece: Piece, columns: Columns, options: Options,
+             skip_damaged: bool) -> Iterator[pa.RecordBatch]:
+    return arrow.batches(
+        nodes, columns.projection, start=piece.start, end=piece.end, mode=options.mode, skip_damaged=skip_damaged,
+        stream=piece.stream.decode("utf-8", "backslashreplace"), batch_size=options.batch_rows,
+    )

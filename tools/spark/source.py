@@ -1,0 +1,56 @@
+"""The source as Spark knows it: a class it asks for a schema, for readers and for writers.
+
+    spark.read.format("raxlog").option("path", …).option("stream", …).load()
+        └─ RaxlogDataSource(options)     in the driver's planner process
+             ├─ .schema()                where the user gave none
+             ├─ .reader(schema)          BatchReader, FilteringReader with pushdown, TableReader
+             ├─ .streamReader(schema)    FollowingReader
+             └─ .writer(schema, …)       AppendingWriter
+
+Whatever can be known to be wrong is said here, before any task starts.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, DataSourceWriter
+from pyspark.sql.types import StructType
+
+from . import schema as schemas
+from . import tables
+from .batch import BatchReader, FilteringReader
+from .follow import FollowingReader
+from .options import FOLLOW, WRITE, parse
+from .place import find
+from .write import AppendingWriter
+
+
+class RaxlogDataSource(DataSource):
+    """``format("raxlog")``. Options are listed in docs/spark.md."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What format() takes."""
+        return "raxlog"
+
+    def schema(self) -> StructType:
+        """The columns of a load without ``.schema()``. Spark does not say which use it is for."""
+        options = parse(self.options, None)
+        find(options.path)  # a wrong path is told by load(), not by the first action
+        return tables.schema(options.dataset) if options.dataset != "entries" else schemas.default(options)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A reader for one query."""
+        options = parse(self.options)
+        if options.dataset != "entries":
+            return tables.TableReader(options, schema)
+        reader = FilteringReader if options.pushdown else BatchReader
+        return reader(options, schemas.columns(schema, options))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """A reader for a query that goes on."""
+        options = parse(self.options, FOLLOW)
+        return FollowingReader(options, schemas.columns(schema, options))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """A writer for one save()."""
+        return AppendingWriter(parse(self.options, WRITE), schema, overwrite)
