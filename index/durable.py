@@ -25,7 +25,7 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from typing import Any
 
-from ..storage.errors import InvalidArgument, NoGroup, RaxlogError
+from ..storage.errors import InvalidArgument, NoGroup, RaxlogError, StreamExists
 from ..storage.rax import RaxTransaction
 from ..storage.write_transaction import WriteTransaction
 from ..stream import header as headers
@@ -58,11 +58,15 @@ _numbers = itertools.count(1)
 def create(txn: WriteTransaction, wanted: Subscription, limits: NodeLimits) -> int:
     """Make the durable subscription, with its stream and group, unless it is there; its ID.
 
-    SubscriptionExists where its name is taken by another pattern, queue or kind.
+    SubscriptionExists where its name is taken by another pattern, queue or kind; StreamExists where
+    somebody has made a stream of that very name, which is his to delete.
     """
     assert wanted.name is not None
-    if sublist.by_name(txn, wanted.name) is None:
-        doom_stream(txn, stream_of(wanted.name))  # somebody's who made a stream of that very name
+    if sublist.by_name(txn, wanted.name) is None and headers.find(txn, stream_of(wanted.name)) is not None:
+        raise StreamExists(
+            f"there is a stream {stream_of(wanted.name)!r}, where the messages of the new durable subscription would "
+            "lie; delete or rename it, or choose another durable name"
+        )
     number = routes.insert(txn, wanted)
     name = stream_of(wanted.name)
     stream = writer.locate(txn, name) or writer.create(txn, name, limits)

@@ -167,7 +167,7 @@ class Store(store.Store):
         ``prefetch``  durable: messages taken in one commit (8)
 
         SubjectError for a malformed pattern, SubscriptionExists where the durable name has another
-        pattern or queue. One commit.
+        pattern or queue, StreamExists where there is a stream ``$durable.NAME`` that is not its own. One commit.
         """
         from . import durable as durables  # noqa: PLC0415 - whoever only keeps streams does without
         from .listening import DEFAULT_LIMIT, LiveSubscription  # noqa: PLC0415

@@ -48,6 +48,7 @@ class Inventory:
         self.headers: dict[int, bytes] = {}
         self.doomed: set[bytes] = set()
         self.next_number: int | None = None
+        self.state: int | None = None  # keys of state, as they are counted
         self.newer: UnsupportedFormat | None = None
 
     def name_of(self, number: int) -> str:
@@ -146,6 +147,7 @@ def _remember(stock: Inventory, find: Findings, key: bytes, value: bytes) -> Non
         row = records.unseal(key, value)
         if kind == layout.STORE:
             stock.next_number = row[3]
+            stock.state = row[5] if len(row) > 5 else None
             if row[0] > FORMAT:
                 stock.newer = UnsupportedFormat(
                     f"the store has format {row[0]}, this raxlog reads up to {FORMAT}. Use a newer raxlog."
@@ -164,6 +166,10 @@ def check_names(stock: Inventory, find: Findings) -> list[int]:
     """Names, headers and numbers against each other; the numbers of all streams there are."""
     if stock.next_number is None:
         find.say("record", "the store's own record is missing: it cannot be opened", key=layout.STORE_KEY)
+    there = stock.kinds[0][layout.STATE] if 0 in stock.kinds else 0
+    if stock.state is not None and there != stock.state:
+        find.say("record", f"there are {there} whole keys of state, and {stock.state} are counted",
+                 key=layout.STORE_KEY)
     taken: dict[int, bytes] = {}
     for name, number in stock.names.items():
         key = layout.NAMES + name

@@ -266,8 +266,6 @@ class _Builder:
         else:
             row = records.unseal(layout.STORE_KEY, value)
             created, settings, above = row[2], row[4], max(above, row[3])
-        row = [layout.FORMAT, os.urandom(16), created, above, settings]
-        txn.put(layout.STORE_KEY, records.seal(layout.STORE_KEY, row))
         copied = 0
         for kind in (layout.STATE, *SUBJECT_KINDS):
             if kind in _LIVE:
@@ -281,6 +279,8 @@ class _Builder:
             if self._gathered.is_hidden(layout.family(0, first), layout.family(0, last + 1)):
                 self._report.lost.append(Loss(f"{what}, perhaps: a damaged page was there for some"))
         self._report.counts["state"] = copied
+        row = [layout.FORMAT, os.urandom(16), created, above, settings, copied]
+        txn.put(layout.STORE_KEY, records.seal(layout.STORE_KEY, row))
         if self._gathered.is_hidden(layout.NAMES, layout.DOOMED_STREAMS):
             self._report.notes.append(
                 "a damaged page was there for names of streams: a stream without entries may be gone"

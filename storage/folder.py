@@ -234,7 +234,7 @@ def _build(folder: Path, settings: dict[str, object]) -> None:
     reserve_lock(data)
     env = lmdb.open(str(data), map_size=1 << 20, max_dbs=0, subdir=True)
     try:
-        row = [FORMAT, os.urandom(16), time.time_ns() // 1_000_000, 1, settings]
+        row = [FORMAT, os.urandom(16), time.time_ns() // 1_000_000, 1, settings, 0]
         with env.begin(write=True) as txn:
             txn.put(STORE_KEY, records.seal(STORE_KEY, row))
         env.sync(True)

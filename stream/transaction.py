@@ -18,7 +18,7 @@ begins: the map grows first when less than a quarter, or 64 MB, is free.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, ItemsView, Iterator, MutableMapping, ValuesView
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -26,7 +26,7 @@ import lmdb
 
 from ..storage import layout, records
 from ..storage.commit import WriteTransaction, committer_of
-from ..storage.errors import InvalidArgument, TransactionError
+from ..storage.errors import CorruptionError, InvalidArgument, TransactionError
 from ..storage.faults import meaning
 from ..storage.rax import Rax
 from .group import Group
@@ -69,26 +69,87 @@ class State(MutableMapping[Any, bytes]):
         if len(stored) > MAX_STATE_VALUE:
             raise InvalidArgument(f"the state value has {len(stored)} bytes; {MAX_STATE_VALUE} are allowed")
         sealed = records.seal(full, [stored])
-        self._source.submit(lambda txn: txn.put(full, sealed))
+
+        def operation(txn: WriteTransaction) -> None:
+            if txn.get(full) is None:
+                _add_to_count(txn, 1)
+            txn.put(full, sealed)
+
+        self._source.submit(operation)
 
     def __delitem__(self, key: Any) -> None:
         full = _state_key(key)
-        if not self._source.submit(lambda txn: txn.get(full) is not None and txn.delete(full)):
+
+        def operation(txn: WriteTransaction) -> bool:
+            if txn.get(full) is None:
+                return False
+            _add_to_count(txn, -1)
+            return txn.delete(full)
+
+        if not self._source.submit(operation):
             raise KeyError(key)
 
     def __iter__(self) -> Iterator[bytes]:
+        return iter([key for key, _ in self.rows()])
+
+    def items(self) -> ItemsView[Any, bytes]:
+        """Keys and values of one moment, as in a dict."""
+        return _Items(self)
+
+    def values(self) -> ValuesView[bytes]:
+        """The values of one moment, in the order of their keys."""
+        return _Values(self)
+
+    def rows(self) -> list[tuple[bytes, bytes]]:
+        """All keys with their values, of one moment, in order. CorruptionError if one is missing."""
         with self._source.read() as txn:
             rows = list(Rax(txn, _STATE).items())
-        for key, value in rows:
-            records.unseal(_STATE + key, value)  # a damaged key is no key of the user's
-        return iter([key for key, _ in rows])
+            count = _count(txn)
+        there = len(dict(rows))  # a damaged page can lead to one key twice, and past another
+        if there != len(rows) or (count is not None and there != count):
+            raise CorruptionError(f"{there} keys of state are found, and {count} are counted: some have vanished")
+        return [(key, records.unseal(_STATE + key, value)[0]) for key, value in rows]
 
     def __len__(self) -> int:
         with self._source.read() as txn:
-            return Rax(txn, _STATE).numele
+            count = _count(txn)
+            return Rax(txn, _STATE).numele if count is None else count
+
+
+class _Items(ItemsView[Any, bytes]):
+    def __init__(self, state: State) -> None:
+        super().__init__(state)
+        self._state = state
+
+    def __iter__(self) -> Iterator[tuple[Any, bytes]]:
+        return iter(self._state.rows())
+
+
+class _Values(ValuesView[bytes]):
+    def __init__(self, state: State) -> None:
+        super().__init__(state)
+        self._state = state
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter([value for _, value in self._state.rows()])
 
 
 _STATE = layout.family(0, layout.STATE)
+_COUNT = 5  # its place in the store's own record
+
+
+def _count(txn: Any) -> int | None:
+    """How many keys of state there are; None in a store made before they were counted."""
+    value = txn.get(layout.STORE_KEY)
+    row = [] if value is None else records.unseal(layout.STORE_KEY, value)
+    return row[_COUNT] if len(row) > _COUNT else None
+
+
+def _add_to_count(txn: WriteTransaction, change: int) -> None:
+    row = records.unseal(layout.STORE_KEY, txn.get(layout.STORE_KEY) or b"")
+    if len(row) > _COUNT:
+        row[_COUNT] += change
+        txn.put(layout.STORE_KEY, records.seal(layout.STORE_KEY, row))
 
 
 def _state_key(key: Any) -> bytes:

@@ -211,7 +211,7 @@ class Flipper:
                 upset = True
             elif answer == truth:
                 result.verdicts[RIGHT] += 1
-            elif not there or (needs.endswith(":get") and answer is None) or self._is_short_state(needs, answer, truth):
+            elif not there or (needs.endswith(":get") and answer is None) or self._is_missed_state(needs, answer):
                 result.verdicts[MISSED] += 1
                 result.missed.append(needs)
                 upset = True
@@ -222,9 +222,9 @@ class Flipper:
                 result.wrong.append(needs)
 
     @staticmethod
-    def _is_short_state(needs: str, answer: Any, truth: Any) -> bool:
-        """State is a set of look-ups: nothing counts its keys, so one that vanished is missed, not told."""
-        return needs.endswith(":state") and (answer is None or answer.items() <= truth.items())
+    def _is_missed_state(needs: str, answer: Any) -> bool:
+        """A key of state that is looked up and has vanished is missed; a listing tells."""
+        return needs.endswith(":state") and answer is None
 
     def run(self, flips: list[int]) -> list[Outcome]:
         """The outcomes of all flips; a flip that kills the process that reads it is one as well."""

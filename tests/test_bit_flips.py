@@ -26,6 +26,8 @@ import raxlog
 from flipped_stores import Flipper, Outcome
 from raxlog.storage import layout
 
+pytestmark = pytest.mark.storm
+
 LONG = os.environ.get("RAXLOG_LONG") == "1"
 PARTS = 4  # a run is cut up, so that both processors have something to do
 FLIPS = (100_000 if LONG else 2_000) // 2 // PARTS

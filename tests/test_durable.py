@@ -141,6 +141,19 @@ def test_a_task_that_is_cancelled_takes_no_message_along(store: raxlog.Store) ->
         assert asyncio.run(main()) == list(range(30))
 
 
+def test_a_stream_that_bears_the_name_already_is_not_touched(store: raxlog.Store) -> None:
+    store.stream("$durable.d").append({"n": 1})
+    with pytest.raises(raxlog.StreamExists, match="choose another"):
+        store.subscribe("a", durable="d")
+    assert (len(store.stream("$durable.d")), len(store.subjects)) == (1, 0)
+    store.rename_stream("$durable.d", "mine")
+    for _ in range(2):
+        with store.subscribe("a", durable="d") as durable:
+            store.publish("a", {"n": 2})
+            assert numbers(durable, 1, ack=False) == [2]
+        store.unsubscribe("d")
+
+
 def test_removing_a_durable_subscription_ends_all_who_take_from_it(store: raxlog.Store) -> None:
     durable = store.subscribe("a", durable="d")
     store.publish("a", {"n": 1})

@@ -15,6 +15,8 @@ from raxlog.stream import node
 from snapshot_cases import STORE, fill, records
 from xxhash import xxh3_64_hexdigest, xxh3_64_intdigest
 
+pytestmark = pytest.mark.storm
+
 CHUNK = 8_388_608
 
 

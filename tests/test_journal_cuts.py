@@ -10,7 +10,10 @@ import pytest
 from raxlog import crashtest
 from raxlog.storage import journal
 
-pytestmark = pytest.mark.skipif(not journal.is_supported(), reason="commits flush twice on this system")
+pytestmark = [
+    pytest.mark.storm,
+    pytest.mark.skipif(not journal.is_supported(), reason="commits flush twice on this system"),
+]
 
 IMAGES = 100_000 if os.environ.get("RAXLOG_LONG") == "1" else 1_500
 

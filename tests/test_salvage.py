@@ -33,6 +33,8 @@ from raxlog.storage import block, layout
 from raxlog.stream import node
 from test_check import as_store, bad_stores, everything_in
 
+pytestmark = pytest.mark.storm
+
 pytest_plugins = ["cli_fixtures"]
 PAGE = 4096
 

@@ -18,6 +18,8 @@ from children import Child
 from raxlog.recovery import aside, manifest
 from snapshot_cases import JOURNAL, change, fill, left_beside, live_records, records, small_disk
 
+pytestmark = pytest.mark.storm
+
 __all__ = ["small_disk"]
 
 NOBODY = 65534

@@ -17,6 +17,8 @@ from raxlog.recovery import backup, manifest
 from raxlog.storage import folder
 from snapshot_cases import STORE, change, fill, left_beside, live_records, records, small_disk
 
+pytestmark = pytest.mark.storm
+
 __all__ = ["small_disk"]
 
 SEED = int(os.environ.get("RAXLOG_SEED", time.time_ns() % 1_000_000_007))

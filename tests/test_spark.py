@@ -21,6 +21,8 @@ from raxlog.tools.spark.place import find
 from raxlog.tools.spark.plan import Part, Window
 from spark_scans import ENTRIES, reading, refusal
 
+pytestmark = pytest.mark.storm
+
 pytest_plugins = ["spark_session"]
 
 

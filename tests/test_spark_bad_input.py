@@ -27,6 +27,8 @@ from raxlog.tools.spark.source import RaxlogDataSource
 from spark_scans import reading, refusal
 from xxhash import xxh3_64_hexdigest
 
+pytestmark = pytest.mark.storm
+
 pytest_plugins = ["spark_session"]
 
 GIVEN = {"path": "backup.rax", "stream": "orders"}

@@ -13,6 +13,8 @@ import raxlog
 from cli_runs import CLI, Run, one_line, process
 from spark_scans import environment
 
+pytestmark = pytest.mark.storm
+
 pytest_plugins = ["cli_fixtures"]
 
 

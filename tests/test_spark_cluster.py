@@ -27,6 +27,8 @@ import pytest
 import raxlog
 from conftest import free_port
 
+pytestmark = pytest.mark.storm
+
 ROOT = Path(raxlog.__file__).resolve().parent
 ENTRIES = 30_000
 
@@ -37,7 +39,10 @@ master, url = sys.argv[1:]
 spark = (SparkSession.builder.master(master).config("spark.ui.enabled", "false").config("spark.log.level", "OFF")
          .config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
          .config("spark.driver.memory", "512m").config("spark.executor.memory", "512m")
-         .config("spark.cores.max", "2").config("spark.executor.cores", "1").getOrCreate())
+         .config("spark.cores.max", "2").config("spark.executor.cores", "1")
+         # No task starts before both workers are there, so both have a part in the scan.
+         .config("spark.scheduler.minRegisteredResourcesRatio", "1.0")
+         .config("spark.scheduler.maxRegisteredResourcesWaitingTime", "120s").getOrCreate())
 def scan(**options):
     reader = spark.read.format("raxlog").option("path", url).option("stream", "orders").options(**options)
     return reader.schema("id_ms bigint, n bigint").load()

@@ -20,6 +20,8 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 from raxlog.tools.spark.source import RaxlogDataSource
 from spark_scans import environment, refusal
 
+pytestmark = pytest.mark.storm
+
 pytest_plugins = ["spark_session"]
 
 LONG = os.environ.get("RAXLOG_LONG") == "1"

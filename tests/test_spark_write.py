@@ -14,6 +14,8 @@ from raxlog.tools.spark.options import WRITE, parse
 from raxlog.tools.spark.write import AppendingWriter
 from spark_scans import reading, refusal
 
+pytestmark = pytest.mark.storm
+
 pytest_plugins = ["spark_session"]
 
 NUMBERS = StructType([StructField("n", LongType())])
