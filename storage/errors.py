@@ -186,4 +186,7 @@ class CorruptionError(RaxlogError):
         if self.offset is not None:
             places.append(f"offset {self.offset}")
         where = f" ({', '.join(places)})" if places else ""
-        return f"{self.what}{where}. Run 'raxlog info STORE' for what is readable, restore a backup."
+        return (
+            f"{self.what}{where}. Run 'raxlog check STORE' for all that is wrong; 'raxlog salvage' brings "
+            "what is whole into a new store."
+        )
