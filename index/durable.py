@@ -68,11 +68,16 @@ def create(txn: WriteTransaction, wanted: Subscription, limits: NodeLimits) -> i
             "lie; delete or rename it, or choose another durable name"
         )
     number = routes.insert(txn, wanted)
-    name = stream_of(wanted.name)
+    require_stream(txn, stream_of(wanted.name), limits)
+    return number
+
+
+def require_stream(txn: WriteTransaction, name: bytes, limits: NodeLimits) -> writer.StreamWriter:
+    """The stream of a durable subscription with the group in it, made anew where somebody has deleted it."""
     stream = writer.locate(txn, name) or writer.create(txn, name, limits)
     if locate_group(txn, stream, GROUP) is None:
         create_group(txn, stream, GROUP, (0, 0), UNKNOWN)
-    return number
+    return stream
 
 
 def remove(txn: WriteTransaction, name: bytes) -> bool:

@@ -26,7 +26,7 @@ from ..stream import writer
 from ..stream.entry import SUBJECT_FIELD, UNDECODABLE, flatten
 from ..stream.header import NodeLimits
 from ..stream.id import AUTO, StreamID
-from . import ring, routes
+from . import durable, ring, routes
 from . import subject as subjects
 from .leases import Leases
 from .ring import LiveMessage
@@ -92,7 +92,10 @@ class Publication:
             ids: dict[bytes, StreamID] = {}
             durables = reach.durables + [one.detail for one in chosen if isinstance(one.detail, bytes)]
             for name in dict.fromkeys(reach.bindings + durables):
-                stream = writer.locate(txn, name) or writer.create(txn, name, limits)
+                if name in durables:
+                    stream = durable.require_stream(txn, name, limits)
+                else:
+                    stream = writer.locate(txn, name) or writer.create(txn, name, limits)
                 ids[name] = stream.append(txn, AUTO, self.now, flat)
 
             heard = {owner: count for owner, count in reach.owners.items() if owner in alive}

@@ -257,3 +257,12 @@ def test_workers_killed_at_any_moment_lose_no_message(tmp_path: Path) -> None:
     acked = {n for what, n in got if what == "acked"}
     assert {n for _, n in got} | set(left) == set(range(total))
     assert not acked & set(left)  # an acknowledged message never comes again
+
+
+def test_a_publish_makes_a_durable_stream_that_was_deleted_anew_with_its_place(store: raxlog.Store) -> None:
+    store.subscribe("orders.>", durable="mail").close()
+    assert store.delete_stream("$durable.mail")
+    assert store.publish("orders.new", {"n": 1}) == 1
+    assert raxlog.check(store.path).ok
+    with store.subscribe("orders.>", durable="mail") as work:
+        assert next(iter(work)).fields == {b"n": b"1"}
