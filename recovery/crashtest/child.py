@@ -24,6 +24,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 from .recorder import Control, Event, read_log
 
@@ -32,6 +33,8 @@ Workload = Callable[[Path, Ack], object]
 Check = Callable[[Path, list[Any]], object]
 
 _LENGTH = struct.Struct("<I")
+_WORD = b"\xa5word"  # a kill can cut off a word in the middle of the file: the next begins with this again
+_FRAME = struct.Struct("<II")  # length, CRC-32
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _CHECKS_PER_CHILD = 1000
 _ENDED, _FAILED = 0, 70
@@ -74,22 +77,24 @@ def die_with_parent() -> None:
 
 
 def read_acks(path: Path) -> list[Any]:
-    """What was said, in order. A word that a kill has cut off was not said."""
+    """What was said, in order. A word that a kill has cut off, others behind it or not, was not said."""
     data = path.read_bytes() if path.exists() else b""
     acks = []
-    at = 0
-    while at + 4 <= len(data):
-        size = _LENGTH.unpack_from(data, at)[0]
-        if at + 4 + size > len(data):
-            break
-        acks.append(pickle.loads(data[at + 4 : at + 4 + size]))
-        at += 4 + size
+    at = data.find(_WORD)
+    while at >= 0:
+        body = at + len(_WORD) + _FRAME.size
+        size, check = _FRAME.unpack_from(data, at + len(_WORD)) if body <= len(data) else (0, -1)
+        word = data[body : body + size]
+        whole = len(word) == size and crc32(word) == check
+        if whole:
+            acks.append(pickle.loads(word))
+        at = data.find(_WORD, body + size if whole else at + 1)
     return acks
 
 
 def ack_of(event: Event) -> Any:
     """The word in an ACK record."""
-    return pickle.loads(event.data[4:])
+    return pickle.loads(event.data[len(_WORD) + _FRAME.size :])
 
 
 class Runner:
@@ -125,7 +130,7 @@ class Runner:
 
             def ack(what: Any = None) -> None:
                 data = pickle.dumps(what, protocol=5)
-                os.write(words, _LENGTH.pack(len(data)) + data)
+                os.write(words, _WORD + _FRAME.pack(len(data), crc32(data)) + data)
 
             if recorder is not None and self._control is not None:
                 log_path = str(self._log) if log else ""
