@@ -225,3 +225,53 @@ def test_random_changes_agree_with_a_plain_table(remotes: Remotes) -> None:
         assert remotes.has_remote_interest(account, ".".join(subject)) is bool(plain or expected)
         assert remotes.count() == len(table)
     assert remotes.sound()
+
+
+class Counted:
+    """A transaction that counts how often it is asked to move."""
+
+    def __init__(self, txn) -> None:
+        self.txn = txn
+        self.moves = 0
+
+    def __getattr__(self, name: str):
+        return getattr(self.txn, name)
+
+    def get(self, key: bytes):
+        self.moves += 1
+        return self.txn.get(key)
+
+    def cursor(self):
+        return CountedCursor(self, self.txn.cursor())
+
+
+class CountedCursor:
+    def __init__(self, counted: Counted, cursor) -> None:
+        self.counted = counted
+        self.within = cursor
+
+    def __getattr__(self, name: str):
+        self.counted.moves += name in ("set_range", "first", "last", "next", "prev", "iternext")
+        return getattr(self.within, name)
+
+
+def test_a_question_costs_the_same_however_many_rows_others_have(remotes: Remotes) -> None:
+    # .NET goes through all rows of all routes and accounts
+    def moves() -> int:
+        with remotes.source.read() as txn:
+            counted = Counted(txn)
+            assert remote.match_remote(counted, "A", "orders.eu").plain == (b"r1",)
+            assert remote.has_remote_interest(counted, "A", "orders.eu")
+        return counted.moves
+
+    remotes.apply("r1", "A", "orders.*")
+    alone = moves()
+
+    def crowd(txn) -> None:
+        for n in range(2000):
+            remote.apply(txn, f"r{n}", f"B{n % 20}", f"orders.{n}")
+            remote.apply(txn, "r1", "A", f"other.{n}")
+
+    remotes.source.submit(crowd)
+    assert alone > 0
+    assert moves() <= alone + 5
