@@ -56,6 +56,12 @@ def store(tmp_path: Path) -> Iterator[raxlog.Store]:
         yield opened
 
 
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Where a store is, or may be made."""
+    return tmp_path / "s.rax"
+
+
 def free_port() -> int:
     """A loopback port nobody listens on."""
     with socket.socket() as probe:

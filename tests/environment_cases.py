@@ -1,0 +1,31 @@
+"""What the tests of opening, growing and forking ask of a store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import raxlog
+
+
+def numbers(store: raxlog.Store, name: str = "s") -> list[int]:
+    return [int(entry.fields[b"n"]) for entry in store.stream(name).range()]
+
+
+def map_size(store: raxlog.Store) -> int:
+    return int(store._env.live().info()["map_size"])
+
+
+def everything_in(folder: Path) -> list[tuple[str, int, bytes]]:
+    return sorted((str(file), file.stat().st_mtime_ns, file.read_bytes())
+                  for file in folder.rglob("*") if file.is_file())
+
+
+def fill(stream: raxlog.Stream, size: int, at_once: int = 1, times: int = 100_000) -> int:
+    """Append until the store is full (or so many times); how many entries went in."""
+    for n in range(times):
+        try:
+            stream.extend([{"n": n, "x": bytes(size)}] * at_once)
+        except raxlog.StoreFull:
+            return n * at_once
+    pytest.fail("the store is never full")

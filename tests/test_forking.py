@@ -1,0 +1,165 @@
+"""Forking with a store open: the child reads and writes, the parent goes on."""
+
+from __future__ import annotations
+
+import multiprocessing
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import raxlog
+from children import Child
+from environment_cases import numbers
+
+
+def test_a_forked_child_reads_and_appends_and_its_parent_goes_on(path: Path) -> None:
+    with raxlog.open(path) as store:
+        stream = store.stream("s")
+        stream.append({"n": 0})
+
+        def work(say: Callable[[Any], None]) -> None:
+            say(numbers(store))
+            stream.append({"n": 1})
+            with Child(lambda say: (stream.append({"n": 2}), say(numbers(store)))[1]) as grandchild:
+                say(grandchild.finish()[0])
+            store.close()
+            raxlog.open(path).close()
+
+        with Child(work) as child:
+            assert child.finish() == [[0], [0, 1, 2]]
+        stream.append({"n": 3})
+        assert numbers(store) == [0, 1, 2, 3]
+
+
+def test_a_fork_does_not_free_the_reader_slots_of_the_parent(path: Path) -> None:
+    with raxlog.open(path) as store:
+        store.stream("s").append({"n": 0})
+        stop = threading.Event()
+        wrong: list[BaseException] = []
+
+        def read() -> None:
+            try:
+                while not stop.is_set():
+                    assert numbers(store)[0] == 0
+            except BaseException as error:
+                wrong.append(error)
+
+        threads = [threading.Thread(target=read, daemon=True) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        for n in range(1, 21):
+            with Child(lambda say, n=n: (store.stream("s").append({"n": n}), say("ok"))[1]) as child:
+                assert child.finish() == ["ok"]
+        stop.set()
+        for thread in threads:
+            thread.join(10)
+        assert wrong == []
+        assert numbers(store) == list(range(21))
+
+
+def test_forks_while_other_threads_write_and_read_never_hang(path: Path) -> None:
+    with raxlog.open(path, map_size=1 << 16) as store:
+        stop = threading.Event()
+        raised: list[BaseException] = []
+
+        def work(number: int) -> None:
+            try:
+                while not stop.is_set():
+                    store.stream(f"t{number}").append({"n": number, "x": bytes(500)})
+                    len(store.stream("s"))
+            except BaseException as error:
+                raised.append(error)
+
+        threads = [threading.Thread(target=work, args=(n,), daemon=True) for n in range(4)]
+        for thread in threads:
+            thread.start()
+        for n in range(30):
+            with Child(lambda say, n=n: (store.stream("s").append({"n": n}), say(len(store.stream("t0"))))[1]) as child:
+                threading.Timer(20, child.kill).start() if n == 0 else None
+                assert len(child.finish()) == 1
+        stop.set()
+        for thread in threads:
+            thread.join(20)
+        assert not any(thread.is_alive() for thread in threads)
+        assert raised == []
+        assert numbers(store) == list(range(30))
+
+
+def test_a_fork_inside_another_threads_transaction_leaves_a_child_that_says_so(path: Path) -> None:
+    with raxlog.open(path) as store:
+        store.stream("s").append({"n": 0})
+        inside, go = threading.Event(), threading.Event()
+
+        def hold() -> None:
+            with store.transaction() as tx:
+                tx.stream("s").append({"n": 1})
+                inside.set()
+                assert go.wait(30)
+
+        holder = threading.Thread(target=hold, daemon=True)
+        holder.start()
+        assert inside.wait(10)
+
+        def use(say: Callable[[Any], None]) -> None:
+            try:
+                len(store.stream("s"))
+            except raxlog.StoreError as error:
+                say(str(error))
+
+        with Child(use) as child:
+            assert "forked while" in child.finish()[0]
+        go.set()
+        holder.join(10)
+        assert numbers(store) == [0, 1]
+
+
+def test_a_fork_inside_the_threads_own_transaction_keeps_the_parents_whole(path: Path) -> None:
+    with raxlog.open(path) as store:
+        with store.transaction() as tx:
+            tx.stream("s").append({"n": 0})
+            with Child(lambda say: say(numbers(store))) as child:
+                assert child.finish() == [[]]
+            tx.stream("s").append({"n": 1})
+        assert numbers(store) == [0, 1]
+
+
+def test_a_forked_child_may_open_the_store_in_its_own_way(path: Path) -> None:
+    with raxlog.open(path) as store:
+        store.stream("s").append({"n": 0})
+
+        def read(say: Callable[[Any], None]) -> None:
+            with raxlog.open(path, readonly=True) as mine:
+                say(numbers(mine))
+                with pytest.raises(raxlog.SettingsConflict):
+                    numbers(store)  # the inherited handle, which can write
+            say(numbers(store))
+
+        def use_first(say: Callable[[Any], None]) -> None:
+            say(numbers(store))
+            with pytest.raises(raxlog.SettingsConflict):
+                raxlog.open(path, readonly=True)
+
+        with Child(read) as child:
+            assert child.finish() == [[0], [0]]
+        with Child(use_first) as child:
+            assert child.finish() == [[0]]
+
+
+def _append_in_process(path: str, n: int) -> None:
+    with raxlog.open(path) as store:
+        store.stream("s").append({"n": n})
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_multiprocessing_children_write_beside_the_parent(path: Path, method: str) -> None:
+    context = multiprocessing.get_context(method)
+    with raxlog.open(path) as store:
+        processes = [context.Process(target=_append_in_process, args=(str(path), n)) for n in range(3)]
+        for process in processes:
+            process.start()
+        for process in processes:
+            process.join(60)
+            assert process.exitcode == 0
+        assert sorted(numbers(store)) == [0, 1, 2]

@@ -1,0 +1,109 @@
+"""Reading a store that may not be written: a medium, a user, a folder."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import raxlog
+from children import Child
+from environment_cases import everything_in, numbers
+
+NOBODY = 65534
+
+
+@pytest.fixture
+def read_only_medium(path: Path) -> Iterator[Path]:
+    """A store on a file system that is mounted read-only."""
+    medium = path.with_name("medium")
+    medium.mkdir()
+    mount = shutil.which("mount")
+    if mount is None or os.geteuid() != 0 or subprocess.run(
+        [mount, "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(medium)], capture_output=True, check=False,
+    ).returncode:
+        pytest.skip("mounting takes root")
+    try:
+        with raxlog.open(medium / "s.rax") as store:
+            store.stream("s").append({"n": 1})
+        subprocess.run([mount, "-o", "remount,ro", str(medium)], check=True)
+        yield medium / "s.rax"
+    finally:
+        subprocess.run(["umount", "-l", str(medium)], check=True)
+
+
+def test_a_store_on_a_read_only_medium_opens_without_lock_and_makes_no_file(read_only_medium: Path) -> None:
+    before = everything_in(read_only_medium)
+    with raxlog.open(read_only_medium, readonly=True) as store:
+        assert numbers(store) == [1]
+    assert everything_in(read_only_medium) == before
+    with pytest.raises(raxlog.ReadOnlyStore, match="readonly=True"):
+        raxlog.open(read_only_medium)
+    with pytest.raises(raxlog.ReadOnlyStore):
+        raxlog.open(read_only_medium.with_name("new.rax"))
+
+
+def _as_nobody(work: Callable[[Callable[[Any], None]], None]) -> Child:
+    def child(say: Callable[[Any], None]) -> None:
+        os.setgroups([])
+        os.setgid(NOBODY)
+        os.setuid(NOBODY)
+        work(say)
+
+    return Child(child)
+
+
+@pytest.fixture
+def public_path(path: Path) -> Path:
+    """A store in a folder that other users can reach."""
+    if os.geteuid() != 0:
+        pytest.skip("becoming another user takes root")
+    for parent in path.parents:
+        if parent.stat().st_mode & 0o005 != 0o005:
+            parent.chmod(parent.stat().st_mode | 0o005)
+    with raxlog.open(path) as store:
+        store.stream("s").append({"n": 1})
+    return path
+
+
+def test_a_user_without_write_permission_reads_what_rests_and_writes_nothing(public_path: Path) -> None:
+    before = everything_in(public_path)
+
+    def use(say: Callable[[Any], None]) -> None:
+        with raxlog.open(public_path, readonly=True) as store:
+            say(numbers(store))
+        for path in (public_path, public_path.parent / "new.rax"):
+            with pytest.raises(raxlog.ReadOnlyStore):
+                raxlog.open(path)
+
+    with _as_nobody(use) as child:
+        assert child.finish() == [[1]]
+    assert everything_in(public_path) == before
+
+
+def test_a_user_who_cannot_register_as_reader_is_refused_beside_a_writer(public_path: Path) -> None:
+    def use(say: Callable[[Any], None]) -> None:
+        with pytest.raises(raxlog.ReadOnlyStore, match=f"process {os.getppid()}"):
+            raxlog.open(public_path, readonly=True)
+
+    with raxlog.open(public_path), _as_nobody(use) as child:
+        child.finish()
+
+
+def test_a_folder_that_may_not_be_searched_is_a_plain_error(public_path: Path) -> None:
+    def use(say: Callable[[Any], None]) -> None:
+        for readonly in (True, False):
+            with pytest.raises(raxlog.StoreError):
+                raxlog.open(public_path, readonly=readonly)
+
+    public_path.chmod(0o700)
+    with _as_nobody(use) as child:
+        child.finish()
+    public_path.chmod(0o755)
+    public_path.parent.chmod(0o700)
+    with _as_nobody(use) as child:
+        child.finish()
