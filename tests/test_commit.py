@@ -1,10 +1,8 @@
-"""Group commit: who shares a commit, who fails alone, and what an interrupted caller leaves."""
+"""Group commit: who shares a commit, who fails alone, who waits for whom."""
 
 from __future__ import annotations
 
-import ctypes
 import os
-import random
 import signal
 import threading
 import time
@@ -16,76 +14,10 @@ import lmdb
 import pytest
 import raxlog
 from children import Child, wait_until_stopped
-from raxlog.storage.commit import WriteTransaction, committer_of
+from commit_cases import HeldBatch, in_threads, put, stored, submit
+from raxlog.storage.commit import WriteTransaction
 
-SEED = int(os.environ.get("RAXLOG_SEED", time.time_ns() % 1_000_000_007))
-
-
-def in_threads(count: int, work: Callable[[int], None], seconds: float = 60) -> list[BaseException]:
-    """Run work(0) … work(count - 1) at the same time; what they raised. Fails if one hangs."""
-    raised: list[BaseException] = []
-    start = threading.Barrier(count)
-
-    def run(number: int) -> None:
-        start.wait()
-        try:
-            work(number)
-        except BaseException as error:
-            raised.append(error)
-
-    threads = [threading.Thread(target=run, args=(n,), daemon=True) for n in range(count)]
-    for thread in threads:
-        thread.start()
-    deadline = time.monotonic() + seconds
-    for thread in threads:
-        thread.join(max(0.0, deadline - time.monotonic()))
-    assert not any(thread.is_alive() for thread in threads), "a thread hangs"
-    return raised
-
-
-def submit(store: raxlog.Store, operation: Callable[[WriteTransaction], Any], timeout: float = 30.0) -> Any:
-    return committer_of(store._env).submit(operation, timeout)
-
-
-class HeldBatch:
-    """Keeps a leader inside its transaction until let_go(), so that others gather behind it."""
-
-    def __init__(self, store: raxlog.Store) -> None:
-        self._inside = threading.Event()
-        self._go = threading.Event()
-        self._store = store
-        self.thread = threading.Thread(target=submit, args=(store, self._hold), daemon=True)
-        self.thread.start()
-        assert self._inside.wait(10)
-
-    def _hold(self, txn: WriteTransaction) -> None:
-        self._inside.set()
-        assert self._go.wait(60)
-
-    def wait_for_queue(self, length: int) -> None:
-        queue = committer_of(self._store._env)._queue
-        deadline = time.monotonic() + 10
-        while len(queue) < length:
-            assert time.monotonic() < deadline, f"only {len(queue)} calls wait"
-            time.sleep(0.001)
-
-    def let_go(self) -> None:
-        self._go.set()
-        self.thread.join(10)
-        assert not self.thread.is_alive()
-
-
-def put(key: bytes, value: bytes = b"v") -> Callable[[WriteTransaction], bool]:
-    return lambda txn: txn.put(b"\0" * 7 + b"\7" + key, value)
-
-
-def stored(store: raxlog.Store, key: bytes) -> bytes | None:
-    with store._env.read() as txn:
-        value: bytes | None = txn.get(b"\0" * 7 + b"\7" + key)
-        return value
-
-
-# -- sharing --------------------------------------------------------------------------------
+# -- sharing -------------------------------------------------------------------------------
 
 
 def test_sixteen_threads_share_commits_and_each_keeps_its_order(store: raxlog.Store) -> None:
@@ -165,7 +97,7 @@ def test_an_operation_too_large_for_lmdb_leaves_no_lmdb_error_behind(store: raxl
     assert submit(store, put(b"after"))
 
 
-# -- a full map -----------------------------------------------------------------------------
+# -- a full map ----------------------------------------------------------------------------
 
 
 def test_a_map_that_is_full_in_the_middle_of_a_group_grows_unnoticed(tmp_path: Path) -> None:
@@ -207,7 +139,7 @@ def test_at_the_ceiling_only_what_does_not_fit_fails(tmp_path: Path) -> None:
         assert all(stored(store, b"%d" % n) for n in range(8) if n != 3)
 
 
-# -- timeouts -------------------------------------------------------------------------------
+# -- timeouts ------------------------------------------------------------------------------
 
 
 def test_a_stopped_writer_of_another_process_costs_a_timeout_that_names_it(tmp_path: Path) -> None:
@@ -292,169 +224,7 @@ def test_an_endless_timeout_is_allowed(tmp_path: Path) -> None:
         assert len(store.stream("s")) == 4
 
 
-# -- interruptions --------------------------------------------------------------------------
-
-
-class Interrupt(BaseException):
-    """Raised into threads from outside, as Ctrl-C is."""
-
-
-def interrupt(thread: threading.Thread) -> None:
-    assert thread.ident is not None
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(Interrupt))
-
-
-def test_ctrl_c_in_a_waiting_caller_withdraws_its_call(store: raxlog.Store) -> None:
-    held = HeldBatch(store)
-    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
-    with pytest.raises(KeyboardInterrupt):
-        submit(store, put(b"never"))
-    held.let_go()
-    submit(store, put(b"after"))
-    assert stored(store, b"never") is None
-
-
-def test_ctrl_c_in_the_leader_undoes_it_and_the_others_go_on(store: raxlog.Store) -> None:
-    inside = threading.Event()
-    first = True
-
-    def operation(txn: WriteTransaction) -> None:
-        nonlocal first
-        put(b"leader")(txn)
-        if first:
-            first = False
-            inside.set()
-            for _ in range(3000):
-                time.sleep(0.01)
-
-    def follow() -> None:
-        inside.wait(10)
-        followers = [threading.Thread(target=submit, args=(store, put(b"%d" % n))) for n in range(5)]
-        for thread in followers:
-            thread.start()
-        time.sleep(0.1)
-        os.kill(os.getpid(), signal.SIGINT)
-        for thread in followers:
-            thread.join(10)
-
-    follower = threading.Thread(target=follow)
-    follower.start()
-    with pytest.raises(KeyboardInterrupt):
-        submit(store, operation)
-    follower.join(20)
-    assert not follower.is_alive()
-    assert stored(store, b"leader") is None
-    assert all(stored(store, b"%d" % n) for n in range(5))
-
-
-@pytest.mark.storm
-@pytest.mark.parametrize("map_size", [None, 1 << 16], ids=["large map", "growing map"])
-def test_a_storm_of_interruptions_hangs_nobody_and_loses_nothing(tmp_path: Path, map_size: int | None) -> None:
-    print(f"RAXLOG_SEED={SEED}")
-    rng = random.Random(SEED)
-    count = 6
-    acknowledged: list[set[int]] = [set() for _ in range(count)]
-    attempts = [0] * count
-    interruptions = [0] * count
-    stop = time.monotonic() + 4
-
-    with raxlog.open(tmp_path / "s.rax", map_size=map_size, lock_timeout=20) as store:
-        stream = store.stream("s")
-        store.stream("other").append({"a": "b"})
-
-        def until_interrupted(number: int) -> None:
-            try:
-                while time.monotonic() < stop:
-                    attempts[number] += 1
-                    n = attempts[number]
-                    if n % 7 == 6:
-                        len(stream)
-                    stream.append({"thread": number, "n": n, "x": bytes(300)})
-                    acknowledged[number].add(n)
-            except Interrupt:
-                interruptions[number] += 1
-
-        def work(number: int) -> None:
-            while time.monotonic() < stop:
-                try:
-                    until_interrupted(number)
-                except Interrupt:  # it came a step too late
-                    interruptions[number] += 1
-
-        threads = [threading.Thread(target=work, args=(n,), daemon=True) for n in range(count)]
-        for thread in threads:
-            thread.start()
-        while time.monotonic() < stop - 0.3:
-            time.sleep(rng.random() * 0.004)
-            interrupt(rng.choice(threads))
-        for thread in threads:
-            thread.join(30)
-        assert not any(thread.is_alive() for thread in threads), "a thread hangs"
-
-        seen: list[list[int]] = [[] for _ in range(count)]
-        for entry in stream.range():
-            seen[int(entry.fields[b"thread"])].append(int(entry.fields[b"n"]))
-        for number in range(count):
-            assert len(seen[number]) == len(set(seen[number])), "a call was applied twice"
-            assert seen[number] == sorted(seen[number])
-            assert acknowledged[number] <= set(seen[number])
-            assert max(seen[number]) <= attempts[number]
-        assert sum(interruptions) > 100
-        assert in_threads(4, lambda n: stream.append({"after": n}), 10) == []
-        assert not committer_of(store._env)._queue
-    reopened = raxlog.open(tmp_path / "s.rax")
-    assert len(reopened.stream("s")) == sum(map(len, seen)) + 4
-    reopened.close()
-
-
-@pytest.mark.storm
-def test_a_storm_of_ctrl_c_on_a_lone_writer_and_reader(tmp_path: Path) -> None:
-    """Signals strike the main thread of a child at random steps; its account must fit the store."""
-    path = tmp_path / "s.rax"
-
-    def work(say: Callable[[Any], None]) -> None:
-        acknowledged, interrupted, n, armed = [], 0, 0, False
-
-        def strike(*_: object) -> None:
-            if armed:
-                raise KeyboardInterrupt
-
-        signal.signal(signal.SIGINT, strike)
-        stop = time.monotonic() + 3
-        with raxlog.open(path, map_size=1 << 16) as store:
-            stream = store.stream("s")
-            say("ready")
-            while time.monotonic() < stop:
-                try:
-                    armed = True
-                    while time.monotonic() < stop:
-                        n += 1
-                        stream.append({"n": n})
-                        acknowledged.append(n)
-                        len(stream)
-                    armed = False
-                except KeyboardInterrupt:
-                    armed = False
-                    interrupted += 1
-            closing = time.monotonic()
-        say((acknowledged, interrupted, time.monotonic() - closing))
-
-    with Child(work) as child:
-        assert child.heard() == "ready"
-        stop = time.monotonic() + 2.8
-        while time.monotonic() < stop:
-            time.sleep(0.002)
-            child.send(signal.SIGINT)
-        acknowledged, interrupted, closing = child.finish()[-1]
-    assert interrupted > 100
-    assert closing < 5, "a read that had been broken off held up close()"
-    with raxlog.open(path) as store:
-        there = [int(entry.fields[b"n"]) for entry in store.stream("s").range()]
-    assert there == sorted(set(there))
-    assert set(acknowledged) <= set(there)
-
-
-# -- several processes ----------------------------------------------------------------------
+# -- several processes ---------------------------------------------------------------------
 
 
 def test_processes_that_write_without_pause_all_get_their_share(tmp_path: Path) -> None:

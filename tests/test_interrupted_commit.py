@@ -1,0 +1,180 @@
+"""Ctrl-C in a group commit: nobody hangs, nothing is lost, whoever led."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import raxlog
+from children import Child
+from commit_cases import HeldBatch, in_threads, put, stored, submit
+from raxlog.storage.commit import WriteTransaction, committer_of
+
+SEED = int(os.environ.get("RAXLOG_SEED", time.time_ns() % 1_000_000_007))
+
+
+class Interrupt(BaseException):
+    """Raised into threads from outside, as Ctrl-C is."""
+
+
+def interrupt(thread: threading.Thread) -> None:
+    assert thread.ident is not None
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(Interrupt))
+
+
+def test_ctrl_c_in_a_waiting_caller_withdraws_its_call(store: raxlog.Store) -> None:
+    held = HeldBatch(store)
+    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        submit(store, put(b"never"))
+    held.let_go()
+    submit(store, put(b"after"))
+    assert stored(store, b"never") is None
+
+
+def test_ctrl_c_in_the_leader_undoes_it_and_the_others_go_on(store: raxlog.Store) -> None:
+    inside = threading.Event()
+    first = True
+
+    def operation(txn: WriteTransaction) -> None:
+        nonlocal first
+        put(b"leader")(txn)
+        if first:
+            first = False
+            inside.set()
+            for _ in range(3000):
+                time.sleep(0.01)
+
+    def follow() -> None:
+        inside.wait(10)
+        followers = [threading.Thread(target=submit, args=(store, put(b"%d" % n))) for n in range(5)]
+        for thread in followers:
+            thread.start()
+        time.sleep(0.1)
+        os.kill(os.getpid(), signal.SIGINT)
+        for thread in followers:
+            thread.join(10)
+
+    follower = threading.Thread(target=follow)
+    follower.start()
+    with pytest.raises(KeyboardInterrupt):
+        submit(store, operation)
+    follower.join(20)
+    assert not follower.is_alive()
+    assert stored(store, b"leader") is None
+    assert all(stored(store, b"%d" % n) for n in range(5))
+
+
+@pytest.mark.storm
+@pytest.mark.parametrize("map_size", [None, 1 << 16], ids=["large map", "growing map"])
+def test_a_storm_of_interruptions_hangs_nobody_and_loses_nothing(tmp_path: Path, map_size: int | None) -> None:
+    print(f"RAXLOG_SEED={SEED}")
+    rng = random.Random(SEED)
+    count = 6
+    acknowledged: list[set[int]] = [set() for _ in range(count)]
+    attempts = [0] * count
+    interruptions = [0] * count
+    stop = time.monotonic() + 4
+
+    with raxlog.open(tmp_path / "s.rax", map_size=map_size, lock_timeout=20) as store:
+        stream = store.stream("s")
+        store.stream("other").append({"a": "b"})
+
+        def until_interrupted(number: int) -> None:
+            try:
+                while time.monotonic() < stop:
+                    attempts[number] += 1
+                    n = attempts[number]
+                    if n % 7 == 6:
+                        len(stream)
+                    stream.append({"thread": number, "n": n, "x": bytes(300)})
+                    acknowledged[number].add(n)
+            except Interrupt:
+                interruptions[number] += 1
+
+        def work(number: int) -> None:
+            while time.monotonic() < stop:
+                try:
+                    until_interrupted(number)
+                except Interrupt:  # it came a step too late
+                    interruptions[number] += 1
+
+        threads = [threading.Thread(target=work, args=(n,), daemon=True) for n in range(count)]
+        for thread in threads:
+            thread.start()
+        while time.monotonic() < stop - 0.3:
+            time.sleep(rng.random() * 0.004)
+            interrupt(rng.choice(threads))
+        for thread in threads:
+            thread.join(30)
+        assert not any(thread.is_alive() for thread in threads), "a thread hangs"
+
+        seen: list[list[int]] = [[] for _ in range(count)]
+        for entry in stream.range():
+            seen[int(entry.fields[b"thread"])].append(int(entry.fields[b"n"]))
+        for number in range(count):
+            assert len(seen[number]) == len(set(seen[number])), "a call was applied twice"
+            assert seen[number] == sorted(seen[number])
+            assert acknowledged[number] <= set(seen[number])
+            assert max(seen[number]) <= attempts[number]
+        assert sum(interruptions) > 100
+        assert in_threads(4, lambda n: stream.append({"after": n}), 10) == []
+        assert not committer_of(store._env)._queue
+    reopened = raxlog.open(tmp_path / "s.rax")
+    assert len(reopened.stream("s")) == sum(map(len, seen)) + 4
+    reopened.close()
+
+
+@pytest.mark.storm
+def test_a_storm_of_ctrl_c_on_a_lone_writer_and_reader(tmp_path: Path) -> None:
+    """Signals strike the main thread of a child at random steps; its account must fit the store."""
+    path = tmp_path / "s.rax"
+
+    def work(say: Callable[[Any], None]) -> None:
+        acknowledged, interrupted, n, armed = [], 0, 0, False
+
+        def strike(*_: object) -> None:
+            if armed:
+                raise KeyboardInterrupt
+
+        signal.signal(signal.SIGINT, strike)
+        stop = time.monotonic() + 3
+        with raxlog.open(path, map_size=1 << 16) as store:
+            stream = store.stream("s")
+            say("ready")
+            while time.monotonic() < stop:
+                try:
+                    armed = True
+                    while time.monotonic() < stop:
+                        n += 1
+                        stream.append({"n": n})
+                        acknowledged.append(n)
+                        len(stream)
+                    armed = False
+                except KeyboardInterrupt:
+                    armed = False
+                    interrupted += 1
+            closing = time.monotonic()
+        say((acknowledged, interrupted, time.monotonic() - closing))
+
+    with Child(work) as child:
+        assert child.heard() == "ready"
+        stop = time.monotonic() + 2.8
+        while time.monotonic() < stop:
+            time.sleep(0.002)
+            child.send(signal.SIGINT)
+        acknowledged, interrupted, closing = child.finish()[-1]
+    assert interrupted > 100
+    assert closing < 5, "a read that had been broken off held up close()"
+    with raxlog.open(path) as store:
+        there = [int(entry.fields[b"n"]) for entry in store.stream("s").range()]
+    assert there == sorted(set(there))
+    assert set(acknowledged) <= set(there)
