@@ -12,9 +12,11 @@ meanwhile. Nobody returns before the commit that holds his call is on disk.
   - Each follower sleeps on a lock of its own (kept per thread): waking is one release(), where
     a shared condition wakes everybody for one. A wake-up is a hint: who wakes looks whether
     his call is done or leads, and else sleeps on.
-  - Before a new leader takes the queue it yields, up to 50 times, until as many calls wait as
-    the last batch had. Without it N threads fall into two halves that alternate; with it they
-    share one commit. A lone caller's last batch is 1, so it never yields.
+  - Before a new leader takes the queue it sleeps until as many calls wait as the last batch
+    had, but no longer than that batch took to commit. Without it N threads fall into two
+    halves that alternate; with it they share one commit. Asleep it leaves them the processor
+    and the interpreter's lock: sixteen threads are three times as fast as with a leader that
+    looks again and again. A lone caller's last batch is 1, so it never waits.
   - A call that waits longer than ``lock_timeout`` is withdrawn from the queue before it
     raises; once it is part of a batch its fate is the batch's.
 
@@ -46,7 +48,7 @@ __all__ = ["Committer", "WriteTransaction", "committer_of"]
 
 T = TypeVar("T")
 
-_MOST_YIELDS = 50
+_LONGEST_GATHERING = 0.001  # seconds, also where a commit takes longer
 _MOST_TRIES = 1000  # to conclude, while exception follows upon exception
 
 
@@ -72,6 +74,10 @@ class Committer:
         self._batch: list[Call[Any]] = []  # what the leader has taken from the queue
         self._batcher = Batcher(env)
         self._last_batch = 1
+        self._last_commit = 0.0  # seconds
+        self._wanted = 0  # who makes the queue so long wakes the leader
+        self._gathered = threading.Lock()
+        self._gathered.acquire()
         self._locked = False
         self._alone: tuple[Call[None], Generator[WriteTransaction, None, None]] | None = None
 
@@ -132,6 +138,9 @@ class Committer:
             else:
                 call.waiter = _waiter.lock
             self._queue.append(call)
+            if self._wanted and len(self._queue) >= self._wanted:
+                self._wanted = 0
+                _release(self._gathered)
         if leads:
             return timeout
         waiter = call.waiter
@@ -309,10 +318,7 @@ class Committer:
             self._lock(timeout)
             wanted = self._last_batch
             if wanted > 1:
-                for _ in range(_MOST_YIELDS):
-                    if len(self._queue) >= wanted:
-                        break
-                    time.sleep(0)
+                self._gather(wanted)
             queue = self._queue
             with self._mutex:
                 if len(queue) == 1:
@@ -325,14 +331,27 @@ class Committer:
                         queue.popleft()
             self._last_batch = len(batch)
             with env.writing:
+                begun = time.perf_counter()
                 try:
                     self._batcher.apply(batch)
                 except BaseException:
                     self._batcher.settle()
                     raise
+                self._last_commit = time.perf_counter() - begun
             if env.lock is not None:
                 env.lock.release()  # here, where close() still waits for us
                 self._locked = False
+
+
+    def _gather(self, wanted: int) -> None:
+        """Sleep until so many calls wait. Whatever wakes it too early costs a smaller batch."""
+        self._gathered.acquire(blocking=False)  # a word that came too late for the leader before
+        with self._mutex:
+            if len(self._queue) >= wanted:
+                return
+            self._wanted = wanted
+        self._gathered.acquire(timeout=min(self._last_commit, _LONGEST_GATHERING))
+        self._wanted = 0
 
 
 def _shares(call: Call[Any]) -> bool:
@@ -340,10 +359,13 @@ def _shares(call: Call[Any]) -> bool:
 
 
 def _wake(call: Call[Any]) -> None:
-    waiter = call.waiter
-    assert waiter is not None
+    assert call.waiter is not None
+    _release(call.waiter)
+
+
+def _release(sleeper: threading.Lock) -> None:
     try:
-        waiter.release()
+        sleeper.release()
     except RuntimeError:
         return  # it has been woken already
 
