@@ -33,6 +33,8 @@ def spark(require: Callable[[str], str], tmp_path_factory: pytest.TempPathFactor
         SparkSession.builder.master("local[2]").appName("raxlog tests")
         .config("spark.ui.enabled", "false").config("spark.ui.showConsoleProgress", "false")
         .config("spark.log.level", "OFF")
+        # A Python worker that takes longer to start, on a machine with much else to do, is no failure.
+        .config("spark.python.authenticate.socketTimeout", "120s")
         .config("spark.driver.memory", "1g").config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.local.dir", str(folder / "local"))
         .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
