@@ -7,15 +7,20 @@
 StreamID('1732185612345-0')
 """
 
+from typing import TYPE_CHECKING
+
 from .storage import kernels
 
 kernels.load_plain_if_asked()
 
+from .index.binding import Binding  # noqa: E402
 from .index.glob import glob_matches  # noqa: E402
+from .index.publish import Reached  # noqa: E402
 from .index.subject import matches as subject_matches  # noqa: E402
 from .index.transaction import Transaction  # noqa: E402
 from .recovery.store import Store, check, restore, salvage, verify  # noqa: E402
 from .storage.errors import (  # noqa: E402 - which kernels are loaded is settled above
+    AppendsLost,
     ConsumerBusy,
     CorruptionError,
     GroupExists,
@@ -25,6 +30,7 @@ from .storage.errors import (  # noqa: E402 - which kernels are loaded is settle
     InvalidName,
     InvalidStreamID,
     LockTimeout,
+    Lost,
     MalformedValue,
     NoGroup,
     NoStream,
@@ -53,18 +59,63 @@ from .stream.id import StreamID  # noqa: E402
 from .stream.info import StreamInfo  # noqa: E402
 from .stream.references import DeleteResult  # noqa: E402
 from .stream.stream import Stream  # noqa: E402
+from .stream.transaction import State  # noqa: E402
+
+if TYPE_CHECKING:
+    from .index.channels import ChannelMessage, Subscriber
+    from .index.durable import DurableSubscription
+    from .index.listening import LiveSubscription, Message
+    from .recovery.backup import Verification
+    from .recovery.manifest import Manifest
+    from .recovery.report import Report
+    from .recovery.salvage_report import SalvageReport
+    from .stream.full_info import ConsumerDetail, FullInfo, GroupDetail, PendingDetail
+else:
+
+    def __getattr__(name: str) -> object:
+        """What few programs name, loaded for those that do."""
+        from importlib import import_module  # noqa: PLC0415
+
+        module = _LATER.get(name)
+        if module is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(f"{__name__}.{module}"), name)
+
+
+_LATER = {
+    "ChannelMessage": "index.channels",
+    "ConsumerDetail": "stream.full_info",
+    "DurableSubscription": "index.durable",
+    "FullInfo": "stream.full_info",
+    "GroupDetail": "stream.full_info",
+    "LiveSubscription": "index.listening",
+    "Manifest": "recovery.manifest",
+    "Message": "index.listening",
+    "PendingDetail": "stream.full_info",
+    "Report": "recovery.report",
+    "SalvageReport": "recovery.salvage_report",
+    "Subscriber": "index.channels",
+    "Verification": "recovery.backup",
+}
 
 __version__ = "0.1.0"
 
 open = Store.open
 
 __all__ = [
+    "AppendsLost",
+    "Binding",
+    "ChannelMessage",
     "ConsumerBusy",
+    "ConsumerDetail",
     "ConsumerInfo",
     "CorruptionError",
     "DeleteResult",
+    "DurableSubscription",
     "Entry",
+    "FullInfo",
     "Group",
+    "GroupDetail",
     "GroupExists",
     "GroupInfo",
     "IDTooSmall",
@@ -72,18 +123,27 @@ __all__ = [
     "InvalidFields",
     "InvalidName",
     "InvalidStreamID",
+    "LiveSubscription",
     "LockTimeout",
+    "Lost",
     "MalformedValue",
+    "Manifest",
+    "Message",
     "NoGroup",
     "NoStream",
     "NoSubscription",
     "NotAStore",
     "NotInstalled",
     "Pending",
+    "PendingDetail",
     "PendingSummary",
     "RaxlogError",
+    "Reached",
     "ReadOnlyStore",
+    "Report",
+    "SalvageReport",
     "SettingsConflict",
+    "State",
     "Store",
     "StoreClosed",
     "StoreError",
@@ -95,11 +155,13 @@ __all__ = [
     "StreamID",
     "StreamInfo",
     "SubjectError",
+    "Subscriber",
     "SubscriptionError",
     "SubscriptionExists",
     "Transaction",
     "TransactionError",
     "UnsupportedFormat",
+    "Verification",
     "__version__",
     "check",
     "glob_matches",

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..index import store
+from ..storage import sharing
 from ..storage.errors import InvalidArgument
 
 if TYPE_CHECKING:
@@ -116,6 +117,8 @@ class Store(store.Store):
         from ..storage import compaction  # noqa: PLC0415
 
         self._require_open()
+        if self._source.buffer is not None:
+            self._source.buffer.flush()
         return compaction.compact(self._env, self._source.lock_timeout, progress)
 
 
@@ -160,6 +163,9 @@ def check(path: str | os.PathLike[str], progress: Callable[[str, int, int], None
     """
     from . import check as checking  # noqa: PLC0415
 
+    env = sharing.opened(Path(path)) if isinstance(path, str | os.PathLike) else None
+    if env is not None and env.buffer_state is not None:
+        env.buffer_state.flush()
     return checking.check(path, progress)
 
 

@@ -116,6 +116,10 @@ class Committer:
 
     # -- queueing -----------------------------------------------------------------------
 
+    def is_awaited(self) -> bool:
+        """Whether another call waits behind that of exclusively() or begin()."""
+        return len(self._queue) > 1
+
     def _refuse_inside_transaction(self) -> None:
         env = self._env
         if env.transaction_thread is not None and env.transaction_thread == threading.get_ident():
@@ -143,6 +147,8 @@ class Committer:
                 _release(self._gathered)
         if leads:
             return timeout
+        if self._env.buffer_state is not None:
+            self._env.buffer_state.make_way()
         waiter = call.waiter
         assert waiter is not None
         deadline = time.monotonic() + timeout

@@ -31,7 +31,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import lmdb
 
@@ -53,7 +53,9 @@ from .writer_lock import WriterLock
 DEFAULT_MAP_SIZE = 64 << 30
 MAX_READERS = 2048
 MAX_DATABASES = 16
-DURABILITIES = ("commit", "relaxed")
+DURABILITIES = ("commit", "relaxed", "buffered")
+Durability = Literal["commit", "relaxed", "buffered"]
+BUFFER_WINDOW = 0.005  # seconds
 
 _RESERVE = 1 << 20  # above the ceiling; a trim of 1,000 nodes takes some 20 pages of it
 _YOUNG_MS = 60_000
@@ -66,10 +68,12 @@ class Environment:
     """One store's LMDB environment in this process. Made and closed by sharing.py."""
 
     def __init__(self, path: Path, *, readonly: bool, durability: str, map_size: int | None,
-                 max_map_size: int | None, max_readers: int, uses_journal: bool = True) -> None:
+                 max_map_size: int | None, max_readers: int, uses_journal: bool = True,
+                 buffer_window: float = BUFFER_WINDOW) -> None:
         self.path = path
         self.readonly = readonly
         self.durability = durability
+        self.buffer_window = buffer_window
         self.max_map_size = max_map_size
         self.max_readers = max_readers
         self.handles = 0
@@ -85,7 +89,7 @@ class Environment:
         # LMDB leaves its second flush out; a commit has a record in the journal, or pays it.
         self.uses_journal = uses_journal
         self.flushes_meta_itself = (
-            uses_journal and durability == "commit" and not readonly and journal.is_supported()
+            uses_journal and durability != "relaxed" and not readonly and journal.is_supported()
         )
         self.owes_flush = False  # a commit is under way that has no record
         self._wanted_map_size = map_size
@@ -93,6 +97,7 @@ class Environment:
         self._folder = -1
         self._lmdb: lmdb.Environment | None = None
         self.waiting_state: Any = None  # who sleeps until a commit; made by waiting.py
+        self.buffer_state: Any = None  # appends that are committed behind their callers; made by buffering.py
         self._reset_locks()
         self._open()
 
@@ -185,7 +190,7 @@ class Environment:
                 self._lmdb = lmdb.open(
                     str(generation), map_size=size, subdir=True, create=False,
                     readonly=self.readonly, lock=not lockless,
-                    metasync=self.durability == "commit" and not self.flushes_meta_itself,
+                    metasync=self.durability != "relaxed" and not self.flushes_meta_itself,
                     # No spare transactions: a fork would leave their reader slots in doubt.
                     max_readers=self.max_readers, max_dbs=MAX_DATABASES, max_spare_txns=0,
                 )
@@ -273,8 +278,15 @@ class Environment:
                 os.close(descriptor)
         self._wake = self._folder = -1
 
+    def __reduce__(self) -> str:
+        raise StoreError(
+            f"the open store {self.path} cannot be pickled, nor can its streams: send its path, and open it there"
+        )
+
     def close(self) -> None:
         """Wait for this process's readers and writer, flush what relaxed durability left, close."""
+        if self.buffer_state is not None:
+            self.buffer_state.close()
         self.closed = True
         with self.leading, self.writing:
             self.gate.shut(self._close_quietly)
@@ -318,6 +330,8 @@ class Environment:
         Waits two seconds at most: for one that a thread keeps open longer than that, the
         child is told that it cannot use this store.
         """
+        if self.buffer_state is not None:
+            self.buffer_state.before_fork()
         held: list[Any] = []
         locks: list[Any] = [self.writing, self.gate.bar, self._opening]
         if self.transaction_thread == threading.get_ident():
@@ -331,6 +345,8 @@ class Environment:
 
     def after_fork_in_parent(self, held: list[Any]) -> None:
         """Let transactions begin again."""
+        if self.buffer_state is not None:
+            self.buffer_state.after_fork_in_parent()
         self._forked_inside = self.gate.is_shut = False
         for lock in held:
             lock.release()
@@ -341,6 +357,8 @@ class Environment:
         if self.waiting_state is not None:
             self.waiting_state.forget()
             self.waiting_state = None
+        if self.buffer_state is not None:
+            self.buffer_state.after_fork_in_child()
         self._reset_locks()
         self._forked_inside = unclean
         self.inherited = True

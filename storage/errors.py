@@ -25,16 +25,20 @@
     │   ├── StoreClosed
     │   ├── ReadOnlyStore              a write through readonly=True, or a medium without writing
     │   ├── SettingsConflict           one path opened twice with different settings
+    │   ├── AppendsLost                durability="buffered": appends whose commit failed behind their callers
     │   └── LockTimeout (TimeoutError) another process or thread holds the writer's lock
     ├── TransactionError               a transaction used where it must not be
     ├── NotInstalled (ImportError)     a package that an extra of raxlog brings is missing
     └── CorruptionError                bytes on disk that fail their check
 
 A message says what was wrong, where, and what to do about it. Nothing has been
-changed on disk when one of these is raised by a call that writes.
+changed on disk when one of these is raised by a call that writes. (AppendsLost tells of
+calls before the one that raises it.)
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 
 class RaxlogError(Exception):
@@ -141,6 +145,30 @@ class ReadOnlyStore(StoreError):
 
 class SettingsConflict(StoreError):
     """One path opened twice in a process with different settings."""
+
+
+class Lost(NamedTuple):
+    """Appends to one stream that AppendsLost tells of: their number, the first and the last ID."""
+
+    stream: bytes
+    first: tuple[int, int]
+    last: tuple[int, int]
+    entries: int
+
+
+class AppendsLost(StoreError):
+    """Buffered appends that have returned an ID, and whose commit failed; see ``durability`` of open().
+
+    ``lost``     a Lost for each stream: all that was appended since the last commit that succeeded
+    ``visible``  True after an error in the very flush: the entries of that commit can be read, and
+                 whether they survive a power cut is unknown
+    The error of the commit is the ``__cause__``.
+    """
+
+    def __init__(self, message: str, lost: tuple[Lost, ...], visible: bool = False) -> None:
+        super().__init__(message)
+        self.lost = lost
+        self.visible = visible
 
 
 class LockTimeout(StoreError, TimeoutError):

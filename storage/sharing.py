@@ -10,6 +10,7 @@ environment of the process.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from . import compaction, folder
-from .environment import FORK_PATIENCE, Environment
+from .environment import BUFFER_WINDOW, FORK_PATIENCE, Environment
 from .errors import SettingsConflict, TransactionError
 
 _environments: dict[tuple[int, int], Environment] = {}
@@ -26,7 +27,7 @@ _registry_lock = threading.RLock()
 
 def attach(path: Path, *, readonly: bool, durability: str, map_size: int | None,
            max_map_size: int | None, max_readers: int, uses_journal: bool,
-           settings: Callable[[], dict[str, object]]) -> Environment:
+           settings: Callable[[], dict[str, object]], buffer_window: float = BUFFER_WINDOW) -> Environment:
     """The environment of the store at ``path``, shared if this process has it open already.
 
     Creates the store (with ``settings()``) where the path is vacant and ``readonly`` is false.
@@ -41,7 +42,7 @@ def attach(path: Path, *, readonly: bool, durability: str, map_size: int | None,
         env = _environments.get(key)
         if env is not None:
             asked = {"readonly": readonly, "durability": durability, "max_map_size": max_map_size,
-                     "uses_journal": uses_journal}
+                     "uses_journal": uses_journal, "buffer_window": buffer_window}
             for name, value in asked.items():
                 if getattr(env, name) != value:
                     if env.inherited:
@@ -53,7 +54,8 @@ def attach(path: Path, *, readonly: bool, durability: str, map_size: int | None,
                     )
         if env is None:
             env = Environment(path, readonly=readonly, durability=durability, map_size=map_size,
-                              max_map_size=max_map_size, max_readers=max_readers, uses_journal=uses_journal)
+                              max_map_size=max_map_size, max_readers=max_readers, uses_journal=uses_journal,
+                              buffer_window=buffer_window)
             if not readonly:
                 try:
                     compaction.tidy(env)
@@ -63,6 +65,14 @@ def attach(path: Path, *, readonly: bool, durability: str, map_size: int | None,
             _environments[key] = env
         env.handles += 1
         return env
+
+
+def opened(path: Path) -> Environment | None:
+    """The environment of the store at ``path``, if this process has it open."""
+    with contextlib.suppress(OSError), _registry_lock:
+        status = path.stat()
+        return _environments.get((status.st_dev, status.st_ino))
+    return None
 
 
 def detach(env: Environment) -> None:

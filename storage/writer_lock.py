@@ -106,6 +106,10 @@ class WriterLock:
         pid = lock_holder(self._descriptor, 0)
         return lock_holder(self._descriptor, 1) if pid is None else pid
 
+    def is_awaited(self) -> bool:
+        """Whether another process stands in line for the lock. One system call."""
+        return lock_holder(self._descriptor, 1) is not None
+
     def close(self) -> None:
         """Close the descriptor, which drops whatever this process still holds."""
         descriptor, self._descriptor = self._descriptor, -1

@@ -114,7 +114,8 @@ class Group:
 
         ``mode``   "fail" keeps the delivery count, "silent" takes this delivery back (count
                    - 1), "fatal" sets it to 2**63 - 1: poison
-        ``delay``  seconds before ``read(claim_idle=…)`` may hand them out again
+        ``delay``  seconds before ``read(claim_idle=…)`` may hand them out again. Who asks for them
+                   by claim() or autoclaim() gets them at once, as Redis gives a released entry
         ``retrycount`` sets the count instead; ``force`` makes entries pending that are not
         """
         if mode not in _NACKS:
@@ -158,6 +159,7 @@ class Group:
         a negative idle mean now. ``retrycount`` sets the count, which else goes up by one,
         unless ``justid``: then IDs are returned and nothing counts. ``force`` makes entries
         pending that are not. ``lastid`` moves the group's last delivered ID forward.
+        A released entry is idle for ever, and free at once: the delay of nack() is for read().
         """
         owner = member_name(consumer, "consumer")
         wanted: list[delivery.ID] = [parse_id(sid) for sid in ids]
@@ -186,6 +188,7 @@ class Group:
 
         Returns (where to go on, entries, IDs found deleted and taken out of the PEL); 0-0 as
         the first says that the end has been reached. Looks at up to 10 * ``count`` entries.
+        A released entry is idle for ever, and free at once: the delay of nack() is for read().
         """
         owner = member_name(consumer, "consumer")
         if type(count) is not int or count < 1:

@@ -266,9 +266,12 @@ def _ascii(text: str | bytes) -> bytes:
             return text.encode("ascii")
         except UnicodeEncodeError:
             raise InvalidStreamID(f"{_show(text)} is no stream ID: it is not ASCII") from None
-    raise InvalidStreamID(
-        f"a stream ID is a StreamID, str, bytes or int (milliseconds), not {type(text).__name__}"
-    )
+    raise InvalidStreamID(f"a stream ID is a StreamID, str, bytes or int (milliseconds), not {_kind_of(text)}")
+
+
+def _kind_of(value: object) -> str:
+    kind = type(value).__name__
+    return f"{kind}. Give the {kind}'s .id" if isinstance(getattr(value, "id", None), StreamID) else kind
 
 
 def _of_ms(ms: int, seq: int) -> StreamID:

@@ -99,7 +99,8 @@ def load() -> Any:
         import pyarrow  # noqa: PLC0415 - who does not ask for Arrow does not pay for it
     except ImportError as error:
         raise NotInstalled(
-            f"pyarrow cannot be imported ({error}). It comes with an extra: pip install 'raxlog[spark]'"
+            f"pyarrow cannot be imported ({error}). Install it: pip install pyarrow, or with Spark: "
+            "pip install 'raxlog[spark]'"
         ) from None
     return pyarrow
 

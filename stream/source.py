@@ -2,6 +2,8 @@
 
     Direct           each read is a short transaction of its own, each write one that is
                      shared with whoever writes at the same time, durable when it returns
+                     with durability="buffered" it first waits for the appends that are still on
+                     their way (buffering.py)
     Within           every call acts on the one transaction, sees what it has done so far,
                      and is durable when that is committed (transaction.py)
 """
@@ -16,12 +18,21 @@ from typing import Any, NoReturn, Protocol, TypeVar
 from ..storage.commit import WriteTransaction, committer_of
 from ..storage.environment import Environment
 from ..storage.errors import StoreClosed
+from .buffering import Buffer, buffer_of
 
 T = TypeVar("T")
 
 
 class Source(Protocol):
     """What streams and groups need of the place their calls go to."""
+
+    @property
+    def buffer(self) -> Buffer | None:
+        """Where appends go that are committed behind their callers; None: they wait for their commit."""
+
+    @property
+    def lock_timeout(self) -> float:
+        """Seconds that a write waits for others."""
 
     @property
     def path(self) -> Path:
@@ -37,12 +48,14 @@ class Source(Protocol):
 class Direct:
     """Calls on the store itself."""
 
-    __slots__ = ("_closed", "env", "lock_timeout", "read")
+    __slots__ = ("_closed", "buffer", "env", "lock_timeout", "read")
 
     def __init__(self, env: Environment, lock_timeout: float) -> None:
         self.env = env
         self.lock_timeout = lock_timeout
-        self.read: Callable[[], AbstractContextManager[Any]] = env.read
+        is_buffered = env.durability == "buffered" and not env.readonly
+        self.buffer: Buffer | None = buffer_of(env) if is_buffered else None
+        self.read: Callable[[], AbstractContextManager[Any]] = self._read_flushed if is_buffered else env.read
         self._closed = False
 
     @property
@@ -54,11 +67,25 @@ class Direct:
         """Group commit: durable when it returns."""
         if self._closed:
             self._refuse()
+        if self.buffer is not None:
+            self.buffer.flush()
         return committer_of(self.env).submit(operation, self.lock_timeout)
+
+    def begin(self) -> WriteTransaction:
+        """A transaction of this thread's own, behind all that has been appended before."""
+        if self.buffer is not None:
+            self.buffer.flush()
+        return committer_of(self.env).begin(self.lock_timeout)
+
+    def _read_flushed(self) -> AbstractContextManager[Any]:
+        assert self.buffer is not None
+        self.buffer.flush()
+        return self.env.read()
 
     def close(self) -> None:
         """Refuse every call from now on, even where others keep the environment open."""
         self._closed = True
+        self.buffer = None
         self.read = self._refuse
 
     def _refuse(self) -> NoReturn:
@@ -69,6 +96,9 @@ class Within:
     """Calls inside one open write transaction: reads see what it has done so far."""
 
     __slots__ = ("_txn",)
+
+    buffer = None
+    lock_timeout = 0.0  # whoever is in a transaction has the lock
 
     def __init__(self, txn: WriteTransaction) -> None:
         self._txn = txn

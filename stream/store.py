@@ -11,7 +11,7 @@ from typing import Any, Self
 
 from ..storage import layout, records, sharing
 from ..storage.commit import WriteTransaction
-from ..storage.environment import DURABILITIES, MAX_READERS, Environment
+from ..storage.environment import BUFFER_WINDOW, DURABILITIES, MAX_READERS, Durability, Environment
 from ..storage.errors import InvalidArgument, ReadOnlyStore, StoreClosed, StreamExists, TransactionError
 from . import header as headers
 from . import writer
@@ -41,18 +41,24 @@ class Store:
             sweep(self._source)
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], *, readonly: bool = False, durability: str = "commit",
+    def open(cls, path: str | os.PathLike[str], *, readonly: bool = False, durability: Durability = "commit",
              encoding: str | None = None, lock_timeout: float = 30.0, compression: str | None = None,
              node_max_bytes: int | None = None, node_max_entries: int | None = None,
              map_size: int | None = None, max_map_size: int | None = None,
-             max_readers: int = MAX_READERS, uses_journal: bool = True) -> Self:
+             max_readers: int = MAX_READERS, uses_journal: bool = True,
+             buffer_window: float = BUFFER_WINDOW) -> Self:
         """Open the store at ``path``, a directory; it is created if nothing is there.
 
         ``readonly``       takes no write lock and writes no data; what lies on a read-only medium
                            is opened without any lock
         ``durability``     "commit": when a call returns, the data is on disk. "relaxed": a power
                            cut may undo the last commits, a kill loses nothing, nothing is ever
-                           corrupt; about twice as many commits a second
+                           corrupt; about twice as many commits a second. "buffered": append() and
+                           extend() return their final IDs at once and are committed behind their
+                           callers within ``buffer_window``: a kill or a power cut loses at most
+                           that, and leaves what the first so many calls did. Every other call, reads
+                           too, first waits for those before it. What could not be committed is
+                           raised as AppendsLost by flush() and close(), and by any call until then
         ``encoding``       give names and fields as ``str`` in this encoding instead of ``bytes``; bytes
                            that it cannot decode come as lone surrogates ("surrogateescape")
         ``lock_timeout``   seconds a write waits for another process or thread: LockTimeout after
@@ -63,6 +69,8 @@ class Store:
         ``max_readers``    how many threads of all processes may read at one moment
         ``uses_journal``   False: a durable commit flushes twice, as LMDB does by itself, and nothing
                            is written to its file but by LMDB (see docs/architecture.md, Commits)
+        ``buffer_window``  seconds (0.005) from a buffered append to its commit, which takes its own
+                           time; 0.0001 .. 60. The writer's lock is held so long
 
         Raises NotAStore, UnsupportedFormat, ReadOnlyStore, StoreFull, SettingsConflict,
         CorruptionError, InvalidArgument. A store opened twice in a process is one environment.
@@ -71,6 +79,9 @@ class Store:
             raise InvalidArgument(f"durability={durability!r} is unknown; it is one of {', '.join(DURABILITIES)}")
         if isinstance(lock_timeout, bool) or not isinstance(lock_timeout, int | float) or not lock_timeout >= 0:
             raise InvalidArgument(f"lock_timeout={lock_timeout!r} must be a number of seconds >= 0")
+        is_number = isinstance(buffer_window, int | float) and not isinstance(buffer_window, bool)
+        if not is_number or not 0.0001 <= buffer_window <= 60:
+            raise InvalidArgument(f"buffer_window={buffer_window!r} must be a number of seconds from 0.0001 to 60")
         if encoding is not None:
             try:
                 "".encode(encoding)
@@ -85,7 +96,7 @@ class Store:
         env = sharing.attach(
             Path(os.path.abspath(path)), readonly=readonly, durability=durability, map_size=map_size,
             max_map_size=max_map_size, max_readers=max_readers,
-            uses_journal=uses_journal, settings=lambda: {"limits": list(given)},
+            uses_journal=uses_journal, settings=lambda: {"limits": list(given)}, buffer_window=buffer_window,
         )
         kept = NodeLimits(*env.settings["limits"])
         return cls(env, encoding, float(lock_timeout), kept.changed(compression, node_max_bytes, node_max_entries))
@@ -97,6 +108,9 @@ class Store:
                  trace: TracebackType | None) -> None:
         self.close()
 
+    def __reduce__(self) -> str:
+        return self._env.__reduce__()  # which says that it cannot be pickled, and what to do
+
     def __repr__(self) -> str:
         state = "closed" if self._closed else "readonly" if self._env.readonly else self._env.durability
         return f"<raxlog.Store {str(self._env.path)!r} {state}>"
@@ -107,7 +121,11 @@ class Store:
         return self._env.path
 
     def close(self) -> None:
-        """Close the store. Handles on its streams raise StoreClosed from then on."""
+        """Close the store. Handles on its streams raise StoreClosed from then on.
+
+        AppendsLost, with the store closed, where buffered appends were lost and no flush() has
+        told so.
+        """
         if not self._closed:
             self._closed = True
             try:
@@ -115,14 +133,23 @@ class Store:
             except TransactionError:
                 self._closed = False
                 raise
+            buffer = self._source.buffer
             self._source.close()
+            if buffer is not None:
+                buffer.flush(tell=True)
 
     def flush(self) -> None:
-        """Force everything committed to disk; only ``durability="relaxed"`` needs it."""
+        """Force everything to disk; after it even a power cut loses none of it.
+
+        ``durability="commit"`` needs it never. With "buffered" it waits for the commit of all
+        appends before it, and raises AppendsLost where there was none.
+        """
         self._require_open()
         if self._env.transaction_thread == threading.get_ident():
             raise TransactionError("this thread has a transaction open; flush() once it has ended")
-        if not self._env.readonly:
+        if self._source.buffer is not None:
+            self._source.buffer.flush(tell=True)
+        elif not self._env.readonly:
             self._env.flush()
 
     def stream(self, name: Any, *, compression: str | None = None, node_max_bytes: int | None = None,
@@ -194,7 +221,7 @@ class Store:
     def streams(self) -> list[Any]:
         """The names of all streams, in order of their bytes."""
         self._require_open()
-        with self._env.read() as txn:
+        with self._source.read() as txn:
             names = headers.all_names(txn)
         return names if self._encoding is None else [name.decode(self._encoding, UNDECODABLE) for name in names]
 

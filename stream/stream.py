@@ -32,6 +32,8 @@ from .source import Source
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from .full_info import FullInfo
+
 Value = str | bytes | int | float
 Fields = Mapping[Any, Any] | Iterable[tuple[Any, Any]]
 T = TypeVar("T")
@@ -87,6 +89,10 @@ class Stream:
 
         Raises InvalidFields, InvalidStreamID, IDTooSmall, StreamExhausted, LockTimeout,
         StoreFull. Costs one durable commit, shared with whoever appends at the same time.
+
+        With ``durability="buffered"`` it returns at once, and is committed within the store's
+        window; AppendsLost where an earlier append could not be. An idempotent one waits for its
+        commit.
         """
         flat = flatten(fields)
         new = AUTO if id == "*" else parse_new_id(id)
@@ -96,6 +102,12 @@ class Stream:
         checked_policy(refs)
         claim = None if producer is None and idempotent_id is None else parse_claim(producer, idempotent_id, new, flat)
         now = now_ms()
+        buffer = self._source.buffer
+        if buffer is not None:
+            if claim is not None or buffer.ended:
+                buffer = None
+            elif new is AUTO and wanted is None and create:
+                return buffer.append(self.name, self._limits, now, flat, self._source.lock_timeout)
 
         def operation(txn: WriteTransaction) -> StreamID | None:
             stream = self._ensured(txn) if create else writer.locate(txn, self.name)
@@ -114,7 +126,11 @@ class Stream:
                 _evict(txn, stream, wanted, refs)
             return sid
 
-        return self._submit(operation)
+        if buffer is None:
+            return self._submit(operation)
+        size = sum(map(len, flat))
+        sids = buffer.put(self.name, self._limits, (new,), now, size, create, operation, self._source.lock_timeout)
+        return None if sids is None else sids[0]
 
     def extend(self, entries: Iterable[Fields], ids: Iterable[AnyID] | None = None, *,
                maxlen: int | None = None, minid: AnyID | None = None, approximate: bool = False,
@@ -122,7 +138,8 @@ class Stream:
         """Append many entries in one transaction with one flush; all of them or none.
 
         ``ids`` gives each entry its ID (as many as entries), else all are made as by ``*``.
-        Trims once, after the last. Raises as append() does, naming the entry's place.
+        Trims once, after the last. Raises as append() does, naming the entry's place. With
+        ``durability="buffered"`` it returns at once, and is still all of it in one commit.
         """
         for what, given in (("entries", entries), ("ids", ids if ids is not None else ())):
             if not isinstance(given, Iterable):
@@ -150,7 +167,12 @@ class Stream:
                 _evict(txn, stream, wanted, refs)
             return sids
 
-        return self._submit(operation)
+        buffer = self._source.buffer
+        if buffer is None or buffer.ended:
+            return self._submit(operation)
+        size = sum([sum(map(len, flat)) for flat in flats])
+        wished = [AUTO] * len(flats) if news is None else news
+        return buffer.put(self.name, self._limits, wished, now, size, True, operation, self._source.lock_timeout) or []
 
     def delete(self, *ids: AnyID) -> int:
         """Delete entries by ID; how many there were. XDEL.
@@ -405,12 +427,32 @@ class Stream:
             raise InvalidArgument(f"split({n!r}): the number of parts must be a whole number >= 1")
         return counting.split(self._source, self.name, n, self._known())
 
-    def info(self) -> StreamInfo:
-        """Everything XINFO STREAM tells. NoStream where there is none. Walks all node keys."""
-        info = describe(self._source, self.name, self._known(), self._encoding)
-        if info is None:
+    @overload
+    def info(self, full: Literal[False] = False) -> StreamInfo: ...
+
+    @overload
+    def info(self, full: Literal[True], count: int | None = 10) -> FullInfo: ...
+
+    @overload
+    def info(self, full: bool, count: int | None = 10) -> StreamInfo | FullInfo: ...
+
+    def info(self, full: bool = False, count: int | None = 10) -> StreamInfo | FullInfo:
+        """Everything XINFO STREAM tells; with ``full`` XINFO STREAM FULL. NoStream where there is none.
+
+        Walks all node keys. ``full`` tells besides of the first ``count`` entries, and of the
+        groups: the first ``count`` pending entries of each group and of each consumer. None or 0
+        is for all of them.
+        """
+        told: StreamInfo | FullInfo | None
+        if full:
+            from .full_info import describe_fully  # noqa: PLC0415 - seldom asked for
+
+            told = describe_fully(self._source, self.name, self._known(), self._encoding, count)
+        else:
+            told = describe(self._source, self.name, self._known(), self._encoding)
+        if told is None:
             raise NoStream(f"there is no stream {shown(self.name)} in {self._source.path}")
-        return info
+        return told
 
     # -- consumer groups ----------------------------------------------------------------
 

@@ -193,7 +193,7 @@ class Transaction:
     def __enter__(self) -> Transaction:
         if self._ended or self._txn is not None:
             raise TransactionError("a transaction is used once; begin another with store.transaction()")
-        self._txn = committer_of(self._direct.env).begin(self._direct.lock_timeout)
+        self._txn = self._direct.begin()
         self._thread = threading.get_ident()
         self._source = _Guarded(self, self._txn)
         return self

@@ -64,7 +64,7 @@ class StreamWriter:
         ``now`` is the clock in milliseconds, read once by the caller. IDTooSmall and
         StreamExhausted are raised before anything has changed.
         """
-        ms, seq = self._next_id(new, now)
+        ms, seq = self.next_id(new, now)
         if not self.tail_known:
             self._load_tail(txn)
         tail = self.tail
@@ -87,7 +87,7 @@ class StreamWriter:
         ids: list[StreamID] = []
         while len(ids) < len(flats):
             at = len(ids)
-            ms, seq = self._next_id(AUTO, now)
+            ms, seq = self.next_id(AUTO, now)
             if self.tail is not None and seq <= MAX64 - len(flats):
                 limits = self.header.limits
                 size = self.tail.size
@@ -122,7 +122,8 @@ class StreamWriter:
         txn.changes += 1
         txn.dirty[self.number] = self
 
-    def _next_id(self, new: NewID, now: int) -> tuple[int, int]:
+    def next_id(self, new: NewID, now: int) -> tuple[int, int]:
+        """The ID that an entry appended now would get. IDTooSmall, StreamExhausted."""
         last = self.header.last
         if new.ms == 0 and new.seq == 0:
             raise IDTooSmall("the ID 0-0 is refused: an entry's ID must be greater than 0-0")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from pathlib import Path
 
 import pytest
@@ -38,3 +40,28 @@ def test_what_an_encoding_cannot_decode_is_delivered_all_the_same(tmp_path: Path
         assert delivered == ["ok", "\udcff", "ok too"]
         assert delivered == [entry.fields["x"] for entry in orders.range()]
         assert delivered[1].encode("utf-8", "surrogateescape") == b"\xff"
+
+
+def test_what_belongs_to_an_open_store_is_not_pickled_and_says_what_to_send_instead(store: raxlog.Store) -> None:
+    orders = store.stream("orders")
+    sid = orders.append({"n": 1})
+    group = orders.create_group("billing", start="0")
+    for handle in (store, orders, group, store.state, store.subjects):
+        for way in (pickle.dumps, copy.deepcopy):
+            with pytest.raises(raxlog.StoreError, match="send its path, and open it there"):
+                way(handle)
+    (entry,) = group.read("w")
+    for told in (sid, entry, group.info(), group.pending("-")[0], orders.info(full=True)):
+        assert pickle.loads(pickle.dumps(told)) == told
+
+
+def test_an_entry_in_place_of_its_id_is_told_what_to_give(store: raxlog.Store) -> None:
+    store.stream("orders").append({"n": 1})
+    entry = next(iter(store.stream("orders")))
+    with pytest.raises(raxlog.InvalidStreamID, match=r"Give the Entry's \.id"):
+        store.stream("orders").delete(entry)  # type: ignore[arg-type]
+
+
+def test_every_name_of_the_face_is_there() -> None:
+    assert [name for name in raxlog.__all__ if not hasattr(raxlog, name)] == []
+    assert not hasattr(raxlog, "Nothing")

@@ -14,7 +14,7 @@ import lmdb
 import raxlog
 from raxlog.storage import kernels
 
-from . import arrow, publishing, queues, spark, streams, subjects, waking
+from . import arrow, buffered, publishing, queues, spark, streams, subjects, waking
 from .rounds import Figure
 
 
@@ -28,7 +28,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--entries", type=int, default=1_000_000, help="entries for batches, scans and counts")
     parser.add_argument("--rounds", type=int, default=5, help="slices of each contender (default 5)")
     parser.add_argument("--seconds", type=float, default=1.0, help="length of a slice for single appends")
-    parser.add_argument("--only", nargs="*", help="run only these: lone threads batches counts anatomy memory "
+    parser.add_argument("--only", nargs="*", help="run only these: lone threads buffered batches counts anatomy memory "
                         "queues queue-cpu waking reopening publishing globs subjects arrow spark "
                         "spark-plan depth")
     parser.add_argument("--depth", type=int, default=5_000_000, help="the deepest backlog (default 5,000,000)")
@@ -42,6 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
         parts: dict[str, Callable[[], list[Figure]]] = {
             "lone": lambda: streams.lone_appends(folder, options.rounds, options.seconds),
             "threads": lambda: streams.threaded_appends(folder, options.rounds, options.seconds),
+            "buffered": lambda: buffered.buffered_appends(folder, options.rounds, options.seconds),
             "batches": lambda: streams.batches(folder, options.rounds, readings),
             "counts": lambda: streams.counts(folder, readings),
             "anatomy": lambda: streams.anatomy(folder),

@@ -13,13 +13,13 @@ Row = dict[str, object]
 
 
 class SqliteLog:
-    """A table of (id, msgpack row): WAL, synchronous FULL, one flush a commit."""
+    """A table of (id, msgpack row): WAL, synchronous FULL unless told otherwise, one flush a commit."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, synchronous: str = "FULL") -> None:
         self.path = path
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         self._db.execute("PRAGMA journal_mode=WAL")
-        self._db.execute("PRAGMA synchronous=FULL")
+        self._db.execute(f"PRAGMA synchronous={synchronous}")
         self._db.execute("CREATE TABLE log (id INTEGER PRIMARY KEY, data BLOB NOT NULL)")
 
     def append(self, row: Row) -> None:

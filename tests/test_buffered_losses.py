@@ -1,0 +1,389 @@
+"""durability="buffered": what happens to appends on their way when a commit fails, at Ctrl-C, at the end, at a fork.
+
+    a loss            is told before anything goes on, and what is left is what came before
+    threads, signals  no append that has returned is lost to them, nor to the interpreter's end
+    processes         no ID is given twice, nobody is shut out, a fork inherits nothing
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+import raxlog
+from buffered_workloads import committed
+from children import Child, wait_until_stopped
+from raxlog import StreamID
+from raxlog.storage import crash_point
+from raxlog.storage.batch import Batcher
+
+LONG = bool(os.environ.get("RAXLOG_LONG"))
+SEED = int(os.environ.get("RAXLOG_SEED", "7"))
+CLEAR = (raxlog.RaxlogError,)
+Say = Callable[[Any], None]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "s.rax"
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[raxlog.Store]:
+    """A window that no test waits for: what is committed, a flush has committed."""
+    with raxlog.open(path, durability="buffered", buffer_window=30) as opened:
+        yield opened
+
+
+# -- a loss ----------------------------------------------------------------------------------
+
+
+def test_a_loss_is_told_before_anything_goes_on_and_what_is_left_is_what_came_before(path: Path) -> None:
+    with raxlog.open(path, durability="buffered", max_map_size=1 << 20, buffer_window=0.002) as store:
+        given = []
+        with pytest.raises(raxlog.AppendsLost) as caught:  # noqa: PT012 - it is the one that finds it out
+            for n in range(5000):
+                given.append(store.stream("s").append({"n": n, "x": b"x" * 2000}))
+        assert isinstance(caught.value.__cause__, raxlog.StoreFull)
+        for call in (lambda: store.stream("t").append({"n": 1}), lambda: len(store.stream("s")),
+                     lambda: store.stream("s").trim(maxlen=0), store.flush):
+            with pytest.raises(raxlog.AppendsLost) as again:
+                call()
+            assert again.value.lost == caught.value.lost
+        (lost,) = again.value.lost
+        assert not again.value.visible
+        ids = [entry.id for entry in store.stream("s").range()]
+        assert ids + given[len(ids):] == given
+        assert (lost.stream, lost.first, lost.last) == (b"s", given[len(ids)], given[-1])
+        assert lost.entries == len(given) - len(ids) > 0
+        store.stream("s").trim(maxlen=10)
+        sid = store.stream("s").append({"n": "again"})
+        store.flush()
+        assert sid > given[-1]
+        assert [entry.id for entry in store.stream("s").range()] == [*ids[-10:], sid]
+    assert raxlog.check(path).ok
+
+
+def failing(_batcher: Batcher, calls: list[Any]) -> None:
+    for call in calls:
+        call.error, call.done = raxlog.StoreFull("no room, for a test."), True
+
+
+def test_close_tells_a_loss_that_nobody_was_told_and_the_store_is_closed(path: Path) -> None:
+    store = raxlog.open(path, durability="buffered", buffer_window=30)
+    kept = store.stream("s").append({"n": 1})
+    store.flush()
+    ids = store.stream("s").extend([{"n": 2}, {"n": 3}])
+    other = store.stream("t").append({"n": 1})
+    with patch.object(Batcher, "apply", failing), pytest.raises(raxlog.AppendsLost, match="3 buffered appends") as told:
+        store.close()
+    assert told.value.lost == (raxlog.Lost(b"s", ids[0], ids[1], 2), raxlog.Lost(b"t", other, other, 1))
+    with pytest.raises(raxlog.StoreClosed):
+        store.streams()
+    store.close()
+    assert committed(path) == [kept]
+
+
+def test_each_thread_is_told_of_its_loss_by_a_flush_of_its_own(store: raxlog.Store) -> None:
+    told: list[str] = []
+    turn = threading.Barrier(2, timeout=30)
+
+    def other() -> None:
+        store.stream("s").append({"n": 1})
+        turn.wait()
+        turn.wait()
+        for _ in range(2):
+            try:
+                store.flush()
+                told.append("fine")
+            except raxlog.AppendsLost:
+                told.append("lost")
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    turn.wait()
+    with patch.object(Batcher, "apply", failing), pytest.raises(raxlog.AppendsLost):
+        store.flush()
+    store.flush()
+    turn.wait()
+    thread.join()
+    assert told == ["lost", "fine"]
+    store.stream("s").append({"n": 2})
+    store.flush()
+    assert [entry.fields for entry in store.stream("s").range()] == [{b"n": b"2"}]
+
+
+@contextmanager
+def slow_disk(fail_at: threading.Event | None = None) -> Iterator[threading.Event]:
+    """Each commit takes 80 ms more, in which the event is set; or it fails once ``fail_at`` is set."""
+    under_way = threading.Event()
+
+    def told(point: str) -> None:
+        if point == "commit.before":
+            under_way.set()
+            if fail_at is None:
+                time.sleep(0.08)
+            else:
+                fail_at.wait(20)
+            under_way.clear()
+            if fail_at is not None:
+                raise raxlog.StoreFull("no room, for a test.")
+
+    crash_point.tell(told)
+    try:
+        yield under_way
+    finally:
+        crash_point.tell(None)
+
+
+def test_a_slow_disk_is_not_waited_for_and_what_comes_meanwhile_is_the_next_commit(path: Path) -> None:
+    given: list[StreamID] = []
+    ahead = 0
+    with raxlog.open(path, durability="buffered", buffer_window=0.002) as store, slow_disk() as under_way:
+        for n in range(300):
+            given.append(store.stream("s").append({"n": n}))
+            given += store.stream("s").extend([{"n": n}], ids=[given[-1] + 1])
+            ahead += under_way.is_set()
+            time.sleep(0.0005)
+        assert [entry.id for entry in store.stream("s").range()] == given
+        assert ahead > 10
+
+
+def test_a_commit_that_fails_takes_what_came_meanwhile_with_it(path: Path) -> None:
+    with raxlog.open(path, durability="buffered", buffer_window=0.002) as store:
+        told = threading.Event()
+        with slow_disk(fail_at=told) as under_way:
+            given = [store.stream("s").append({"n": 0})]
+            assert under_way.wait(20)
+            given += [store.stream("s").append({"n": n}) for n in range(1, 20)]
+            told.set()
+            with pytest.raises(raxlog.AppendsLost) as caught:
+                store.flush()
+        assert caught.value.lost == (raxlog.Lost(b"s", given[0], given[-1], len(given)),)
+        assert store.streams() == []
+
+
+def test_an_append_that_would_get_another_id_than_it_was_given_is_no_append(store: raxlog.Store) -> None:
+    """What cannot be, unless the buffer is wrong: it is told, and nothing is in the store."""
+    store.stream("s").append({"n": 1})
+    buffer = store._source.buffer
+    assert buffer is not None
+    buffer._batch[b"s"].items[0].seq = 5
+    with pytest.raises(raxlog.AppendsLost, match="would not get the ID"):
+        store.flush()
+    assert store.streams() == []
+
+
+# -- threads, signals, the end ---------------------------------------------------------------
+
+
+def test_threads_keep_their_order_and_share_the_commits(path: Path) -> None:
+    given: list[list[StreamID]] = [[] for _ in range(6)]
+    with raxlog.open(path, durability="buffered", buffer_window=0.001) as store:
+
+        def work(place: int) -> None:
+            stream = store.stream("s")
+            for n in range(400):
+                given[place].append(stream.append({"who": place, "n": n}))
+                if n % 90 == place:
+                    assert stream.get(given[place][-1]) is not None
+                if n % 150 == place:
+                    store.state[b"%d" % place] = b"%d" % n
+
+        threads = [threading.Thread(target=work, args=(place,)) for place in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    with raxlog.open(path) as store:
+        found = [(int(entry.fields[b"who"]), int(entry.fields[b"n"]), entry.id) for entry in store.stream("s").range()]
+    assert [sid for _, _, sid in found] == sorted(sid for ids in given for sid in ids)
+    for place in range(6):
+        assert [(n, sid) for who, n, sid in found if who == place] == list(enumerate(given[place]))
+
+
+def test_ctrl_c_at_any_step_loses_no_append_that_has_returned(path: Path) -> None:
+    def work(say: Say) -> None:
+        given, broken = [], 0
+        inside = False
+
+        def interrupt(_number: int, _frame: Any) -> None:
+            nonlocal inside
+            if inside:
+                inside = False
+                raise KeyboardInterrupt
+
+        signal.signal(signal.SIGINT, interrupt)
+        with raxlog.open(path, durability="buffered", buffer_window=0.001) as store:
+            stream = store.stream("s")
+            stream.append({"n": 0})
+            say("go")
+            n = 0
+            until = time.monotonic() + (20 if LONG else 2)
+            while time.monotonic() < until:
+                n += 1
+                sid = None
+                try:
+                    inside = True
+                    sid = stream.append({"n": n})
+                    if n % 97 == 5:
+                        store.flush()
+                    if n % 101 == 7:
+                        len(stream)
+                    inside = False
+                except KeyboardInterrupt:
+                    broken += 1
+                if sid is not None:
+                    given.append((n, sid))
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        say((given, broken))
+
+    with Child(work) as child:
+        child.heard()
+        chance = random.Random(SEED)
+        sent = threading.Event()
+
+        def bother() -> None:
+            while not sent.wait(chance.random() * 0.01):
+                child.send(signal.SIGINT)
+
+        thread = threading.Thread(target=bother)
+        thread.start()
+        try:
+            given, broken = child.heard()
+        finally:
+            sent.set()
+            thread.join()
+    with raxlog.open(path) as store:
+        found = {int(entry.fields[b"n"]): entry.id for entry in store.stream("s").range()}
+        assert list(found) == sorted(found)
+    assert broken > 10
+    assert all(found.get(n) == sid for n, sid in given)
+    assert len(found) - 1 - len(given) <= broken
+
+
+@pytest.mark.parametrize("how", ["", "sys.exit(3)", "raise RuntimeError", "threading.Thread(target=more).start()",
+                                 "import atexit; atexit.register(more)"])
+def test_an_interpreter_that_ends_without_close_commits_what_is_buffered(path: Path, how: str) -> None:
+    script = f"""
+        import sys, threading
+        import raxlog
+
+        def more():
+            store.stream("s").append({{"n": "more"}})
+
+        import atexit; atexit.register(more)
+        store = raxlog.open({str(path)!r}, durability="buffered", buffer_window=50)
+        for n in range(10):
+            store.stream("s").append({{"n": n}})
+        {how}
+    """
+    ended = subprocess.run([sys.executable, "-c", textwrap.dedent(script)], capture_output=True, text=True, timeout=60,
+                           check=False)
+    assert "more" not in ended.stderr, ended.stderr
+    assert len(committed(path)) == 11 + ("more" in how), ended.stderr
+
+
+# -- processes -------------------------------------------------------------------------------
+
+
+def test_a_fork_inherits_no_append_and_both_go_on(path: Path) -> None:
+    with raxlog.open(path, durability="buffered", buffer_window=0.5) as store:
+        stream = store.stream("s")
+        given = [stream.append({"n": n}) for n in range(5)]
+
+        def go_on(say: Say) -> None:
+            say([entry.id for entry in stream.range()])
+            say([stream.append({"n": "child"}) for _ in range(5)])
+            store.close()
+
+        for _ in range(3):
+            given.append(stream.append({"n": "parent"}))
+            with Child(go_on) as child:
+                found, theirs = child.finish()
+            assert found == given
+            given += theirs
+        assert [entry.id for entry in stream.range()] == given
+    with raxlog.open(path) as store:
+        assert [entry.id for entry in store.stream("s").range()] == given
+
+
+def test_a_fork_in_the_middle_of_other_threads_appends_is_no_bad_moment(path: Path) -> None:
+    with raxlog.open(path, durability="buffered", buffer_window=0.001) as store:
+        given: list[StreamID] = []
+        done = threading.Event()
+
+        def work() -> None:
+            while not done.is_set():
+                given.append(store.stream("s").append({"n": len(given)}))
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        theirs = []
+        try:
+            for _ in range(8):
+                def append(say: Say) -> None:
+                    say(store.stream("s").append({"n": "child"}))
+                    store.close()
+
+                with Child(append) as child:
+                    theirs += child.finish()
+        finally:
+            done.set()
+            thread.join()
+        assert [entry.id for entry in store.stream("s").range()] == sorted(given + theirs)
+
+
+@pytest.mark.storm
+def test_two_processes_never_give_out_the_same_id_and_neither_is_shut_out(path: Path) -> None:
+    rounds = 20_000 if LONG else 1500
+
+    def work(say: Say, durability: Any) -> None:
+        ids = []
+        with raxlog.open(path, durability=durability, buffer_window=0.001, lock_timeout=20) as store:
+            say("open")
+            for n in range(rounds if durability == "buffered" else 30):
+                ids.append(store.stream("s").append({"n": n}))
+                if n % 200 == 7:
+                    ids += store.stream("s").extend([{"n": n}] * 3)
+        say(ids)
+
+    raxlog.open(path).close()
+    with Child(partial(work, durability="buffered")) as one, Child(partial(work, durability="buffered")) as two, \
+            Child(partial(work, durability="commit")) as three:
+        given = [child.finish()[1] for child in (one, two, three)]
+    for ids in given:
+        assert ids == sorted(ids)
+    with raxlog.open(path) as store:
+        assert [entry.id for entry in store.stream("s").range()] == sorted(sid for ids in given for sid in ids)
+
+
+def test_a_process_that_is_stopped_in_its_window_costs_others_a_lock_timeout_with_its_name(path: Path) -> None:
+    def work(say: Say) -> None:
+        store = raxlog.open(path, durability="buffered", buffer_window=50)
+        say(store.stream("s").append({"n": 1}))
+        time.sleep(60)
+
+    with Child(work) as child:
+        child.heard()
+        child.send(signal.SIGSTOP)
+        wait_until_stopped(child.pid)
+        with raxlog.open(path, durability="buffered", lock_timeout=0.1) as store:
+            with pytest.raises(raxlog.LockTimeout, match=str(child.pid)):
+                store.stream("s").append({"n": 2})
+            child.kill()
+            store.stream("s").append({"n": 2})
+            assert [entry.fields for entry in store.stream("s").range()] == [{b"n": b"2"}]
