@@ -55,8 +55,10 @@ _RELEASED_AT_ONCE = 1000
 _numbers = itertools.count(1)
 
 
-def create(txn: WriteTransaction, wanted: Subscription, limits: NodeLimits) -> int:
+def create(txn: WriteTransaction, wanted: Subscription, limits: NodeLimits, keep_weight: bool = True) -> int:
     """Make the durable subscription, with its stream and group, unless it is there; its ID.
+
+    One that is there keeps its weight, or takes the one wanted now.
 
     SubscriptionExists where its name is taken by another pattern, queue or kind; StreamExists where
     somebody has made a stream of that very name, which is his to delete.
@@ -68,6 +70,8 @@ def create(txn: WriteTransaction, wanted: Subscription, limits: NodeLimits) -> i
             "lie; delete or rename it, or choose another durable name"
         )
     number = routes.insert(txn, wanted)
+    if not keep_weight:
+        sublist.set_weight(txn, number, wanted.weight)  # nothing is written where it is that already
     require_stream(txn, stream_of(wanted.name), limits)
     return number
 
@@ -115,7 +119,7 @@ class DurableSubscription(Inbox[Message]):
 
     def __init__(self, source: Direct, live: Live, leases: Leases, wanted: Subscription, limits: NodeLimits,
                  encoding: str | None, callback: Callable[[Message], object] | None, ack_wait: float,
-                 prefetch: int) -> None:
+                 prefetch: int, *, keep_weight: bool = True) -> None:
         if type(prefetch) is not int or prefetch < 1:
             raise InvalidArgument(f"prefetch={prefetch!r} must be a whole number of messages >= 1")
         if duration_ms("ack_wait", ack_wait) < 1:
@@ -133,7 +137,7 @@ class DurableSubscription(Inbox[Message]):
         self.subject = wanted.subject.decode("utf-8", UNDECODABLE)
         self.name = self._text(wanted.name)
         self.queue = None if wanted.queue is None else self._text(wanted.queue)
-        self.id = source.submit(lambda txn: create(txn, wanted, limits))
+        self.id = source.submit(lambda txn: create(txn, wanted, limits, keep_weight))
         stream = stream_of(wanted.name)
         self._group = Group(source, stream, GROUP, None)
         self._release_the_dead()

@@ -140,16 +140,16 @@ class Store(store.Store):
     # -- subscribing --------------------------------------------------------------------
 
     @overload
-    def subscribe(self, subject: Any, *, durable: None = None, queue: Any = None, weight: int = 1,
+    def subscribe(self, subject: Any, *, durable: None = None, queue: Any = None, weight: int | None = None,
                   callback: Callable[[Message], object] | None = None, limit: int | None = None,
                   ack_wait: None = None, prefetch: None = None) -> LiveSubscription: ...
 
     @overload
-    def subscribe(self, subject: Any, *, durable: Any, queue: Any = None, weight: int = 1,
+    def subscribe(self, subject: Any, *, durable: Any, queue: Any = None, weight: int | None = None,
                   callback: Callable[[Message], object] | None = None, limit: None = None,
                   ack_wait: float | None = None, prefetch: int | None = None) -> DurableSubscription: ...
 
-    def subscribe(self, subject: Any, *, durable: Any = None, queue: Any = None, weight: int = 1,
+    def subscribe(self, subject: Any, *, durable: Any = None, queue: Any = None, weight: int | None = None,
                   callback: Callable[[Message], object] | None = None, limit: int | None = None,
                   ack_wait: float | None = None,
                   prefetch: int | None = None) -> LiveSubscription | DurableSubscription:
@@ -159,7 +159,8 @@ class Store(store.Store):
                       message comes at least once, until it is acknowledged. Without: live, at
                       most once, and it ends with close(), with the store, or with the process
         ``queue``     a group: of all its members, whatever they subscribe to, one gets each message
-        ``weight``    this member's share in its group, 1 to 65,535
+        ``weight``    this member's share in its group, 1 to 65,535 (1). A durable subscription that
+                      is there already gets this one from now on, or keeps its own if none is given
         ``callback``  is called with each message, by one thread for all callbacks of this store;
                       without it: iterate, ``async for``, or get() (inbox.py)
         ``limit``     live: messages that wait in it before it drops (65,536)
@@ -179,15 +180,17 @@ class Store(store.Store):
             for name, value in (("ack_wait", ack_wait), ("prefetch", prefetch)):
                 if value is not None:
                     raise InvalidArgument(f"{name} is for durable subscriptions; a live message takes no ack")
-            return LiveSubscription(self._listening(), pattern, group, weight, self._encoding,
+            return LiveSubscription(self._listening(), pattern, group, 1 if weight is None else weight, self._encoding,
                                     DEFAULT_LIMIT if limit is None else limit, callback)
         if limit is not None:
             raise InvalidArgument("limit is for live subscriptions; a durable one drops nothing")
         kept = durables.checked_name(durable)
-        wanted = routes.durable_subscription(pattern, kept, group, weight, durables.stream_of(kept))
+        share = 1 if weight is None else weight
+        wanted = routes.durable_subscription(pattern, kept, group, share, durables.stream_of(kept))
         return durables.DurableSubscription(
             self._source, self._listening(), self._leases, wanted, self._limits, self._encoding, callback,
             durables.ACK_WAIT if ack_wait is None else ack_wait, durables.PREFETCH if prefetch is None else prefetch,
+            keep_weight=weight is None,
         )
 
     def unsubscribe(self, durable: Any) -> bool:

@@ -235,6 +235,7 @@ def test_reading_works_beside_a_writer_and_writing_waits_no_longer_than_told(ord
             other.kill()
     assert late.returncode == 3
     assert str(other.pid) in one_line(late.stderr)
+    assert b"or give a longer --lock-timeout." in late.stderr
     assert len(entries(orders)) == 3
 
 

@@ -28,6 +28,7 @@ def test_ndjson_keeps_numbers_bytes_and_nested_values_as_written(raxlog_cli: Run
     status, out, _ = raxlog_cli("import", "s.rax", "orders", "a.ndjson", "--json")
     told = json.loads(out)
     assert (status, told["imported"], told["format"], told["complete"]) == (0, 2, "ndjson", True)
+    assert [told["first_id"], told["last_id"]] == [sid for sid, _ in entries("s.rax")]
     assert [pairs for _, pairs in entries("s.rax")] == [
         [(b"n", b"1.10"), (b"big", b"12345678901234567890"), (b"t", b"true"), (b"x", b"null"),
          (b"l", '[1.50, {"k": "ü"}]'.encode())],

@@ -16,7 +16,7 @@ from raxlog.tools.cli import COMMANDS
 
 pytest_plugins = ["cli_fixtures"]
 
-COMMAND_NAMES = ["pub", "sub", "bind", "unbind", "bindings", "subjects", "interest"]
+COMMAND_NAMES = ["pub", "sub", "unsub", "bind", "unbind", "bindings", "subjects", "interest"]
 
 
 @pytest.fixture
@@ -93,6 +93,27 @@ def test_a_durable_sub_goes_on_where_it_was(raxlog_cli: Run, bound: str) -> None
     assert "belongs to a subscription" in one_line(err)
 
 
+def test_sub_says_when_it_listens_in_a_store_that_was_not_there(raxlog_cli: Run) -> None:
+    for end in (", in a new store at typo.rax\n", "\n"):
+        status, _, err = raxlog_cli("sub", "typo.rax", "orders.>", "--timeout", "0")
+        assert (status, err) == (1, f"listening to orders.>{end}")
+
+
+def test_a_durable_subscription_is_removed_with_what_it_has_not_delivered(raxlog_cli: Run, bound: str) -> None:
+    assert raxlog_cli("sub", bound, "orders.>", "--durable", "d", "--timeout", "0")[0] == 1
+    raxlog_cli("pub", bound, "orders.new", "n=1")
+    assert raxlog_cli("streams", bound)[1].splitlines() == ["$durable.d", "orders"]
+    with running("sub", bound, "orders.>", "--durable", "d") as child:
+        assert output(child).readline() == b"orders.new\tn=1\n"
+        assert raxlog_cli("unsub", bound, "d")[:2] == (0, "unsubscribed\n")
+        assert child.wait(10) == 0
+    assert raxlog_cli("streams", bound)[1].splitlines() == ["orders"]
+    assert raxlog_cli("unsub", bound, "d")[0] == 1
+    status, out, _ = raxlog_cli("unsub", bound, "d", "--json")
+    assert (status, told(out)) == (1, [{"unsubscribed": False}])
+    assert raxlog_cli("sub", bound, "mail.>", "--durable", "d", "--timeout", "0", "--json")[:2] == (1, "")
+
+
 def test_channels_and_globs_by_the_same_commands(raxlog_cli: Run, bound: str) -> None:
     with running("sub", bound, "news.it", "--channel", "--count", "1") as exact, \
             running("sub", bound, "news.*", "x*", "--glob", "--count", "1", "--json") as glob:
@@ -159,6 +180,7 @@ def test_subjects_are_drawn_as_a_tree_with_counts(raxlog_cli: Run, bound: str) -
     ("sub", "a", "--channel", "--queue", "q"), ("sub", "a", "--glob", "--durable", "q"), ("sub", "a", "--durable", ""),
     ("sub", "a", "--count", "0"), ("sub", "a", "--timeout", "-1"),
     ("sub", "a", "--timeout", "inf"), ("bind", "a b", "s"), ("bind", "a", "s" * 600),
+    ("unsub", ""), ("unsub", "n" * 300),
     ("unbind", "s"), ("unbind", "--all", "a", "s"), ("subjects", "a..b"), ("interest", "a.*"), ("bindings", "s" * 600),
 ])
 def test_a_slip_of_the_pen_is_told_in_one_line_and_writes_nothing(
@@ -174,7 +196,7 @@ def test_a_slip_of_the_pen_is_told_in_one_line_and_writes_nothing(
 
 @pytest.mark.parametrize("name", [name for name in COMMAND_NAMES if name not in ("bind", "sub")])
 def test_a_store_that_is_not_there_is_status_3(raxlog_cli: Run, tmp_path: Path, name: str) -> None:
-    more = {"pub": ["a", "x=1"], "unbind": ["a", "s"], "interest": ["a"]}.get(name, [])
+    more = {"pub": ["a", "x=1"], "unsub": ["d"], "unbind": ["a", "s"], "interest": ["a"]}.get(name, [])
     status, out, err = raxlog_cli(name, str(tmp_path / "absent.rax"), *more)
     assert (status, out) == (3, "")
     one_line(err)

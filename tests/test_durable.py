@@ -266,3 +266,28 @@ def test_a_publish_makes_a_durable_stream_that_was_deleted_anew_with_its_place(s
     assert raxlog.check(store.path).ok
     with store.subscribe("orders.>", durable="mail") as work:
         assert next(iter(work)).fields == {b"n": b"1"}
+
+
+def test_a_weight_given_anew_replaces_the_old_one_and_none_given_keeps_it(store: raxlog.Store) -> None:
+    def weight() -> int:
+        return store.subjects.get(store.subjects.match("a").queues[b"q"][0].id).weight
+
+    for given, then in ((5, 5), (None, 5), (9, 9), (9, 9), (None, 9), (1, 1)):
+        store.subscribe("a", durable="d", queue="q", weight=given).close()
+        assert weight() == then
+        assert store.subjects.match("a").queues[b"q"][0].weight == then
+    with pytest.raises(raxlog.InvalidArgument, match="weight=0"):
+        store.subscribe("a", durable="d", queue="q", weight=0)
+    assert weight() == 1
+
+
+def test_a_new_weight_counts_from_the_next_message_on(store: raxlog.Store) -> None:
+    for name, weight in (("heavy", 1), ("light", 65_535)):
+        store.subscribe("a", durable=name, queue="q", weight=weight).close()
+    store.publish("a", {"n": 0})
+    for name, weight in (("heavy", 65_535), ("light", 1)):
+        store.subscribe("a", durable=name, queue="q", weight=weight).close()
+    for n in range(1, 41):
+        store.publish("a", {"n": n})
+    assert len(store.stream("$durable.heavy")) >= 38
+    assert len(store.stream("$durable.heavy")) + len(store.stream("$durable.light")) == 41

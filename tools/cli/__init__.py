@@ -8,7 +8,7 @@
               ├── grouping.py      groups  lag  consumers, and what creates, moves, deletes them
               ├── delivering.py    read  ack
               ├── claiming.py      pending  claim  autoclaim  nack
-              ├── publishing.py    pub  sub  bind  unbind  bindings
+              ├── publishing.py    pub  sub  unsub  bind  unbind  bindings
               ├── routing.py       subjects  interest
               ├── describing.py    info           (node_drawing.py draws one node)
               ├── snapshots.py     snapshot  restore  verify
@@ -20,12 +20,14 @@
 
     arguments.py   what all commands share: the parser, options, opening a store
     output.py      entries, IDs and bytes as text and as JSON
+    wording.py     the library's messages in the words of the command line
 
 Nothing here is loaded by ``import raxlog``, and rich only where a progress bar is drawn.
 """
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import io
 import os
@@ -36,7 +38,7 @@ from typing import TextIO
 from ... import __version__
 from ...storage import kernels
 from ...storage.errors import InvalidArgument, NotInstalled, RaxlogError, StreamError, SubscriptionError
-from . import output
+from . import output, wording
 from .arguments import (
     DONE,
     INTERRUPTED,
@@ -79,6 +81,7 @@ COMMANDS = {
     "delete-consumer": ("grouping", "delete a consumer; hand over or drop what it has pending"),
     "pub": ("publishing", "publish a message to a subject, or to a channel"),
     "sub": ("publishing", "print what is published to matching subjects, or on channels"),
+    "unsub": ("publishing", "remove a durable subscription with all it has not delivered"),
     "bind": ("publishing", "let what is published to matching subjects be appended to a stream"),
     "unbind": ("publishing", "end a binding"),
     "bindings": ("publishing", "list the bindings"),
@@ -139,7 +142,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Failure as failure:
         return _say(str(failure), failure.status)
     except RaxlogError as error:
-        return _say(str(error), status_of(error))
+        return _say(wording.in_options(str(error)), status_of(error))
     except OSError as error:
         return _say(str(error), STORE)
     return status
@@ -159,6 +162,8 @@ def _run(arguments: list[str]) -> int:
         command: Command = module.COMMANDS[name]
         parser = command.parser(name, COMMANDS[name][1])
         return command.run(parser.parse_intermixed_args(rest))
+    if any(not argument.startswith("-") for argument in arguments):
+        raise Failure(_unknown(arguments), USAGE)
     width = max(map(len, COMMANDS)) + 2
     listed = "\n".join(f"  {name:{width}}{summary}" for name, (_, summary) in COMMANDS.items())
     parser = Parser(
@@ -173,15 +178,32 @@ def _run(arguments: list[str]) -> int:
         help="print the version, and whether the kernels run compiled or as plain Python",
     )
     add_json(parser)
-    parser.add_argument("command", nargs="?", metavar="COMMAND", help="one of the commands above")
     args = parser.parse_args(arguments)
     if args.version:
         _print_version(args.json)
         return DONE
-    if args.command is not None:
-        parser.error(f"there is no command {args.command!r}; there are {', '.join(COMMANDS)}")
     parser.print_help(sys.stderr)
     return USAGE
+
+
+def _unknown(arguments: list[str]) -> str:
+    """What to say where the first argument is no command: the one that was meant, if one is like it."""
+    name = next(argument for argument in arguments if not argument.startswith("-"))
+    if name != arguments[0] and name in COMMANDS:
+        return f"options stand behind the command: raxlog {name} … {arguments[0]}"
+    word = name.lower().replace("_", "-")
+    near = [
+        *difflib.get_close_matches(word, COMMANDS, 1),
+        *difflib.get_close_matches(word.removeprefix("x"), COMMANDS, 1),  # XADD, XRANGE
+        *(command for command in COMMANDS if len(command) > 2 and word.startswith(command)),
+    ]
+    if os.sep in name or "." in name:
+        hint = "the command stands first: raxlog COMMAND STORE …, see 'raxlog --help'"
+    elif near:
+        hint = f"did you mean {near[0]!r}? 'raxlog --help' lists them all"
+    else:
+        hint = "'raxlog --help' lists those there are"
+    return f"there is no command {name!r}; {hint}"
 
 
 def _print_version(as_json: bool) -> None:

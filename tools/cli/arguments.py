@@ -1,7 +1,8 @@
 """What all commands share: the parser, the options, and how a store is opened.
 
     reading commands    readonly=True; never create anything
-    add, import         create the store, if nothing is at the path
+    add, import         create the store, if nothing is at the path; so do bind and sub, which may
+                        come before the first message, and create-group --create-stream
     other writing ones  need a store: there is nothing to delete or trim in a new one
 
 Arguments are checked before the store is opened, so that a slip of the pen creates nothing.
@@ -18,7 +19,6 @@ from typing import Any, NoReturn
 
 from ...recovery.store import Store
 from ...storage import folder
-from ...storage.environment import DURABILITIES
 from ...storage.errors import NoStream, NotAStore
 from ...stream.group import Group
 from ...stream.header import shown
@@ -101,9 +101,10 @@ def add_writing(parser: argparse.ArgumentParser) -> None:
     """The options of opening a store for writing."""
     parser.add_argument(
         "--durability",
-        choices=DURABILITIES,
+        choices=("commit", "relaxed"),
         default="commit",
-        help="commit: on disk when the command returns (default); relaxed: a power cut may undo the last commits",
+        help="commit: on disk when the command returns (default); relaxed: a power cut may undo the last commits; "
+        "buffered: commits are made behind the appends, and all are on disk when the command returns",
     )
     parser.add_argument(
         "--lock-timeout",

@@ -2,7 +2,7 @@
 
 pending with a ──claim, autoclaim──> pending with b
       │                                  ^
-      └─nack─> pending with nobody ──────┘   (or read --claim-idle, once its delay is over)
+      └─nack─> pending with nobody ──────┘   at once; read --claim-idle once its delay is over
 """
 
 from __future__ import annotations
@@ -187,7 +187,9 @@ def _nack_arguments(parser: Parser) -> None:
         default="fail",
         help="fail: the delivery counts (default); silent: it does not; fatal: poison, the count becomes the greatest",
     )
-    parser.add_argument("--delay", type=seconds, default=0.0, metavar="SECONDS", help="hand them out again not before")
+    parser.add_argument(
+        "--delay", type=seconds, default=0.0, metavar="SECONDS", help="'read --claim-idle' takes them not before"
+    )
     _add_delivery_options(parser)
     add_writing(parser)
 
@@ -237,7 +239,8 @@ that somebody is at work on stays with him. Exit status 1 if none was claimed.""
         _autoclaim,
         _autoclaim_arguments,
         """
-Claims whatever has been idle for --min-idle, in the order of IDs, and says where to go on.
+Claims whatever has been idle for --min-idle, in the order of IDs, and says where to go on. What
+'raxlog nack' gave back is taken too, whatever its --delay.
 Pending entries that have been deleted are forgotten on the way. With --json one document:
 {"cursor": ID or null at the end, "entries": […], "deleted": […]}. Exit status 1 if there was
 nothing.""",
@@ -248,8 +251,9 @@ nothing.""",
         _nack,
         _nack_arguments,
         """
-Gives pending entries back to the group, for anybody's --claim-idle: at once, or after --delay.
-Prints how many were pending. Exit status 1 if none was.""",
+Gives pending entries back to the group, for anybody's 'read --claim-idle': at once, or after
+--delay. 'claim' and 'autoclaim' take them at once, whatever the delay. Prints how many were
+pending. Exit status 1 if none was.""",
         """
   raxlog nack events.rax orders billing 1526919030474-55 --delay 30""",
     ),

@@ -11,7 +11,6 @@ import argparse
 import importlib
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -20,8 +19,7 @@ from .arguments import DONE, NO, USAGE, Command, Failure, Parser, positive
 
 _MODES = ("points", "cuts", "calls", "storm", "errors")
 _ROOT = Path(__file__).resolve().parents[2]
-LONG = ("test_kill_storm.py", "test_system_calls.py", "test_power_cut.py", "test_injected_errors.py",
-        "test_fuzz_decoders.py", "test_crashtest.py")
+LONG = ("kills", "calls", "images", "errors", "flips", "contention", "fuzz", "reader")  # parts of the long run
 
 
 def _arguments(parser: Parser) -> None:
@@ -34,7 +32,10 @@ def _arguments(parser: Parser) -> None:
     parser.add_argument("--check", default="check", metavar="NAME", help="what checks (default: check)")
     parser.add_argument("--points", action="append", default=[], metavar="PATTERN",
                         help="also kill at these crash points, like 'app.*'; may be repeated")
-    parser.add_argument("--only", action="append", choices=_MODES, help="this way of crashing only; may be repeated")
+    parser.add_argument("--only", action="append", choices=[*_MODES, *(one for one in LONG if one not in _MODES)],
+                        metavar="PART",
+                        help=f"this way of crashing only ({', '.join(_MODES)}; with --long, {', '.join(LONG)}); "
+                             "may be repeated")
     parser.add_argument("--images", type=positive, default=2000, metavar="N", help="images of power cuts (2000)")
     parser.add_argument("--rounds", type=positive, default=100, metavar="N", help="rounds of the storm (100)")
     parser.add_argument("--ignore", action="append", default=[], metavar="PATTERN",
@@ -42,6 +43,10 @@ def _arguments(parser: Parser) -> None:
     parser.add_argument("--seed", type=int, metavar="N", help="draw the same cases as a run that told this seed")
     parser.add_argument("--budget", type=float, metavar="SECONDS", help="end after so long, and tell what was left out")
     parser.add_argument("--keep", metavar="FOLDER", help="where failing cases are kept (default: a temporary folder)")
+    parser.add_argument("--jobs", type=positive, default=1, metavar="N", help="with --long: so many at a time (1)")
+    parser.add_argument("--results", metavar="PATH",
+                        help="with --long: where each piece's figures go as it ends, a line of JSON each; a run that "
+                             "was broken off goes on behind them (default: a temporary folder)")
     parser.add_argument("--html", metavar="PATH", help="write the report as a page, with the timeline drawn")
 
 
@@ -49,7 +54,9 @@ def _run(options: argparse.Namespace) -> int:
     if bool(options.file) + bool(options.replay) + options.long != 1:
         raise Failure("name a FILE, or --replay KEPT, or --long; one of them", USAGE)
     if options.long:
-        return _run_long()
+        return _run_long(options)
+    if unknown := set(options.only or ()) - set(_MODES):
+        raise Failure(f"--only {min(unknown)} is a part of --long; there are {', '.join(_MODES)}", USAGE)
     from ...recovery import crashtest  # noqa: PLC0415 - only for this command
     from ...recovery.crashtest.replay import main as replay  # noqa: PLC0415
 
@@ -91,12 +98,20 @@ def _functions(file: str, *names: str) -> list[Any]:
     return [getattr(module, name) for name in names]
 
 
-def _run_long() -> int:
-    tests = [_ROOT / "tests" / name for name in LONG]
-    if not tests[0].is_file():
+def _run_long(options: argparse.Namespace) -> int:
+    program = _ROOT / "tests" / "long_run.py"
+    if not program.is_file():
         raise Failure("the long crash tests are in raxlog's repository, and this is an installed package", USAGE)
-    command = [sys.executable, "-m", "pytest", *map(str, tests), "-n", "0", "-s", "-o", "timeout=0"]
-    return subprocess.run(command, env={**os.environ, "RAXLOG_LONG": "1"}, check=False).returncode and NO
+    if unknown := set(options.only or ()) - set(LONG):
+        raise Failure(f"--only {min(unknown)} is no part of --long; there are {', '.join(LONG)}", USAGE)
+    command = [sys.executable, str(program), "--jobs", str(options.jobs)]
+    command += [word for part in options.only or () for word in ("--only", part)]
+    command += ["--seed", str(options.seed)] if options.seed is not None else []
+    command += ["--results", options.results] if options.results else []
+    known = [os.path.abspath(path) for path in sys.path if os.path.exists(os.path.join(path, "raxlog"))]
+    path = os.pathsep.join([*known, *filter(None, [os.environ.get("PYTHONPATH")])])
+    sys.stdout.flush()
+    os.execve(sys.executable, command, {**os.environ, "PYTHONPATH": path})  # signals are its own business then
 
 
 COMMANDS = {

@@ -1,4 +1,4 @@
-"""info: a table of the streams, all figures of one, its rax drawn, one of its nodes drawn.
+"""info: a table of the streams, all figures of one, its groups in full, its rax or a node drawn.
 
 A damaged stream does not hide the others: its row says what is wrong, the rest is shown, and
 the exit status is 3.
@@ -9,12 +9,15 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from ...recovery.store import Store
 from ...storage import folder
 from ...storage.errors import CorruptionError
+from ...stream.entry import Entry
+from ...stream.full_info import COUNT, PendingDetail
 from ...stream.group_info import GroupInfo
 from ...stream.header import shown
 from ...stream.id import StreamID, make_id, parse_id
@@ -33,6 +36,7 @@ from .arguments import (
     add_store,
     existing,
     reading,
+    whole,
 )
 from .grouping import group_json, groups_table
 
@@ -43,12 +47,18 @@ def _arguments(parser: Parser) -> None:
     drawing = parser.add_mutually_exclusive_group()
     drawing.add_argument("--rax", action="store_true", help="draw the stream's rax, as raxShow does")
     drawing.add_argument("--node", metavar="ID", help="draw the node that holds this ID, or would")
+    drawing.add_argument("--full", action="store_true", help="also entries, and the groups' pending entries")
+    parser.add_argument(
+        "--count", type=whole, metavar="N", help=f"with --full: at most N of each list (default: {COUNT}; 0: all)"
+    )
 
 
 def _run(args: argparse.Namespace) -> int:
+    if args.count is not None and not args.full:
+        raise Failure("--count is for --full", USAGE)
     if args.stream is None:
-        if args.rax or args.node is not None:
-            raise Failure("--rax and --node draw a part of one stream: name it", USAGE)
+        if args.rax or args.full or args.node is not None:
+            raise Failure("--rax, --node and --full tell of one stream: name it", USAGE)
         with reading(args) as store:
             return _store(store, args.json)
     name = name_bytes(os.fsencode(args.stream))
@@ -57,6 +67,8 @@ def _run(args: argparse.Namespace) -> int:
         stream = existing(store, name)
         if sid is not None:
             return _node(stream, sid, args.json)
+        if args.full:
+            return _full(stream, COUNT if args.count is None else args.count, args.json)
         info = stream.info()
         groups = stream.groups()
         drawing = draw_rax(stream).rstrip("\n") if args.rax else None
@@ -162,19 +174,68 @@ def _figure(number: int | None) -> str:
 def _print_figures(info: StreamInfo, groups: list[GroupInfo]) -> None:
     rows = []
     for name, value in info.as_dict().items():
-        if value is None:
-            said = "-"
-        elif name in ("first-entry", "last-entry"):
-            said = output.entry_text(value).replace("\t", "  ")
-        elif isinstance(value, bytes):
-            said = output.text(value)
-        else:
-            said = f"{value:,}" if isinstance(value, int) else str(value)
-        rows.append((name, said))
+        rows.append((name, _said(value)))
     output.print_text(output.table(rows))
     if groups:
         output.print_text("")
         output.print_text(groups_table(groups))
+
+
+def _said(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, Entry):
+        return output.entry_text(value).replace("\t", "  ")
+    if isinstance(value, bytes):
+        return output.text(value)
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _full(stream: Stream, count: int, as_json: bool) -> int:
+    info = stream.info(full=True, count=count)
+    if as_json:
+        output.print_json(output.nested(info.as_dict()))
+        return DONE
+    figures = [row for row in info.stream.as_dict().items() if row[0] not in ("first-entry", "last-entry")]
+    output.print_text(output.table([(name, _said(value)) for name, value in figures]))
+    output.print_text(f"\nentries: {_of(len(info.entries), info.stream.length)}")
+    for entry in info.entries:
+        output.print_text(f"  {output.entry_text(entry)}")
+    for group in info.groups:
+        filtered = f", subjects {' '.join(map(output.text, group.subjects))}" if group.subjects else ""
+        output.print_text(
+            f"\ngroup {output.text(group.name)}: last delivered {group.last_delivered_id}, "
+            f"entries read {_said(group.entries_read)}, lag {group.lag:,}{filtered}"
+        )
+        released = f"; {group.nacked_count:,} of them released" if group.nacked_count else ""
+        output.print_text(f"  pending: {_of(len(group.pending), group.pel_count)}{released}")
+        _print_pending(group.pending)
+        for one in group.consumers:
+            active = "never active" if one.active is None else f"active {_moment(one.active)}"
+            output.print_text(
+                f"  consumer {output.text(one.name)}: seen {_moment(one.seen)}, {active}, "
+                f"pending: {_of(len(one.pending), one.pel_count)}"
+            )
+            _print_pending(one.pending)
+    return DONE
+
+
+def _print_pending(rows: list[PendingDetail]) -> None:
+    cells = [
+        ("   ", str(row.id), "(released)" if row.consumer is None else output.text(row.consumer),
+         "-" if row.delivered is None else _moment(row.delivered), f"{row.deliveries:,}")
+        for row in rows
+    ]  # fmt: skip
+    if cells:
+        output.print_text(output.table([("   ", "id", "consumer", "delivered", "deliveries"), *cells], right=(4,)))
+
+
+def _of(shown_here: int, there: int) -> str:
+    return f"{there:,}" if shown_here == there else f"{shown_here:,} of {there:,}"
+
+
+def _moment(unix: float) -> str:
+    return datetime.fromtimestamp(unix, UTC).isoformat(" ", "milliseconds").removesuffix("+00:00") + "Z"
 
 
 def _node(stream: Stream, sid: StreamID, as_json: bool) -> int:
@@ -195,12 +256,15 @@ COMMANDS = {
         _arguments,
         """
 Without STREAM a table of the streams: entries, nodes, first live and last generated ID. With
-STREAM everything XINFO STREAM tells, and its consumer groups. --rax draws the radix tree over the 16-byte master IDs of
-the nodes. --node draws one node: the block around it, its master entry, and every entry,
-deleted ones included, with flags, offset and bytes. A damaged stream is named in the table,
-and the exit status is then 3.""",
+STREAM everything XINFO STREAM tells, and its consumer groups; with --full what XINFO STREAM FULL
+does: the first entries, and of each group its consumers, and who has what pending since when
+(UTC; with --json Unix time in seconds). --rax draws the radix tree over the 16-byte master IDs
+of the nodes. --node draws one node: the block around it, its master entry, and every entry,
+deleted ones included, with flags, offset and bytes. A damaged stream is named in the table, and
+the exit status is then 3.""",
         """
   raxlog info events.rax
+  raxlog info events.rax orders --full --count 3
   raxlog info events.rax orders --rax
   raxlog info events.rax orders --node 1526919030474-55""",
     ),

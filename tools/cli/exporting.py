@@ -190,7 +190,7 @@ COMMANDS = {
         _arguments,
         """
 Writes the entries from START to END to a file that DuckDB, Polars, pandas and Spark read. They are decoded
-straight into columns, some millions a second. Needs pyarrow: pip install 'raxlog[spark]'.
+straight into columns, some millions a second. Needs pyarrow: pip install pyarrow.
 
 Without --columns there are id_ms, id_seq and fields, a map of each entry's fields. --columns names
 fields and what they are to be read as: string, binary, bigint, int, double, boolean,

@@ -18,7 +18,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from ...storage.errors import ConsumerBusy
+from ...storage.errors import InvalidStreamID
 from ...stream.filtered import checked_subjects
 from ...stream.group_info import GroupInfo
 from ...stream.header import shown
@@ -101,8 +101,7 @@ def _create_group_arguments(parser: Parser) -> None:
 
 
 def _create_group(args: argparse.Namespace) -> int:
-    if args.start != "$":
-        parse_id(args.start)
+    _require_place(args.start, ("$",))
     subjects = None if args.subject is None else checked_subjects([os.fsencode(one) for one in args.subject])
     name, group = stream_name(args), group_name(args)
     with writing(args, create=args.create_stream) as store:
@@ -116,6 +115,15 @@ def _create_group(args: argparse.Namespace) -> int:
     else:
         output.print_text(f"group {output.text(group)} delivers what comes behind {info.last_delivered_id}")
     return DONE
+
+
+def _require_place(text: str, ends: tuple[str, ...]) -> None:
+    """That a group can be put there: at an ID, or at an end of the stream."""
+    if text not in ends:
+        try:
+            parse_id(text)
+        except InvalidStreamID:
+            raise InvalidStreamID(f"{text!r} is no stream ID; allowed here: {', '.join(ends)}, ms-seq or ms") from None
 
 
 def _destroy_group_arguments(parser: Parser) -> None:
@@ -145,8 +153,7 @@ def _set_group_id_arguments(parser: Parser) -> None:
 
 
 def _set_group_id(args: argparse.Namespace) -> int:
-    if args.id not in ("$", "-", "+"):
-        parse_id(args.id)
+    _require_place(args.id, ("$", "-", "+"))
     name, group = stream_name(args), group_name(args)
     with writing(args) as store:
         moved = existing_group(store, name, group)
@@ -214,12 +221,7 @@ def _delete_consumer(args: argparse.Namespace) -> int:
         handle = existing_group(store, name, group)
         if consumer not in {known.name for known in handle.consumers()}:
             raise Failure(f"group {shown(group)} has no consumer {shown(consumer)}", NO)
-        try:
-            had = handle.delete_consumer(consumer, pending="drop" if args.drop else "refuse", to=heir)
-        except ConsumerBusy as busy:
-            # The library's message names Python's arguments; here they are options.
-            fault = str(busy).partition(" Hand them")[0]
-            raise Failure(f"{fault} Hand them over with --to OTHER, or lose them with --drop", NO) from None
+        had = handle.delete_consumer(consumer, pending="drop" if args.drop else "refuse", to=heir)
     if args.json:
         output.print_json({"deleted": output.plain(consumer), "pending": had, "to": output.plain(heir)})
     else:

@@ -27,7 +27,7 @@ from ...storage.errors import InvalidFields, InvalidStreamID, RaxlogError
 from ...stream.entry import flatten
 from ...stream.id import MAX64, StreamID, parse_new_id
 from ...stream.stream import Stream
-from . import formats, output
+from . import formats, output, wording
 from .arguments import (
     DONE,
     INTERRUPTED,
@@ -251,7 +251,7 @@ def _told(error: BaseException, work: Import) -> Failure:
     if isinstance(error, Failure):
         what, status = str(error), error.status
     elif isinstance(error, RaxlogError):
-        what, status = str(error).rstrip("."), status_of(error)
+        what, status = wording.in_options(str(error)).rstrip("."), status_of(error)
     elif isinstance(error, KeyboardInterrupt):
         what, status = "interrupted", INTERRUPTED
     else:
@@ -270,8 +270,8 @@ def _summary(args: argparse.Namespace, work: Import, kind: str, took: float, tro
                 "skipped": work.skipped,
                 "complete": trouble is None,
                 "format": kind,
-                "first_id": work.first_id,
-                "last_id": work.last_id,
+                "first_id": output.plain(work.first_id),
+                "last_id": output.plain(work.last_id),
                 "next_line": work.next_line,
                 "seconds": round(took, 6),
                 "entries_per_second": round(rate),

@@ -90,6 +90,13 @@ def plain(value: Any) -> Any:
     return value
 
 
+def nested(value: Any) -> Any:
+    """plain() for what dicts and lists hold: an ID is a tuple, which JSON would make a list of."""
+    if isinstance(value, dict):
+        return {name: nested(one) for name, one in value.items()}
+    return [nested(one) for one in value] if isinstance(value, list) else plain(value)
+
+
 def print_json(document: Any) -> None:
     """One JSON document on one line."""
     unicode_out = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"

@@ -2,6 +2,7 @@
 
     pub ──> bound streams            raxlog bind …, and then range, tail, read as of any stream
         ├─> durable subscriptions    raxlog sub --durable NAME: at least once, goes on where it was
+        │                            until raxlog unsub NAME
         └─> who listens              raxlog sub: live, at most once
 
 With --channel (and, to listen, --glob) the same two commands are Redis' PUBLISH, SUBSCRIBE and
@@ -13,12 +14,15 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
 from ...index import subject as subjects
 from ...index.channels import ChannelMessage
+from ...index.durable import checked_name as durable_name
 from ...index.listening import Message
 from ...recovery.store import Store
+from ...storage import folder
 from ...stream.clock import duration_ms
 from ...stream.entry import flatten
 from ...stream.names import name_bytes
@@ -112,9 +116,10 @@ def _sub(args: argparse.Namespace) -> int:
         subjects.pattern(names[0])
     if args.timeout is not None:
         duration_ms("--timeout", args.timeout)  # refused before anything is printed or subscribed to
+    new = f", in a new store at {args.store}" if folder.is_vacant(Path(args.store)) else ""
     with writing(args, create=True) as store, _subscribed(store, args, names) as subscription:
         if not args.json:
-            print(f"listening to {', '.join(args.subjects)}", file=sys.stderr, flush=True)
+            print(f"listening to {', '.join(args.subjects)}{new}", file=sys.stderr, flush=True)
         left = -1 if args.count is None else args.count
         printed = 0
         while left:
@@ -160,6 +165,26 @@ def _print(message: Any, as_json: bool) -> None:
         fields = [f"{output.text(name).replace('=', chr(92) + 'x3d')}={output.text(value)}"
                   for name, value in message.pairs]
         output.print_text("\t".join([output.text(message.subject), *fields]))
+
+
+# -- unsub --------------------------------------------------------------------------------
+
+
+def _unsub_arguments(parser: Parser) -> None:
+    add_store(parser, stream=False)
+    parser.add_argument("name", metavar="NAME", help="the durable name, as given to 'raxlog sub --durable'")
+    add_writing(parser)
+
+
+def _unsub(args: argparse.Namespace) -> int:
+    name = durable_name(os.fsencode(args.name))
+    with writing(args) as store:
+        ended = store.unsubscribe(name)
+    if args.json:
+        output.print_json({"unsubscribed": ended})
+    else:
+        print("unsubscribed" if ended else "there is no durable subscription of that name")
+    return DONE if ended else NO
 
 
 # -- bindings -----------------------------------------------------------------------------
@@ -240,14 +265,25 @@ of the entries. Exit status 1 if it reached nobody.""",
         """
 Live: what is published while the command runs, by any process, and nothing from before. With
 --durable the name keeps its place in the store, also while nobody runs; each message is
-acknowledged once it is printed, and so it comes at least once. Ends with Ctrl-C, after --count
-messages, or when none has come for --timeout seconds. Exit status 1 if none came at all.
+acknowledged once it is printed, and so it comes at least once; 'raxlog unsub' removes the name.
+Ends with Ctrl-C, after --count messages, or when none has come for --timeout seconds. Exit status
+1 if none came at all. Creates the store if nothing is there.
 
 In a pattern * stands for one token and a last > for one or more.""",
         """
   raxlog sub events.rax 'orders.*.new'
   raxlog sub events.rax 'orders.>' --durable billing --json
   raxlog sub events.rax 'news.*' --glob""",
+    ),
+    "unsub": Command(
+        _unsub,
+        _unsub_arguments,
+        """
+What it has not delivered, and what was not acknowledged, goes with it; who listens under the name
+finds its end. Its messages lie in the stream '$durable.NAME', which 'raxlog streams' lists. Exit
+status 1 if there is no durable subscription of that name. There is no way to undo it.""",
+        """
+  raxlog unsub events.rax billing""",
     ),
     "bind": Command(
         _bind,

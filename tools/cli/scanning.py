@@ -39,7 +39,8 @@ def _add_range(parser: Parser) -> None:
 
 def _given(args: argparse.Namespace) -> dict[str, str]:
     """The data source's options that the arguments stand for."""
-    given = {"path": args.store, "stream": args.stream, "startingOffsets": args.start, "endingOffsets": args.end}
+    given = {"path": args.store, "stream": args.stream, "startingOffsets": args.start, "endingOffsets": args.end,
+             "failOnDataLoss": "false"}
     if args.partitions is not None:
         given["minPartitions"] = str(args.partitions)
     if args.max_records is not None:
@@ -50,7 +51,7 @@ def _given(args: argparse.Namespace) -> dict[str, str]:
 def _plan(args: argparse.Namespace) -> int:
     options = parse(_given(args))
     place = live.at_rest(find(options.path), options)
-    parts = scan.planned(place, options, Window.of(options))
+    parts = scan.resolved(scan.planned(place, options, Window.of(options)))
     if args.json:
         output.print_json({
             "path": place.path,
@@ -159,6 +160,8 @@ def _told(error: Exception) -> Exception:
         name, colon, message = line.strip().partition(": ")
         if colon and name.startswith("raxlog.") and name.endswith(tuple(_OURS)):
             return InvalidArgument(message)
+    if "[TABLE_OR_VIEW_NOT_FOUND]" in text:
+        return Failure(f"--sql names a table that is not there: the stream is the table '{_VIEW}'", USAGE)
     return Failure(" ".join(text.split("JVM stacktrace", maxsplit=1)[0].split())[:2000], USAGE)
 
 

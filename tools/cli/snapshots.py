@@ -17,7 +17,7 @@ from ...recovery.aside import Progress
 from ...recovery.manifest import Manifest
 from ...recovery.store import Store, restore, verify
 from ...storage.errors import InvalidArgument, ReadOnlyStore
-from . import output
+from . import output, wording
 from .arguments import DONE, NO, USAGE, Command, Failure, Parser, add_store, positive, reading, writing
 
 _STEPS = {"copy": "copying", "check": "checking", "sum": "summing", "cut": "cutting", "upload": "uploading",
@@ -52,7 +52,7 @@ def _snapshot(args: argparse.Namespace) -> int:
                 shard_bytes=args.shard_bytes, keep=args.keep, progress=progress,
             )
     except InvalidArgument as error:
-        raise Failure(str(error), USAGE) from None
+        raise Failure(wording.in_options(str(error)), USAGE) from None
     took = time.perf_counter() - began
     if args.json:
         output.print_json(_told(made) | {"destination": args.destination, "seconds": round(took, 6)})

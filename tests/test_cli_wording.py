@@ -1,0 +1,120 @@
+"""The command line's messages: commands that are not there, and errors told in options, not in Python."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import pytest
+import raxlog
+from cli_runs import Run, entries, one_line
+from raxlog.tools.cli import COMMANDS, main, scanning
+from raxlog.tools.cli.wording import in_options
+
+pytest_plugins = ["cli_fixtures"]
+
+# What only makes sense to somebody who writes Python: name=value, call(), the words of open().
+PYTHON = re.compile(r"\b[a-z]\w*=(True|False|None|'|\d)|\b[a-z_]{3,}\(|readonly|lock_timeout|min_idle|exist_ok")
+
+
+@pytest.fixture
+def billing(orders: str) -> str:
+    """The store of 'orders', with a group 'billing' that has delivered 1-1 to 'a', and one filtered by subject."""
+    with raxlog.open(orders) as store:
+        store.stream("orders").create_group("billing", "0").read("a", count=1)
+        store.stream("orders").create_group("eu", subjects="orders.eu")
+    return orders
+
+
+@pytest.mark.parametrize(("typed", "meant"), [
+    (("strems", "s.rax"), "'streams'"), (("rnage", "s.rax", "orders", "--json", "--count", "3"), "'range'"),
+    (("xadd", "s.rax", "orders", "a=1"), "'add'"), (("publish", "s.rax", "a", "x=1"), "'pub'"),
+    (("delete_stream", "s.rax", "orders"), "'delete-stream'"), (("unsubscribe", "s.rax", "n"), "'unsub'"),
+    (("Range", "s.rax", "orders"), "'range'"), (("infoo",), "'info'"),
+    (("s.rax", "range", "orders"), "raxlog COMMAND STORE"), (("./here/store", "x"), "raxlog COMMAND STORE"),
+    (("--json", "streams", "s.rax"), "raxlog streams … --json"), (("zzz", "s.rax"), "--help"), (("help",), "--help"),
+])
+def test_a_command_that_is_not_there_is_named_with_the_one_that_was_meant(
+        raxlog_cli: Run, typed: tuple[str, ...], meant: str) -> None:
+    status, out, err = raxlog_cli(*typed)
+    assert (status, out) == (2, "")
+    assert meant in one_line(err)
+    assert "unrecognized" not in err
+
+
+def test_every_command_is_found_when_two_of_its_letters_are_swapped(raxlog_cli: Run) -> None:
+    for name in COMMANDS:
+        if len(name) < 5:
+            continue
+        typed = name[:2] + name[3] + name[2] + name[4:]
+        if typed in COMMANDS or typed == name:
+            continue
+        _, _, err = raxlog_cli(typed, "s.rax")
+        assert f"did you mean {name!r}?" in err, typed
+
+
+@pytest.mark.parametrize(("typed", "told"), [
+    (("read", "orders", "--group", "nope", "--consumer", "c"), "'raxlog create-group'"),
+    (("read", "nope", "--group", "billing", "--consumer", "c"), "--create-stream"),
+    (("ack", "orders", "nope", "1-1"), "'raxlog create-group'"),
+    (("create-group", "orders", "billing"), "--exist-ok"),
+    (("create-group", "orders", "eu", "--exist-ok", "--subject", "b"), "--subject"),
+    (("create-group", "orders", "new", "--start", "x"), "$, ms-seq or ms"),
+    (("set-group-id", "orders", "billing", "x"), "$, -, +, ms-seq or ms"),
+    (("delete-consumer", "orders", "billing", "a"), "--to OTHER, or lose them with --drop"),
+    (("add", "orders", "a=1", "--id", "1-1"), "greater"),
+    (("trim", "orders", "--maxlen", "1", "--limit", "1"), "--approximate"),
+    (("configure", "orders", "--node-max-bytes", "9" * 14), "--node-max-bytes 9"),
+    (("configure", "orders", "--idempotence-window", "9" * 14), "--idempotence-window 9"),
+    (("claim", "orders", "billing", "a", "1-1", "--min-idle", "1e40"), "--min-idle"),
+    (("claim", "orders", "billing", "a", "1-1", "--retrycount", "9" * 30), "--retrycount 9"),
+    (("nack", "orders", "billing", "1-1", "--delay", "1e40"), "--delay"),
+    (("read", "orders=$", "--block", "1e40"), "--block"),
+    (("plan", "orders", "--start", "x"), "--start 'x'"),
+    (("plan", "orders", "--end", "x"), "--end 'x'"),
+])
+def test_errors_name_the_options_of_the_command(
+        raxlog_cli: Run, billing: str, typed: tuple[str, ...], told: str) -> None:
+    status, out, err = raxlog_cli(typed[0], billing, *typed[1:])
+    assert status in (1, 2)
+    assert out == ""
+    assert told in one_line(err)
+    assert not PYTHON.search(err), err
+    assert len(entries(billing)) == 3
+
+
+def test_a_snapshot_is_said_to_be_for_reading_by_commands(raxlog_cli: Run, billing: str) -> None:
+    assert raxlog_cli("snapshot", billing, "monday")[0] == 0
+    status, _, err = raxlog_cli("add", "monday", "orders", "a=1")
+    assert status == 3
+    assert "'raxlog restore'" in one_line(err)
+    assert not PYTHON.search(err), err
+
+
+def test_what_is_quoted_from_the_user_stays_as_it_is() -> None:
+    for message in ("field 'count' is missing", "there is no stream 'mode'", "there is no stream 'time=1'"):
+        assert in_options(message) == message
+
+
+def test_a_scan_of_a_wrong_table_is_told_the_right_one() -> None:
+    told = scanning._told(Exception("[TABLE_OR_VIEW_NOT_FOUND] The table or view `orders` cannot be found."))
+    assert "'entries'" in str(told)
+
+
+def test_python_runs_the_command_line_by_the_package_too() -> None:
+    ran = subprocess.run([sys.executable, "-m", "raxlog", "--version"], capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stdout.split()[:2]) == (0, ["raxlog", raxlog.__version__])
+
+
+def test_durability_on_the_command_line_is_one_that_is_done_when_the_command_ends(raxlog_cli: Run) -> None:
+    assert raxlog_cli("add", "s.rax", "orders", "a=1", "--durability", "relaxed")[0] == 0
+    assert main(["add", "s.rax", "orders", "a=1", "--durability", "buffered"]) == 2
+
+
+def test_a_small_store_that_grows_by_compaction_is_not_said_to_be_less(raxlog_cli: Run, orders: str) -> None:
+    status, out, _ = raxlog_cli("compact", orders)
+    assert status == 0
+    assert "(-" not in out
+    before, after = (int(out.split()[at].replace(",", "")) for at in (0, 3))
+    assert ("more: there was nothing to give back" in out) == (after > before)

@@ -1,0 +1,54 @@
+"""Wording: the library's messages in the words of the command line.
+
+    lock_timeout='x' must be …            --lock-timeout 'x' must be …
+    … Create it with create_group('g').   … 'raxlog create-group' creates it.
+
+The library tells its callers what to do about an error in Python. Who has typed a command is told
+the same in options and commands.
+"""
+
+from __future__ import annotations
+
+import re
+
+_PHRASES = tuple((re.compile(python), here) for python, here in (
+    (r"Create both with create_group\(.*, create_stream=True\)\.",
+     "'raxlog create-group --create-stream' creates both."),
+    (r"Create it with create_group\(.*\)\.", "'raxlog create-group' creates it."),
+    (r"or pass create_stream=True\.", "or give --create-stream."),
+    (r"Pass exist_ok=True to take it as it is\.", "--exist-ok takes it as it is."),
+    (r"Pass no subjects: it is filtered by others, to take it as it is\.",
+     "It is filtered by other subjects; without --subject it is taken as it is."),
+    (r"Hand them over with to='other', or lose them with pending='drop'\.",
+     "Hand them over with --to OTHER, or lose them with --drop."),
+    (r"Append with '\*', or with a greater ID\.", "Leave the ID to the clock, or give a greater one."),
+    (r"limit cannot be used without approximate=True", "--limit is for --approximate"),
+    (r"limit cannot be used without maxlen or minid", "--limit is for --maxlen or --minid"),
+    (r"Open it with readonly=True, or see to the permissions\.",
+     "Commands that only read may be allowed; else see to the permissions."),
+    (r"Open it with readonly=True, or make a store of it with 'raxlog restore'",
+     "Commands that read may be used on it; 'raxlog restore' makes a store of it"),
+    (r"Open it without readonly=True to create one\.", "'raxlog add' or 'import' creates one."),
+    (r" copied with snapshot\(\)\.", " copied with 'raxlog snapshot'."),
+    (r"raise lock_timeout\.", "give a longer --lock-timeout."),
+    (r"or raise max_map_size\. ", "or open the store in Python with a greater max_map_size. "),
+    (r"option startingOffsets=", "--start "),
+    (r"option endingOffsets=", "--end "),
+))  # fmt: skip
+_OPTIONS = re.compile(
+    r"(?<!\S)(batch|block|claim_idle|compression|count|delay|durability|idempotence_cap|idempotence_window|idle|keep|limit|"
+    r"lock_timeout|maxlen|min_idle|minid|mode|node_max_bytes|node_max_entries|refs|retrycount|shard_bytes|shards|time)"
+    r"(?:=|(?=, (?:a number of |[\d.e+]+,)))"
+)
+
+
+def in_options(message: str) -> str:
+    """A message of the library's as one to somebody who has typed a command."""
+    for python, here in _PHRASES:
+        message = python.sub(lambda _, here=here: here, message)  # type: ignore[misc]
+    return _OPTIONS.sub(_option, message)
+
+
+def _option(found: re.Match[str]) -> str:
+    name = "--" + found[1].replace("_", "-")
+    return name + " " if found[0].endswith("=") else name
