@@ -26,8 +26,9 @@ from typing import Any
 import lmdb
 
 from ..storage import faults, folder, layout, records
-from ..storage.environment import MAX_READERS, Environment
+from ..storage.environment import Environment
 from ..storage.errors import CorruptionError, StoreError, StoreFull
+from ..storage.store_map import MAX_READERS
 from . import aside, manifest
 from .digest import DIGEST, DigestWriter, verified
 from .manifest import Manifest, sums_of

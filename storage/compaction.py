@@ -166,6 +166,7 @@ def _copy(env: Environment, place: Path, reached: Callable[..., None]) -> None:
     place.mkdir()
     folder.reserve_lock(place)
     data = place / folder.DATA
+    reached("copying", 0, size)
     _copy_pages(live, place, lambda: reached("copying", _size(data), size))
     reached("copied", size, size)
     folder.require_whole(place)

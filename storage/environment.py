@@ -2,17 +2,7 @@
 
         read()      many at once, behind the gate (gate.py)
         write       one at a time, behind the writer's lock (commit.py)
-        grow()      beside no read and no write
-
-Growth with a read open would kill that read, and memory kept from it is a SIGBUS. So growth
-waits until this process reads no more, and nothing that LMDB lends (its buffers) outlives a
-transaction here: every value is copied out.
-
-The map is large and sparse from the start (64 GiB cost nothing until used), so growth is
-rare. Another process may grow it too; LMDB then says MapResized at the next begin, and the
-new size is taken over behind the same gate. A ceiling (``max_map_size``) leaves a reserve
-above itself, into which only calls may write that make the store no larger: without it
-nothing could be deleted from a full store, since deleting takes new pages first.
+        grow()      beside no read and no write (store_map.py)
 
 After a fork the child must not touch the parent's environment, nor may it leave it open. A
 hook before the fork waits until no transaction is open here, the one in the child closes the
@@ -26,301 +16,21 @@ from __future__ import annotations
 
 import contextlib
 import os
-import resource
 import threading
-import time
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import lmdb
 
-from . import closing, faults, folder, generation, journal, records
-from .errors import (
-    NotAStore,
-    RaxlogError,
-    ReadOnlyStore,
-    StoreClosed,
-    StoreError,
-    TransactionError,
-    UnsupportedFormat,
-)
-from .gate import Gate, ReadTransaction
-from .journal import Journal
-from .layout import FORMAT, STORE_KEY
-from .writer_lock import WriterLock
+from . import faults, generation
+from .errors import TransactionError
+from .gate import ReadTransaction
+from .store_map import StoreMap
 
-DEFAULT_MAP_SIZE = 64 << 30
-MAX_READERS = 2048
-MAX_DATABASES = 16
-DURABILITIES = ("commit", "relaxed", "buffered")
-Durability = Literal["commit", "relaxed", "buffered"]
-BUFFER_WINDOW = 0.005  # seconds
-
-_RESERVE = 1 << 20  # above the ceiling; a trim of 1,000 nodes takes some 20 pages of it
-_YOUNG_MS = 60_000
-FORK_PATIENCE = 2.0
-_MOST_MOVES = 20  # generations that may be removed under our hands while we open one
-_PATIENCE = 30.0  # seconds to wait for a writer, at opening, where the journal wants it
+FORK_PATIENCE = 2.0  # seconds
 
 
-class Environment:
+class Environment(StoreMap):
     """One store's LMDB environment in this process. Made and closed by sharing.py."""
-
-    def __init__(self, path: Path, *, readonly: bool, durability: str, map_size: int | None,
-                 max_map_size: int | None, max_readers: int, uses_journal: bool = True,
-                 buffer_window: float = BUFFER_WINDOW) -> None:
-        self.path = path
-        self.readonly = readonly
-        self.durability = durability
-        self.buffer_window = buffer_window
-        self.max_map_size = max_map_size
-        self.max_readers = max_readers
-        self.handles = 0
-        self.closed = False
-        self.inherited = False  # from before a fork, and not used since
-        self.lock: WriterLock | None = None
-        self.presence: closing.Presence | None = None
-        # What a layer above keeps from one write transaction to the next; commit.py owns it.
-        self.warm: dict[Any, Any] = {}
-        self.warm_id = -1
-        self.checked = -1  # the last transaction a read has found without the mark of a superseded generation
-        self.journal: Journal | None = None
-        # LMDB leaves its second flush out; a commit has a record in the journal, or pays it.
-        self.uses_journal = uses_journal
-        self.flushes_meta_itself = (
-            uses_journal and durability != "relaxed" and not readonly and journal.is_supported()
-        )
-        self.owes_flush = False  # a commit is under way that has no record
-        self._wanted_map_size = map_size
-        self._wake = -1
-        self._folder = -1
-        self._lmdb: lmdb.Environment | None = None
-        self.waiting_state: Any = None  # who sleeps until a commit; made by waiting.py
-        self.buffer_state: Any = None  # appends that are committed behind their callers; made by buffering.py
-        self._reset_locks()
-        self._open()
-
-    # -- opening and closing ------------------------------------------------------------
-
-    def _reset_locks(self) -> None:
-        self.gate = Gate()
-        self.leading = threading.Lock()  # held by the thread that leads a group: close() waits
-        self.writing = threading.Lock()  # held while LMDB's write transaction is open: a fork waits
-        self._opening = threading.RLock()
-        self.first_use = threading.Lock()  # held while a layer above makes what it keeps here
-        self.committer_state: Any = None  # the committer's queue; made by commit.py
-        self.open_write: lmdb.Transaction | None = None
-        self.transaction_thread: int | None = None  # the thread that has a transaction of its own
-        self._forked_inside = False
-
-    def _open(self) -> None:
-        try:
-            self._open_map(self._wanted_map_size or _affordable_map_size())
-            self._read_store_record()
-            self._folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
-            if not self.readonly:
-                assert self._lmdb is not None
-                self._lmdb.reader_check()
-                self.lock = WriterLock(self.path / folder.WRITER)
-                self._wake = os.open(self.path / folder.WAKE, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
-                self._open_journal()
-                if self.presence is None:
-                    self.presence = closing.Presence(self.path)
-                if abs(time.time_ns() // 1_000_000 - self.created_ms) < _YOUNG_MS:
-                    # Its creator may not have come to flush its name, on which all hangs.
-                    folder.sync_folder(self.path.parent)
-            found = closing.find_left_behind(self.path) if self.presence is None else self.presence.found
-            with self._begin_read() as txn:
-                self.last_end = closing.judge(found, txn)
-        except BaseException as error:
-            self._leave()
-            self._close_files()
-            if isinstance(error, OSError | lmdb.Error) and not isinstance(error, RaxlogError):
-                raise faults.cannot_open(self.path, error) from error
-            raise
-
-    def _open_map(self, size: int) -> None:
-        """Map the generation in force: what CURRENT names, or what its mark leads to."""
-        wanted = folder.generation(self.path)
-        left = _MOST_MOVES
-        while True:
-            try:
-                self._map_generation(wanted, size)
-            except (lmdb.Error, NotAStore, OSError):
-                missed, wanted = wanted, folder.generation(self.path)
-                left -= 1
-                if missed == wanted or not left:
-                    raise
-                continue  # it was removed in this moment, since a newer one is in force
-            self.generation = wanted
-            newer = self._successor()
-            if newer is None:
-                return
-            self._close_map()
-            wanted = self.path / newer
-
-    def _successor(self) -> str | None:
-        self.checked = -1
-        with self._begin_read() as txn:
-            return generation.successor(txn.get)
-
-    def _begin_read(self) -> Any:
-        """A read for the opening, before anybody else can begin one."""
-        assert self._lmdb is not None
-        while True:
-            try:
-                return self._lmdb.begin()
-            except lmdb.MapResizedError:
-                self._adopt()
-
-    def _map_generation(self, generation: Path, size: int) -> None:
-        folder.require_whole(generation)
-        if self.max_map_size is not None:
-            size = min(size, self.max_map_size)
-        at_rest = folder.is_snapshot(self.path)
-        if at_rest and not self.readonly:
-            raise ReadOnlyStore(
-                f"{self.path} is a snapshot, which nobody may change. Open it with readonly=True, or make a "
-                "store of it with 'raxlog restore'."
-            )
-        lockless = self.readonly and (at_rest or not folder.can_register(generation))
-        while True:
-            try:
-                self._lmdb = lmdb.open(
-                    str(generation), map_size=size, subdir=True, create=False,
-                    readonly=self.readonly, lock=not lockless,
-                    metasync=self.durability != "relaxed" and not self.flushes_meta_itself,
-                    # No spare transactions: a fork would leave their reader slots in doubt.
-                    max_readers=self.max_readers, max_dbs=MAX_DATABASES, max_spare_txns=0,
-                )
-                break
-            except lmdb.MapResizedError:
-                continue  # another process grew the file between two steps of the opening: again
-            except lmdb.MemoryError:
-                if size <= 1 << 24:
-                    raise
-                size //= 2  # the address space is limited (ulimit -v, 32 bits): reserve less
-        folder.require_whole(generation, self._bytes_used())
-
-    def _read_store_record(self) -> None:
-        with self._begin_read() as txn:
-            value = txn.get(STORE_KEY)
-        if value is None:
-            raise NotAStore(f"{self.path} holds an LMDB file, but no raxlog store is in it.")
-        row = records.unseal(STORE_KEY, value)
-        if row[0] > FORMAT:
-            raise UnsupportedFormat(
-                f"{self.path} is a store of format {row[0]}; this raxlog reads up to {FORMAT}. "
-                "Open it with a newer raxlog."
-            )
-        self.uuid: bytes = row[1]  # 16 bytes that no other store has
-        self.created_ms: int = row[2]
-        self.settings: dict[str, Any] = row[4]
-
-    def _open_journal(self) -> None:
-        """Find the journal, make it where it is wanted, and do again what a power cut has undone."""
-        while True:
-            try:
-                self._settle_journal()
-                return
-            except lmdb.MapResizedError:
-                self._adopt()
-            except lmdb.MapFullError:
-                if not self.grow():
-                    raise
-
-    def _settle_journal(self) -> None:
-        assert self._lmdb is not None
-        assert self.lock is not None
-        data = self.generation / folder.DATA
-        found = journal.find(self._lmdb, data)
-        try:
-            if found is None and self.flushes_meta_itself:
-                with self._sole_writer():
-                    found = journal.find(self._lmdb, data) or journal.make(self._lmdb, data)
-            elif found is not None and journal.is_due(self._lmdb, found):
-                with self._sole_writer():
-                    journal.replay(self._lmdb, found)
-            if self.flushes_meta_itself:
-                self.journal, found = found, None
-        finally:
-            if found is not None:
-                found.close()
-
-    @contextlib.contextmanager
-    def _sole_writer(self) -> Iterator[None]:
-        assert self.lock is not None
-        self.lock.acquire(_PATIENCE)
-        try:
-            yield
-        finally:
-            self.lock.release()
-
-    def _close_map(self) -> None:
-        if self._lmdb is not None:
-            self._lmdb.close()
-            self._lmdb = None
-
-    def _close_files(self) -> None:
-        self._close_map()
-        if self.journal is not None:
-            self.journal.close()
-            self.journal = None
-        if self.presence is not None:
-            self.presence.close()
-            self.presence = None
-        if self.lock is not None:
-            self.lock.close()
-            self.lock = None
-        for descriptor in (self._wake, self._folder):
-            if descriptor >= 0:
-                os.close(descriptor)
-        self._wake = self._folder = -1
-
-    def __reduce__(self) -> str:
-        raise StoreError(
-            f"the open store {self.path} cannot be pickled, nor can its streams: send its path, and open it there"
-        )
-
-    def close(self) -> None:
-        """Wait for this process's readers and writer, flush what relaxed durability left, close."""
-        if self.buffer_state is not None:
-            self.buffer_state.close()
-        self.closed = True
-        with self.leading, self.writing:
-            self.gate.shut(self._close_quietly)
-        if self.waiting_state is not None:
-            self.waiting_state.close()
-
-    def _close_quietly(self) -> None:
-        if self._lmdb is not None and not self.readonly:
-            with contextlib.suppress(lmdb.Error):
-                self._lmdb.sync(True)
-        self._leave()
-        self._close_files()
-        self.warm = {}
-
-    def _leave(self) -> None:
-        if self.presence is not None:
-            self.presence.end()
-            self.presence = None
-
-    def reopen(self) -> None:
-        """Map the file anew, for an environment LMDB has declared unusable (MDB_PANIC)."""
-        self.gate.shut(lambda: self._map_anew(self._wanted_map_size or _affordable_map_size()))
-
-    def _map_anew(self, size: int) -> None:
-        with self._opening:
-            self._close_map()
-            self.warm = {}
-            self.warm_id = -1
-            before = self.generation
-            self._open_map(size)
-            if self.journal is not None and self.generation != before:
-                self.journal.close()
-                assert self._lmdb is not None
-                self.journal = journal.find(self._lmdb, self.generation / folder.DATA)
 
     # -- forking ------------------------------------------------------------------------
 
@@ -373,22 +83,6 @@ class Environment:
         self._close_files()
 
     # -- transactions -------------------------------------------------------------------
-
-    def live(self) -> lmdb.Environment:
-        """The LMDB environment, opened anew in a forked child; StoreClosed after close()."""
-        if self._lmdb is None or self.closed:
-            if self.closed:
-                raise StoreClosed(f"the store {self.path} has been closed. Open it again.")
-            if self._forked_inside:
-                raise StoreError(
-                    "this process was forked while a thread of its parent was inside a transaction on "
-                    f"{self.path}, and cannot use that store. Fork outside of transactions, or spawn."
-                )
-            with self._opening:
-                if self._lmdb is None:
-                    self._open()
-                    self.inherited = False
-        return self._lmdb  # type: ignore[return-value]
 
     def read(self) -> ReadTransaction:
         """A read transaction, as a context manager: ``with env.read() as txn``. About 0.7 µs.
@@ -467,81 +161,6 @@ class Environment:
         elif not isinstance(error, lmdb.ReadersFullError) or not self.live().reader_check():
             raise faults.meaning(self.path, error) from error
 
-    # -- growing ------------------------------------------------------------------------
-
-    def pages_used(self) -> int:
-        """The pages of the file that hold something or have held something."""
-        assert self._lmdb is not None
-        return int(self._lmdb.info()["last_pgno"]) + 1
-
-    def _bytes_used(self) -> int:
-        assert self._lmdb is not None
-        return self.pages_used() * int(self._lmdb.stat()["psize"])
-
-    def _set_map_size(self, size: int) -> None:
-        assert self._lmdb is not None
-        before = self._lmdb.info()["map_size"]
-        try:
-            self._lmdb.set_mapsize(size)
-        except lmdb.Error:
-            self._map_anew(before)  # the old map is gone: without it the next access is a SIGSEGV
-            raise
-
-    def adopt_map_size(self) -> None:
-        """Take over the growth of another process: twice what is used, up to the ceiling."""
-        try:
-            self.gate.shut(self._adopt)
-        except lmdb.Error as error:
-            raise faults.meaning(self.path, error) from error
-
-    def _adopt(self) -> None:
-        needed = self._bytes_used()
-        size = needed * 2
-        if self.max_map_size is not None:
-            size = max(needed, min(size, self.max_map_size))
-        try:
-            self._set_map_size(size)
-        except lmdb.MemoryError:
-            self._set_map_size(needed)
-
-    def grow(self) -> bool:
-        """Double the map, up to the ceiling. False where nothing larger is to be had."""
-        environment = self.live()
-        environment.reader_check()  # pages held back by dead readers may be all that is missing
-        size = int(environment.info()["map_size"])
-        for wanted in (size * 2, size + size // 4):
-            if self.max_map_size is not None:
-                wanted = min(wanted, self.max_map_size)
-            if wanted <= size:
-                return False
-            try:
-                self.gate.shut(lambda wanted=wanted: self._set_map_size(wanted))  # type: ignore[misc]
-                return True
-            except lmdb.MemoryError:
-                continue  # no address space for so much
-        return False
-
-    def set_reserve(self, on: bool) -> bool:
-        """Open or close the reserve above the ceiling. False where there is no ceiling."""
-        ceiling = self.max_map_size
-        if ceiling is None:
-            return False
-        used = self._bytes_used()
-        size = ceiling if used <= ceiling + _RESERVE else used  # or others have no such ceiling
-        try:
-            self.gate.shut(lambda: self._set_map_size(size + _RESERVE * on))
-        except lmdb.Error:
-            return False
-        return True
-
-    def make_room(self) -> None:
-        """Grow the map while less than a quarter of it, or 64 MB, is free at its end."""
-        while True:
-            size = int(self.live().info()["map_size"])
-            free = size - self._bytes_used()
-            if free >= min(size // 4, 64 << 20) or not self.grow():
-                return
-
     # -- the rest -----------------------------------------------------------------------
 
     def wake_readers(self, transaction_id: int) -> None:
@@ -572,10 +191,3 @@ class Environment:
         """The number of the newest commit that a reader can see."""
         with self.read() as txn:
             return int(txn.id())
-
-
-def _affordable_map_size() -> int:
-    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if limit == resource.RLIM_INFINITY:
-        return DEFAULT_MAP_SIZE
-    return max(1 << 24, min(DEFAULT_MAP_SIZE, limit // 4 & ~0xFFFF))

@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from . import compaction, folder
-from .environment import BUFFER_WINDOW, FORK_PATIENCE, Environment
+from .environment import FORK_PATIENCE, Environment
 from .errors import SettingsConflict, TransactionError
+from .store_map import BUFFER_WINDOW
 
 _environments: dict[tuple[int, int], Environment] = {}
 _registry_lock = threading.RLock()

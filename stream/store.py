@@ -11,8 +11,9 @@ from typing import Any, Self
 
 from ..storage import layout, records, sharing
 from ..storage.commit import WriteTransaction
-from ..storage.environment import BUFFER_WINDOW, DURABILITIES, MAX_READERS, Durability, Environment
+from ..storage.environment import Environment
 from ..storage.errors import InvalidArgument, ReadOnlyStore, StoreClosed, StreamExists, TransactionError
+from ..storage.store_map import BUFFER_WINDOW, DURABILITIES, MAX_READERS, Durability
 from . import header as headers
 from . import writer
 from .entry import UNDECODABLE, Entry

@@ -18,7 +18,7 @@ from pathlib import Path
 from ...recovery import manifest
 from ...recovery.manifest import Manifest
 from ...storage import folder, sharing
-from ...storage.environment import MAX_READERS
+from ...storage.store_map import MAX_READERS
 from ...storage.errors import InvalidArgument, NotAStore
 from ...stream.source import Direct
 
