@@ -21,6 +21,8 @@ from ..stream.id import StreamID, make_id
 from .findings import Findings
 from .page_tree import PageTree
 
+_NODE_KEY = 25  # bytes: number, kind, ID
+
 
 class _Walk:
     """One walk over the nodes of one stream, and what it has seen so far."""
@@ -43,7 +45,7 @@ class _Walk:
     def say(self, kind: str, what: str, key: bytes | None = None, offset: int | None = None) -> None:
         """A problem of this stream, at a node where ``key`` is one's."""
         at = None
-        if key is not None and len(key) == 25:
+        if key is not None and len(key) == _NODE_KEY:
             at = str(make_id(*layout.node_id(key)))
         self.find.say(kind, what, key=key, stream=self.stream, node=at, offset=offset)
 
@@ -51,6 +53,11 @@ class _Walk:
         """One node: its block, its listpack, and how it goes on from the one before."""
         self.nodes += 1
         self.find.step()
+        if len(key) != _NODE_KEY:
+            self.find.say("node", f"has a key of {len(key)} bytes, and not {_NODE_KEY}", key=key, stream=self.stream)
+            self.unread += 1
+            self.expected = None
+            return
         master = layout.node_id(key)
         try:
             head = block.header(key, value)

@@ -69,6 +69,7 @@ class _Zstd(threading.local):
 
             self.compressor = zstandard.ZstdCompressor(level=ZSTD_LEVEL)
             self.decompressor = zstandard.ZstdDecompressor()
+            self.content_size = zstandard.frame_content_size
             self.error = zstandard.ZstdError
             self.ready = True
         return self
@@ -130,8 +131,13 @@ def listpack_of(key: bytes, value: bytes, head: BlockHeader) -> bytes:
     if head.raw_size > MAX_LISTPACK:
         raise _damaged(key, f"states a listpack of {head.raw_size} bytes", 26)
     zstd = _zstd.of_this_thread()
+    frame = value[HEADER_SIZE:]
     try:
-        raw = zstd.decompressor.decompress(value[HEADER_SIZE:], max_output_size=head.raw_size)
+        # zstandard takes as much memory as the frame states, whatever the limit.
+        stated = zstd.content_size(frame)
+        if stated not in (-1, head.raw_size):
+            raise _damaged(key, f"holds a zstd frame that states {stated} bytes, not {head.raw_size}", HEADER_SIZE)
+        raw = zstd.decompressor.decompress(frame, max_output_size=head.raw_size)
     except zstd.error as error:
         raise _damaged(key, f"holds a zstd frame that cannot be read ({error})", HEADER_SIZE) from None
     if len(raw) != head.raw_size:

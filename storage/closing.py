@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import os
 import struct
 import sys
@@ -166,6 +167,7 @@ def _is_free(descriptor: int, slot: int) -> bool:
     return lock_holder(descriptor, slot) is None
 
 
+@functools.cache
 def boot_id() -> bytes:
     """16 bytes that are others after each start of the machine; zeros where it does not tell."""
     try:

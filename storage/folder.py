@@ -21,6 +21,7 @@ import fcntl
 import os
 import re
 import shutil
+import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -44,11 +45,30 @@ _CREATING = ".creating-"
 _LEFTOVER = re.compile(r"\.creating-\d+-[0-9a-f]{8}$")
 _LOCK_BYTES = 8192  # of LMDB's lock file: its head and the slots of its first 126 readers
 _METAS = 8192
+_NAME_BYTES = 64  # more than the name of any generation has
 _MOST_TRIES = 20
 
 
 def generation(path: Path) -> Path:
-    """The generation folder in force. NotAStore, with the reason, where there is none."""
+    """The generation folder in force. NotAStore, with the reason, where there is none. About 10 µs."""
+    return _generation_at_once(path) or _generation_or_why_not(path)
+
+
+def _generation_at_once(path: Path) -> Path | None:
+    """The generation folder of a store with which all is well: each opening asks several times."""
+    place = os.fspath(path)
+    with contextlib.suppress(OSError, UnicodeDecodeError):  # the long way says what is wrong
+        descriptor = os.open(f"{place}/{CURRENT}", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            name = os.read(descriptor, _NAME_BYTES).decode("ascii").strip()
+        finally:
+            os.close(descriptor)
+        if name.isdigit() and stat.S_ISREG(os.stat(f"{place}/{name}/{DATA}").st_mode):
+            return path / name
+    return None
+
+
+def _generation_or_why_not(path: Path) -> Path:
     try:
         if not path.is_dir():
             if path.exists():

@@ -51,6 +51,8 @@ from __future__ import annotations
 
 import struct
 
+from .errors import CorruptionError
+
 FORMAT = 1  # of every record and block; a store with a greater one is refused
 
 STORE = 0x01
@@ -115,8 +117,11 @@ def node_key(number: int, ms: int, seq: int) -> bytes:
 
 
 def node_id(key: bytes) -> tuple[int, int]:
-    """The master ID in a node's key: the inverse of node_key()."""
-    _, _, ms, seq = _FAMILY_ID.unpack(key)
+    """The master ID in a node's key: the inverse of node_key(). CorruptionError where it has another size."""
+    try:
+        _, _, ms, seq = _FAMILY_ID.unpack(key)
+    except struct.error:
+        raise CorruptionError(f"the key {key.hex()} of a node has {len(key)} bytes, and not 25") from None
     return ms, seq
 
 

@@ -221,8 +221,15 @@ def require_absent(txn: RaxTransaction, number: int, header: StreamHeader, sid: 
     key = prefix + leaf[0]
     ms, seq = layout.node_id(key)
     head = block.header(key, leaf[1])
-    if sid > node.last_entry_id(block.listpack_of(key, leaf[1], head), ms, seq):
+    listpack = block.listpack_of(key, leaf[1], head)
+    if sid > node.last_entry_id(listpack, ms, seq):
         require_neighbour(txn, number, header, leaf[0], end_of(head), sid)
+    elif node.decode(listpack, ms, seq, *sid, *sid, 1, False):
+        # In a damaged page LMDB's way to a key depends on where its cursor stood before.
+        raise CorruptionError(
+            f"a look-up did not find the entry {make_id(*sid)}, and it is there",
+            stream=shown(header.name), node=f"{ms}-{seq}",
+        )
 
 
 def _next_ordinal(nodes: RaxIterator, prefix: bytes, header: StreamHeader, op: str, key: bytes,

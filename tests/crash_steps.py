@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import hashlib
 import os
 import shutil
 import tempfile
@@ -22,10 +21,12 @@ from pathlib import Path
 from typing import Any
 
 import raxlog
+from crash_facts import SHARED, Facts, contents, known_or_told, markers, told
+from raxlog.storage import layout
 
 Ack = Callable[[Any], None]
 GROUPS = ("g", "h")
-SHARED = "all"
+READERS = 126  # of one writer; with the default the lock file would be the larger part of an image
 KINDS = ("append", "extend", "read", "ack", "claim", "transaction", "nack", "delete", "capped append", "trim",
          "group", "read of the other group")
 
@@ -89,31 +90,11 @@ def step(store: raxlog.Store, name: str, n: int, wide: int = 1) -> None:
         stream.append({"n": value(n)}, id=f"{n + 1}-1")
 
 
-def contents(store: raxlog.Store, name: str) -> bytes:
-    """Everything about a stream that does not hang on a clock, in 16 bytes."""
-    if name not in [_text(one) for one in store.streams()]:
-        return b"absent"
-    stream = store.stream(name)
-    entries = [(str(entry.id), entry.pairs) for entry in stream.range()]
-    info = stream.info()
-    told: list[Any] = [entries, len(stream), str(info.last_generated_id), str(info.max_deleted_entry_id),
-                       info.entries_added, info.radix_tree_keys]
-    for group in sorted(stream.groups(), key=lambda one: one.name):
-        handle = stream.group(group.name)
-        told.append((group.name, str(group.last_delivered_id), group.entries_read, group.lag,
-                     [(str(row.id), row.consumer, row.deliveries) for row in handle.pending("-", "+", 1000)],
-                     sorted((one.name, one.pending) for one in handle.consumers())))
-    return hashlib.blake2b(repr(told).encode(), digest_size=16).digest()
-
-
-def _text(name: Any) -> str:
-    return name.decode() if isinstance(name, bytes) else str(name)
-
-
 @functools.cache
 def golden(count: int, wide: int = 1) -> tuple[bytes, ...]:
     """The digests after 0 … count steps, undisturbed."""
-    place = tempfile.mkdtemp(dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
+    shared = os.environ.get("RAXLOG_CRASHTEST_SCRATCH", "/dev/shm")
+    place = tempfile.mkdtemp(prefix="raxlog-golden-", dir=shared if os.path.isdir(shared) else None)
     try:
         with raxlog.open(Path(place, "s.rax")) as store:
             digests = [contents(store, "s")]
@@ -125,29 +106,29 @@ def golden(count: int, wide: int = 1) -> tuple[bytes, ...]:
         shutil.rmtree(place)
 
 
-def there(store: raxlog.Store, name: str, said: int, known: tuple[bytes, ...]) -> int:
+def there(facts: Facts, name: str, said: int, known: tuple[bytes, ...]) -> int:
     """How many steps the store holds; it must be as many as were said, or one more."""
-    found = contents(store, name)
     for n in (said, said + 1):
-        if n < len(known) and known[n] == found:
+        if n < len(known) and known[n] == facts.digest:
             return n
     for n in range(said - 1, max(-1, said - 20), -1):
-        assert known[n] != found, f"LOST: {name} holds {n} steps, {said} were promised"
+        assert known[n] != facts.digest, f"LOST: {name} holds {n} steps, {said} were promised"
     raise AssertionError(f"HALF: what {name} holds is not what it held after any step around {said}")
 
 
-def markers(store: raxlog.Store, name: str) -> list[int]:
-    """The numbers of the transactions that left their mark in the shared stream."""
-    return [int(entry.fields[b"n"]) for entry in store.stream(SHARED).range() if entry.fields[b"who"] == name.encode()]
-
-
-def whole(store: raxlog.Store, name: str, n: int) -> None:
+def whole(facts: Facts, name: str, n: int) -> None:
     """The shared stream and the state tell of the same transactions as the stream itself."""
-    made = [i for i in range(1, n)
+    made = transactions(n)
+    assert facts.marks == made, f"HALF: {name} has made the transactions {made}, the marks differ"
+    last = made[-1] if made else None
+    assert facts.state == last, f"HALF: the state of {name} says {facts.state}, the stream {last}"
+
+
+@functools.cache
+def transactions(n: int) -> list[int]:
+    """Which of n steps are transactions that leave a mark."""
+    return [i for i in range(1, n)
             if KINDS[i % len(KINDS)] == "transaction" and i % 97 != 96 and not (i > 96 and i % 97 < 3)]
-    assert markers(store, name) == made, f"HALF: {name} has made the transactions {made}, the marks differ"
-    state = int(store.state[name.encode()]) if name.encode() in store.state else None
-    assert state == (made[-1] if made else None), f"HALF: the state of {name} says {state}, the stream {made[-1:]}"
 
 
 def usable(store: raxlog.Store) -> None:
@@ -162,7 +143,7 @@ def usable(store: raxlog.Store) -> None:
 def mixed(folder: Path, ack: Ack, *, steps: int = 60, durability: str = "commit", wide: int = 1,
           map_size: int | None = None, early: bool = False) -> None:
     options = {} if map_size is None else {"map_size": map_size}
-    with raxlog.open(folder / "s.rax", durability=durability, **options) as store:
+    with raxlog.open(folder / "s.rax", durability=durability, max_readers=READERS, **options) as store:
         for n in range(steps):
             if early:
                 ack(n + 1)
@@ -177,13 +158,12 @@ def check_mixed(folder: Path, acks: list[int], *, known: tuple[bytes, ...], loss
     if not path.exists():
         assert not said, f"LOST: the store is gone, {said} steps were promised"
         return
-    with raxlog.open(path) as store:
+    with raxlog.open(path, max_readers=READERS) as store:
+        facts = known_or_told(store, "s")
         if lossy:
-            found = contents(store, "s")
-            assert found in known[: said + 2], "HALF: what is there was never there"
-            said = max(n for n, digest in enumerate(known[: said + 2]) if digest == found)
-        n = there(store, "s", said, known)
-        whole(store, "s", n)
+            assert facts.digest in known[: said + 2], "HALF: what is there was never there"
+            said = max(n for n, digest in enumerate(known[: said + 2]) if digest == facts.digest)
+        whole(facts, "s", there(facts, "s", said, known))
         if said % 3 == 0:
             usable(store)
 
@@ -247,8 +227,8 @@ def check_several(folder: Path, acks: list[tuple[str, int]], *, known: tuple[byt
         return
     with raxlog.open(path) as store:
         for name in ("p0t0", "p0t1", "p1t0", "p1t1"):
-            n = there(store, name, last.get(name, 0), known)
-            whole(store, name, n)
+            facts = told(store, name)
+            whole(facts, name, there(facts, name, last.get(name, 0), known))
         usable(store)
 
 
@@ -291,7 +271,7 @@ def unflushed(folder: Path, ack: Ack, *, steps: int = 30) -> None:
 
 def tidied(folder: Path, ack: Ack, *, steps: int = 40, every: int = 8, snapshots: bool = True) -> None:
     """Steps, and now and then a compaction (into a new generation) and a snapshot."""
-    with raxlog.open(folder / "s.rax") as store:
+    with raxlog.open(folder / "s.rax", max_readers=READERS) as store:
         for n in range(steps):
             step(store, "s", n)
             ack(("step", n + 1))
@@ -311,19 +291,19 @@ def check_tidied(folder: Path, acks: list[tuple[str, int]], *, known: tuple[byte
     assert promised <= present, f"LOST: the snapshots {promised - present} were promised"
     for name in present:
         with raxlog.open(folder / name, readonly=True) as store:
-            assert contents(store, "s") == known[int(name.partition("-")[2])], f"HALF: {name} is not what was copied"
+            digest = known_or_told(store, "s").digest
+            assert digest == known[int(name.partition("-")[2])], f"HALF: {name} is not what was copied"
 
 
 # -- errors, minded --------------------------------------------------------------------------
 
 
-def minding(folder: Path, ack: Ack, *, steps: int = 24) -> None:
+def minding(folder: Path, ack: Ack, *, steps: int, known: tuple[bytes, ...]) -> None:
     """A program that minds errors: it tries again in the same process, and after that opens anew.
 
     An error of raxlog's leaves the question whether the step was done (after a failed flush
     nobody can know); it looks, as any program must.
     """
-    known = golden(steps)
     store: raxlog.Store | None = None
     n = failures = 0
     while n < steps:
@@ -357,13 +337,13 @@ def full_map(folder: Path, ack: Ack, *, ceiling: int = 1 << 20) -> None:
         full = 0
         while full < 3:
             try:
-                stream.append({"n": n, "x": bytes([n % 256]) * 3000}, id=f"{n + 1}-1")
+                stream.append({"n": n, "x": bytes([n % 256]) * 9000}, id=f"{n + 1}-1")
             except raxlog.StoreFull:
                 full += 1
                 ack(("full", n))
                 first = next(iter(stream.range())).id
-                stream.trim(minid=f"{n - 20}-1")
-                ack(("trimmed", n - 20))
+                stream.trim(minid=f"{n - 10}-1")
+                ack(("trimmed", n - 10))
                 assert next(iter(stream.range())).id != first
                 continue
             n += 1
@@ -385,7 +365,6 @@ def check_full_map(folder: Path, acks: list[tuple[str, int]]) -> None:
 
 def forgetful(folder: Path, ack: Ack, *, steps: int = 4) -> None:
     """Every row that leads from a consumer to its pending entries is forgotten."""
-    from raxlog.storage import layout  # noqa: PLC0415 - in the child that is to be spoilt
     from raxlog.storage.write_transaction import WriteTransaction  # noqa: PLC0415
 
     real = WriteTransaction.put

@@ -1,11 +1,7 @@
-"""The swap of a compaction under raxlog.crashtest: kills at its crash points, and what a power cut leaves.
-
-    RAXLOG_LONG=1    20,000 images in place of 150
-"""
+"""The swap of a compaction under raxlog.crashtest: kills at its crash points, and what a power cut leaves."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -15,7 +11,7 @@ from raxlog.storage import folder
 
 pytestmark = pytest.mark.storm
 
-IMAGES = 20_000 if os.environ.get("RAXLOG_LONG") else 150
+IMAGES = 150
 ROUNDS, APPENDS = 3, 3
 POINTS = 7  # of one compaction: copied, flushed, named, prepared, marked, switched, cleared
 

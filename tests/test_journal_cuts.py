@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 
 import journal_workload
@@ -15,7 +14,7 @@ pytestmark = [
     pytest.mark.skipif(not journal.is_supported(), reason="commits flush twice on this system"),
 ]
 
-IMAGES = 100_000 if os.environ.get("RAXLOG_LONG") == "1" else 1_500
+IMAGES = 1_500
 
 
 def cuts(images: int, seed: int) -> crashtest.ModeResult:

@@ -13,15 +13,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import crash_parts
 import crash_steps as steps
 import pytest
 from raxlog.crashtest import KillAt, ModeResult, explore
 
 pytestmark = pytest.mark.storm
 
-LONG = bool(os.environ.get("RAXLOG_LONG"))
 SEED = int(os.environ.get("RAXLOG_SEED", "7"))
-STEPS = 200 if LONG else 26
+STEPS = 26
 
 
 @pytest.fixture(autouse=True)
@@ -36,28 +36,22 @@ def killed(workload: Any, check: Any, mode: Any, keep: Path, **options: Any) -> 
 
 
 def test_no_system_call_is_a_bad_moment_to_be_killed(tmp_path: Path) -> None:
-    mode = killed(partial(steps.mixed, steps=STEPS), partial(steps.check_mixed, known=steps.golden(STEPS)),
-                  KillAt.system_call("all"), tmp_path)
-    assert mode.status == "passed"
-    assert mode.cases > 5 * STEPS
-    assert mode.notes == [], "not every run was killed"
+    outcome = crash_parts.calls("mixed", STEPS, SEED, tmp_path)
+    assert outcome.failed == 0
+    assert outcome.tried > 5 * STEPS
 
 
 def test_no_system_call_of_a_compaction_is_a_bad_moment_to_be_killed(tmp_path: Path) -> None:
-    mode = killed(partial(steps.tidied, steps=12, every=4, snapshots=False),
-                  partial(steps.check_tidied, known=steps.golden(12)), KillAt.system_call("all", halves=LONG), tmp_path)
-    assert mode.status == "passed"
-    assert mode.reached["rename"] >= 3
+    outcome = crash_parts.calls("compaction", 12, SEED, tmp_path, halves=False)
+    assert outcome.failed == 0
+    assert outcome.also["rename"] >= 3
 
 
 def test_no_system_call_of_a_snapshot_is_a_bad_moment_to_be_killed(tmp_path: Path) -> None:
     """A snapshot is made by a process of its own, so it takes a start of Python for each call."""
-    which: Any = "all" if LONG else range(30, 96, 6)
-    mode = killed(partial(steps.tidied, steps=3, every=2), partial(steps.check_tidied, known=steps.golden(3)),
-                  KillAt.system_call(which, halves=LONG), tmp_path)
-    assert mode.status == "passed"
-    assert mode.cases >= 10
-    assert sum(mode.reached.values()) >= 6
+    outcome = crash_parts.calls("snapshot", 3, SEED, tmp_path, which=range(30, 96, 6), halves=False)
+    assert outcome.failed == 0
+    assert outcome.tried >= 10
 
 
 def test_killing_at_every_call_catches_a_split_transaction(tmp_path: Path) -> None:

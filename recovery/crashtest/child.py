@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import mmap
 import os
 import pickle
 import select
@@ -35,6 +36,7 @@ Check = Callable[[Path, list[Any]], object]
 _LENGTH = struct.Struct("<I")
 _WORD = b"\xa5word"  # a kill can cut off a word in the middle of the file: the next begins with this again
 _FRAME = struct.Struct("<II")  # length, CRC-32
+_COUNT = struct.Struct("<Q")
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _CHECKS_PER_CHILD = 1000
 _ENDED, _FAILED = 0, 70
@@ -119,11 +121,13 @@ class Runner:
             os.setpgid(self.pid, self.pid)
         self._descriptor = os.pidfd_open(self.pid) if hasattr(os, "pidfd_open") else -1
         self._status: int | None = None
+        self._ended = False
 
     def _run(self, workload: Workload, folder: Path, recorder: ctypes.CDLL | None, log: bool,
              before: Callable[[], None] | None) -> None:
         status = _FAILED
         try:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)  # not the stage's way to end
             os.setpgid(0, 0)
             die_with_parent()
             words = os.open(self._acks, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -185,13 +189,14 @@ class Runner:
                         found.append(int(entry.name))
         return sorted(found) or [self.pid]
 
-    def end(self) -> Run:
-        """Kill what is left of the group, wait for the last of it, and tell how it went."""
-        status = self._status
+    def kill(self) -> None:
+        """Kill what is left of the group, and wait for the last of it. Once is enough."""
+        if self._ended:
+            return
+        self._ended = True
         with contextlib.suppress(OSError):
             os.killpg(self.pid, signal.SIGKILL)
-        if status is None:
-            self.wait(60)
+        self.wait(60)
         while True:
             try:
                 os.waitpid(-self.pid, 0)
@@ -199,6 +204,11 @@ class Runner:
                 break
         if self._descriptor >= 0:
             os.close(self._descriptor)
+
+    def end(self) -> Run:
+        """Kill what is left of it, and tell how it went."""
+        status = self._status
+        self.kill()
         error, types = "", ()
         if self._error.exists():
             error, types = pickle.loads(self._error.read_bytes())
@@ -212,65 +222,118 @@ class Runner:
 
 
 class Checker:
-    """A child that runs the check on folder after folder; replaced when it fails, dies or hangs."""
+    """A child that runs the check on folder after folder; replaced when it fails, dies or hangs.
 
-    def __init__(self, check: Check, timeout: float, acks: list[Any] | None = None) -> None:
+    Several cases go to it at once, and it answers when it has done them all, or at the first
+    that fails: what waits for it is woken once. How far it is stands in memory that both see.
+
+    Who writes the next case over the files of an old one (``watchful``) has to know whether a
+    check leaves files open: then it is ``untidy``, and each case needs files of its own.
+    """
+
+    def __init__(self, check: Check, timeout: float, acks: list[Any] | None = None, watchful: bool = False) -> None:
+        self.untidy = False
+        self._watchful = watchful
         self._check = check
         self._acks = acks or []  # the child is forked with them; a request may name so many of them
         self._timeout = timeout
         self._pid = 0
         self._socket: socket.socket | None = None
-        self._done = 0
+        self._finished = mmap.mmap(-1, _COUNT.size)  # checks the child has come to the end of
+        self._asked = 0  # and how many it was asked for
 
     def __call__(self, folder: Path, acks: int | list[Any]) -> str | None:
         """None where the check passed, else what was wrong. ``acks``: words, or how many of those known."""
-        if self._done >= _CHECKS_PER_CHILD:
-            self.close()
-        if self._socket is None:
-            self._start()
+        return self.several([(folder, acks)])[0]
+
+    def several(self, cases: list[tuple[Path, int | list[Any]]]) -> list[str | None]:
+        """The same for several cases, in order: a folder and the words said."""
+        verdicts: list[str | None] = []
+        while len(verdicts) < len(cases):
+            if self._socket is None or self._asked >= _CHECKS_PER_CHILD:
+                self.close()
+                self._start()
+            passed, found = self._ask(cases[len(verdicts) :])
+            verdicts += [None] * passed
+            if found is not None:
+                verdicts.append(found)
+        return verdicts
+
+    def _ask(self, cases: list[tuple[Path, int | list[Any]]]) -> tuple[int, str | None]:
+        """How many passed, and what was wrong with the next, if anything; the child is gone then."""
         assert self._socket is not None
-        self._done += 1
-        data = pickle.dumps((str(folder), acks), protocol=5)
-        try:
+        before = self._asked
+        self._asked += len(cases)
+        data = pickle.dumps([(str(folder), acks) for folder, acks in cases], protocol=5)
+        answer: bytes | None = None
+        with contextlib.suppress(ConnectionError):
             self._socket.sendall(_LENGTH.pack(len(data)) + data)
-            answer = _receive(self._socket)
-        except TimeoutError:
-            self.close()
-            return f"stuck: the check did not end within {self._timeout:g} s"
-        except OSError:
-            answer = None
-        if answer is None:
-            self._socket.close()
-            self._socket = None
-            ending = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
-            if ending < 0:
-                return f"the check died of {signal.Signals(-ending).name}"
-            return f"the check ended its process with status {ending}"
-        if answer:
+            answer = self._answer()
+        passed = self._count() - before
+        if answer == b"":
+            if passed < len(cases):
+                self.untidy = True
+                self.close()
+            return passed, None
+        if answer is not None:
             self.close()  # whoever has failed may have left things behind
-            return answer.decode(errors="replace")
-        return None
+            return passed, answer.decode(errors="replace")
+        self._socket.close()
+        self._socket = None
+        ending = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
+        if ending < 0:
+            return passed, f"the check died of {signal.Signals(-ending).name}"
+        return passed, f"the check ended its process with status {ending}"
+
+    def _answer(self) -> bytes | None:
+        """The child's answer, for which it has so many seconds for each case; None where it has died."""
+        assert self._socket is not None
+        done = -1
+        while done != self._count():
+            done = self._count()
+            if select.select([self._socket], [], [], self._timeout)[0]:
+                return _receive(self._socket)
+        return f"stuck: the check did not end within {self._timeout:g} s".encode()
+
+    def _count(self) -> int:
+        return int(_COUNT.unpack_from(self._finished)[0])
 
     def _start(self) -> None:
         ours, its = socket.socketpair()
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
+        _COUNT.pack_into(self._finished, 0, 0)
         self._pid = os.fork()
         if self._pid == 0:
             try:
                 ours.close()
                 die_with_parent()
-                while (request := _receive(its)) is not None:
-                    folder, acks = pickle.loads(request)
-                    words = list(self._acks[:acks]) if isinstance(acks, int) else acks
-                    answer = _checked(self._check, Path(folder), words).encode()
-                    its.sendall(_LENGTH.pack(len(answer)) + answer)
+                self._serve(its)
             finally:
                 os._exit(0)
         its.close()
-        ours.settimeout(self._timeout)
         self._socket = ours
-        self._done = 0
+        self._asked = 0
+
+    def _serve(self, connection: socket.socket) -> None:
+        """In the child: check what is asked for, until something fails or nobody asks."""
+        done = usual = 0
+        while (request := _receive(connection)) is not None:
+            answer = ""
+            for folder, acks in pickle.loads(request):
+                words = list(self._acks[:acks]) if isinstance(acks, int) else acks
+                answer = _checked(self._check, Path(folder), words)
+                if answer:
+                    break
+                done += 1
+                _COUNT.pack_into(self._finished, 0, done)
+                if self._watchful and not self.untidy:
+                    opened = len(os.listdir("/proc/self/fd"))
+                    usual = usual or opened
+                    if opened > usual:
+                        break
+            data = answer.encode(errors="replace")
+            connection.sendall(_LENGTH.pack(len(data)) + data)
 
     def close(self) -> None:
         """End the child."""

@@ -12,8 +12,6 @@ however many workers there are.
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import os
 import pickle
 import random
@@ -28,11 +26,14 @@ from . import images, recorder
 from .child import Checker, Run, ack_of, die_with_parent
 from .disk import Disk
 from .images import Choice, Image
+from .laying_out import clear, lay_out
 from .report import Failure, ModeResult
 from .stage import ENOUGH, MOST_TOLD, Stage
 from .timeline import timeline_of
 
 _PASSES = 6
+_BATCH = 8  # images that are handed to the check at once
+_TEARS = 24  # of so many images one more is torn inside a sector
 _SHRINK_STEPS = 400
 
 
@@ -119,6 +120,8 @@ class PowerCut:
                     worker = _Worker(self, stage, run, acks, stage.scratch / f"image-{index}")
                     answer.write_bytes(pickle.dumps(worker.explore(set(part), each, number, set(found.digests))))
                     status = 0
+                except KeyboardInterrupt:
+                    pass  # the stage gets it too, and says so
                 except BaseException:
                     import traceback  # noqa: PLC0415 - only on the way out
 
@@ -146,7 +149,7 @@ class PowerCut:
             if index == 0:
                 choice = worker.shrink(disk, choice, acked)
                 failure.shrunk = choice.in_words(disk)
-            worker.lay_out(images.build(disk, choice))
+            worker.show(images.build(disk, choice))
             stage.fail(result, failure, worker.place, acks[:acked])
         result.failed = found.failed
         worker.close()
@@ -178,6 +181,16 @@ class _Found:
         self.failures += other.failures
 
 
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """An image that is laid out and waits for its check."""
+
+    event: int
+    choice: Choice
+    acked: int
+    place: Path
+
+
 class _Worker:
     """Replays the events, and at its moments builds images and has them checked."""
 
@@ -185,8 +198,10 @@ class _Worker:
         self._mode = mode
         self._stage = stage
         self._run = run
-        self._checker = Checker(stage.job.check, stage.job.timeout, acks)
+        self._checker = Checker(stage.job.check, stage.job.timeout, acks, watchful=True)
         self.place = scratch / "folder"
+        self._places = [scratch / f"folder-{number}" for number in range(_BATCH)]
+        self._batch: list[_Case] = []
         scratch.mkdir(exist_ok=True)
 
     def close(self) -> None:
@@ -213,7 +228,8 @@ class _Worker:
                 continue
             rng = random.Random(f"{self._stage.job.seed}.{number}.{index}")
             left = each
-            tears = max(1, each // 8)  # they are told apart, and are not to take the time of the others
+            # They are told apart, and are not to take the time of the others: one in so many, in the first pass.
+            tears = 0 if number else each // _TEARS + (rng.random() < each % _TEARS / _TEARS)
             drawn: set[Any] = set()
             for choice in self._drawn(disk, rng, each, number):
                 content = (choice.changes, choice.namings, choice.grown, choice.tear)
@@ -225,13 +241,14 @@ class _Worker:
                 if digest in known or digest in found.digests:
                     continue
                 found.digests.add(digest)
-                self._check(found, disk, choice, image, index, acked)
+                self._try(found, choice, image, index, acked)
                 tears -= choice.tear is not None
                 left -= choice.tear is None
                 if left <= 0 or self._is_over(found):
                     break
             if self._is_over(found):
                 break
+        self._check_batch(found)
         self.close()
         return found
 
@@ -245,27 +262,45 @@ class _Worker:
             return (choice for choice in drawn if choice.kind not in ("none", "all"))
         return drawn
 
-    def _check(self, found: _Found, disk: Disk, choice: Choice, image: Image, index: int, acked: int) -> None:
+    def _try(self, found: _Found, choice: Choice, image: Image, index: int, acked: int) -> None:
+        """Lay an image out, to be checked with others."""
         found.cases += 1
         found.kinds[choice.kind] += 1
         found.at[index] += 1
         found.torn += choice.tear is not None
-        self.lay_out(image)
-        message = self._checker(self.place, acked)
-        if message is None:
-            return
-        self.lay_out(image)
-        again = self._checker(self.place, acked)
-        if again is None:
-            found.unsteady += 1
-            return
-        if choice.tear is not None:
-            found.torn_failed += 1
-            return
-        found.failed += 1
-        found.failed_at[index] += 1
-        if len(found.failures) < MOST_TOLD:
-            found.failures.append((index, choice, acked, message))
+        place = self._places[found.cases % _BATCH]
+        if self._checker.untidy:
+            clear(place)
+        lay_out(image, place)
+        self._batch.append(_Case(index, choice, acked, place))
+        if len(self._batch) == _BATCH:
+            self._check_batch(found)
+
+    def _check_batch(self, found: _Found) -> None:
+        batch, self._batch = self._batch, []
+        verdicts = self._checker.several([(case.place, case.acked) for case in batch])
+        for case, message in zip(batch, verdicts, strict=True):
+            if message is None:
+                continue
+            if case.choice.tear is not None:
+                found.torn_failed += 1
+            elif self._fails(self.disk_at(case.event), case.choice, case.acked):
+                found.failed += 1
+                found.failed_at[case.event] += 1
+                if len(found.failures) < MOST_TOLD:
+                    found.failures.append((case.event, case.choice, case.acked, message))
+            else:
+                found.unsteady += 1
+
+    def _fails(self, disk: Disk, choice: Choice, acked: int) -> bool:
+        """Whether an image fails, in new files and a process that has checked at most the same before."""
+        self.show(images.build(disk, choice))
+        return self._checker(self.place, acked) is not None
+
+    def show(self, image: Image) -> None:
+        """Write an image into ``place``, in new files."""
+        clear(self.place)
+        lay_out(image, self.place)
 
     def shrink(self, disk: Disk, choice: Choice, acked: int) -> Choice:
         """The least that still fails: as few writes and names as can be."""
@@ -275,46 +310,12 @@ class _Worker:
             progress = False
             for less in images.smaller(choice):
                 steps += 1
-                self.lay_out(images.build(disk, less))
-                if self._checker(self.place, acked) is not None:
+                if self._fails(disk, less, acked):
                     choice, progress = less, True
                     break
                 if steps >= _SHRINK_STEPS:
                     break
         return choice
-
-    def lay_out(self, image: Image) -> None:
-        """Write an image into the folder."""
-        place = str(self.place)
-        _clear(place)
-        os.mkdir(place)
-        for path, content in image.files.items():
-            target = f"{place}/{path}"
-            if content is None:
-                os.mkdir(target)
-            elif isinstance(content, str):
-                with contextlib.suppress(FileExistsError):
-                    os.symlink(content, target)
-            else:
-                descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
-                written = os.write(descriptor, content)
-                os.close(descriptor)
-                if written != len(content):
-                    raise OSError(errno.ENOSPC, "no room for an image", target)
-
-
-def _clear(place: str) -> None:
-    """Remove a folder with all that is in it: shutil.rmtree, without its care about races."""
-    try:
-        entries = list(os.scandir(place))
-    except FileNotFoundError:
-        return
-    for entry in entries:
-        if entry.is_dir(follow_symlinks=False):
-            _clear(entry.path)
-        else:
-            os.unlink(entry.path)
-    os.rmdir(place)
 
 
 def _moments(run: Run, ignore: tuple[str, ...]) -> tuple[list[int], set[str]]:

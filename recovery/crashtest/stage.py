@@ -18,6 +18,7 @@ import os
 import pickle
 import runpy
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -74,6 +75,7 @@ class Stage:
     recorder: ctypes.CDLL | None
     deadline: float = field(init=False)
     _number: int = 0
+    _running: Runner | None = None
 
     def __post_init__(self) -> None:
         self._checker = Checker(self.job.check, self.job.timeout)
@@ -105,8 +107,9 @@ class Stage:
         if watched and self.recorder is not None:
             control = Control(self.scratch / "control", target=target, action=action, error=error,
                               sticky=sticky, classes=classes)
-        return Runner(self.job.workload, folder, self.scratch, control=control, log=log,
-                      recorder=self.recorder if watched else None, before=before, acks=acks)
+        self._running = Runner(self.job.workload, folder, self.scratch, control=control, log=log,
+                               recorder=self.recorder if watched else None, before=before, acks=acks)
+        return self._running
 
     def run(self, folder: Path, **options: Any) -> Run:
         """Run the workload to its end, or for as long as a run may take."""
@@ -119,8 +122,10 @@ class Stage:
         return self._checker(folder, acks)
 
     def close(self) -> None:
-        """End the checking child."""
+        """End the checking child, and a workload that was not waited for because this is broken off."""
         self._checker.close()
+        if self._running is not None:
+            self._running.kill()
 
     def undisturbed(self, result: ModeResult, **options: Any) -> Run | None:
         """A run that nothing happens to: it must end, and pass the check. Else None, and it is told."""
@@ -211,8 +216,11 @@ def perform(job: Job) -> Report:
 
 
 def _fast_folder() -> str | None:
-    """A folder in memory where there is one: what is lost in a power cut is decided here, not by the disk."""
-    shared = "/dev/shm"
+    """A folder in memory where there is one: what is lost in a power cut is decided here, not by the disk.
+
+    RAXLOG_CRASHTEST_SCRATCH names another, for who wants to find again what a broken-off run has left.
+    """
+    shared = os.environ.get("RAXLOG_CRASHTEST_SCRATCH", "/dev/shm")
     return shared if os.path.isdir(shared) and os.access(shared, os.W_OK) else None
 
 
@@ -223,6 +231,8 @@ def _name(function: Any) -> str:
 
 def main() -> int:
     """The process that explore() starts: a job on stdin, the report on the descriptor it names."""
+    for number in (signal.SIGINT, signal.SIGTERM):  # also where whoever started us ignores the one
+        signal.signal(number, signal.default_int_handler)
     out = int(sys.argv[1])
     main_path, path, packed = pickle.load(sys.stdin.buffer)
     sys.path[:] = path
