@@ -42,6 +42,7 @@ KERNELS = (
     "raxlog.index.subject",
     "raxlog.stream.literals",
     "raxlog.stream.columns",
+    "raxlog.stream.stride",
     "raxlog.stream.decoder",
 )
 

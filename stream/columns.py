@@ -237,6 +237,7 @@ class Column:
         self.name = name
         self.precision = precision
         self.scale = scale
+        self.at = -1
         self.wide = _WIDTHS.get(self.kind, 0)
         self.run = Run() if self.kind in (BINARY, STRING, ID_TEXT, ID_BYTES, MAP, CORRUPT) else None
         self.keys = Run() if self.kind == MAP else None
@@ -250,7 +251,6 @@ class Column:
         self.data = data
         self.out = data
         self.nulls = self.pairs = 0
-        self.at = -1
         if self.run is not None:
             self.run.begin(rows)
         if self.keys is not None:

@@ -5,6 +5,7 @@ cimport cython
 from .columns cimport Column, Run, checked_size, followed, head_size, is_text, put_bit, put_int32, same
 from .element cimport backlen_size, element_size, value_at
 from .literals cimport Literal, is_utf8
+from .stride cimport stride
 from .walk cimport Walk, check_counts, forward, leave, open_node, skip
 
 cdef Py_ssize_t HEAVY
@@ -30,6 +31,8 @@ cdef class Decoder:
     cdef long long live
     cdef list names
     cdef list slots
+    cdef bytearray wants
+    cdef unsigned char *wanted
     cdef Py_ssize_t missing
     cdef bytearray kept
     cdef unsigned char *keep
@@ -56,15 +59,17 @@ cdef class Decoder:
                       unsigned long long lo_ms, unsigned long long lo_seq,
                       unsigned long long hi_ms, unsigned long long hi_seq)
 
-    @cython.locals(column=Column, kept=bytearray)
+    @cython.locals(column=Column, kept=bytearray, wants=bytearray)
     cdef object plan(self, list names)
 
-    @cython.locals(walk=Walk)
+    @cython.locals(walk=Walk, start="Py_ssize_t")
     cpdef bint fill(self) except -1
 
-    @cython.locals(start="Py_ssize_t", p="const unsigned char *", row="Py_ssize_t", good=bint, column=Column,
-                   kind="int", fits=bint)
-    cdef int add(self, Walk walk) except -1
+    @cython.locals(column=Column)
+    cdef int forget(self) except -1
+
+    @cython.locals(p="const unsigned char *", row="Py_ssize_t", good=bint, column=Column, kind="int", fits=bint)
+    cdef int add(self, Walk walk, Py_ssize_t start) except -1
 
     @cython.locals(p="const unsigned char *", end="Py_ssize_t", pos="Py_ssize_t", own="long long", count="long long",
                    column=Column, found=Column, i="Py_ssize_t", b="unsigned char", size="Py_ssize_t",
@@ -94,7 +99,5 @@ cdef class Decoder:
 
     @cython.locals(p="const unsigned char *", count="long long", size="Py_ssize_t", found=list)
     cdef tuple texts(self, Walk walk, Py_ssize_t pos)
-
-    cdef bytes described(self, Walk walk, Py_ssize_t pos)
 
     cdef int refuse(self, Walk walk, Column column) except -1

@@ -15,13 +15,11 @@ so that a CorruptionError leaves whole rows behind.
 
 from __future__ import annotations
 
-import json
 from array import array
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import NoReturn
 
-from ..storage.errors import MalformedValue
 from .columns import (
     KINDS,
     Buffers,
@@ -34,7 +32,9 @@ from .columns import (
 )
 from .element import backlen_size, element_size, value_at  # cimport
 from .literals import Literal, is_utf8  # cimport
+from .malformed import described, refused
 from .memory import put_bit, put_int32, same  # cimport
+from .stride import stride  # cimport
 from .walk import Walk, check_counts, forward, leave, open_node, skip  # cimport
 
 SOURCE_HASH = ""
@@ -57,7 +57,7 @@ class Decoder:
     __slots__ = (
         "columns", "corrupt", "every", "failfast", "fields", "full", "hi_ms", "hi_seq", "keep", "kept",
         "kept_names", "literal", "live", "lo_ms", "lo_seq", "malformed", "map", "marks", "missing", "most",
-        "names", "names_good", "rows", "slots", "stream", "turn", "walk", "weight",
+        "names", "names_good", "rows", "slots", "stream", "turn", "walk", "wanted", "wants", "weight",
     )  # fmt: skip
 
     rows: int  # of the batch so far
@@ -74,6 +74,7 @@ class Decoder:
     live: int  # entries of the node seen so far that are not deleted
     names: list[bytes]  # of the master entry
     slots: list[Column | None]  # the master's fields' columns
+    wants: bytearray  # by the master's fields: 1 if it has a column
     missing: int  # columns whose field the master has not
     kept: bytearray  # by the master's fields: 1 if the map has it, 0 if another of its name follows
     kept_names: bytes  # those that the map has, and where each ends
@@ -128,11 +129,15 @@ class Decoder:
         self.names = names
         last = {name: place for place, name in enumerate(names)}
         self.slots = [None] * len(names)
+        wants = bytearray(len(names))
+        self.wants = wants
+        self.wanted = wants
         self.missing = 0
         for column in self.fields:
             place = last.get(column.name, -1)
             if place >= 0:
                 self.slots[place] = column
+                wants[place] = 1
             else:
                 self.missing += 1
         kept = bytearray([last[name] == place for place, name in enumerate(names)])
@@ -153,30 +158,37 @@ class Decoder:
         if walk is None:
             return True
         while not self.full:
-            if not forward(walk):
-                check_counts(walk, self.live)
-                self.walk = None
-                return True
-            if walk.ms > self.hi_ms or (walk.ms == self.hi_ms and walk.seq > self.hi_seq):
-                self.walk = None
-                return True
-            if walk.flags & DELETED:
-                skip(walk)
-                continue
+            if self.missing:
+                self.forget()
+            start = stride(walk, self.wanted, self.slots, self.hi_ms, self.hi_seq)
+            if not start:
+                if not forward(walk):
+                    check_counts(walk, self.live)
+                    self.walk = None
+                    return True
+                if walk.ms > self.hi_ms or (walk.ms == self.hi_ms and walk.seq > self.hi_seq):
+                    self.walk = None
+                    return True
+                if walk.flags & DELETED:
+                    skip(walk)
+                    continue
+                start = walk.pos
+                self.find(walk)
+                leave(walk)
             self.live += 1
-            if walk.ms < self.lo_ms or (walk.ms == self.lo_ms and walk.seq < self.lo_seq):
-                skip(walk)
-                continue
-            self.add(walk)
+            if walk.ms > self.lo_ms or (walk.ms == self.lo_ms and walk.seq >= self.lo_seq):
+                self.add(walk, start)
         return False
 
-    def add(self, walk: Walk) -> None:
-        """Add the entry just entered as a row."""
+    def forget(self) -> None:
+        """No column has an element."""
+        for column in self.fields:
+            column.at = -1
+
+    def add(self, walk: Walk, start: int) -> None:
+        """Add the entry just passed, whose fields begin at ``start``, as a row."""
         if not self.rows:
             self.start()
-        start = walk.pos
-        self.find(walk)
-        leave(walk)
         p = walk.p
         row = self.rows
         good = True
@@ -199,7 +211,7 @@ class Decoder:
             if good:
                 self.corrupt.pass_over(row)
             else:
-                self.corrupt.add_string(self.described(walk, start), row)
+                self.corrupt.add_string(described(walk.ms, walk.seq, *self.texts(walk, start)), row)
         self.rows = row + 1
         self.weight += walk.pos - start
         if self.map is not None:
@@ -213,9 +225,8 @@ class Decoder:
         pos = walk.pos
         own = walk.own
         count = 2 * own if own else walk.width
-        if own or self.missing:
-            for column in self.fields:
-                column.at = -1
+        if own:
+            self.forget()
         found: Column | None = None
         i = 0
         while i < count:
@@ -374,14 +385,6 @@ class Decoder:
             count -= 1
         return (found[::2], found[1::2]) if walk.own else (walk.names, found)
 
-    def described(self, walk: Walk, pos: int) -> bytes:
-        """An entry whose fields begin at ``pos`` as JSON: an object, or pairs where a name occurs twice."""
-        names, values = ([text.decode("utf-8", "backslashreplace") for text in part] for part in self.texts(walk, pos))
-        pairs = list(zip(names, values, strict=True))
-        fields = dict(pairs)
-        told = {"id": f"{walk.ms}-{walk.seq}", "fields": fields if len(fields) == len(pairs) else pairs}
-        return json.dumps(told, ensure_ascii=False).encode()
-
     def refuse(self, walk: Walk, column: Column) -> NoReturn:
         """Raise MalformedValue for the entry at hand."""
         kind = next(name for name, number in KINDS.items() if number == column.kind)
@@ -394,7 +397,4 @@ class Decoder:
             what = "its fields are no map of text: a name, or a value, is no UTF-8"
         else:
             what = "its ID is beyond what a bigint, or a time, holds"
-        raise MalformedValue(
-            f"stream {self.stream}: entry {walk.ms}-{walk.seq}: {what}. Read the column as string or binary, "
-            "or with mode=PERMISSIVE, which makes it null"
-        )
+        raise refused(self.stream, walk.ms, walk.seq, what)

@@ -100,6 +100,16 @@ def test_ids_come_as_numbers_as_text_as_bytes_and_as_a_time() -> None:
     assert times == [EPOCH + timedelta(milliseconds=ms) for ms, _ in ids[:2]]
 
 
+def test_ids_are_right_where_their_differences_are_negative_or_pass_64_bits() -> None:
+    most = (1 << 64) - 1
+    for ids in ([(5, most), (6, 0), (7, 3), (most, most)], [(0, 1), (0, most), (1 << 63, 0)],
+                [(9, 300), (9, 427), (9, 428), (10, 2), (137, 299), (5000, 301), (1 << 40, 300)]):
+        nodes = [node_of([(ms, seq, [(b"n", b"%d" % seq)]) for ms, seq in ids])]
+        table = table_of(nodes, {"id": "binary", "n": "string"}, id_column="id", batch_size=2)
+        assert table.column("id").to_pylist() == [bytes(make_id(*sid)) for sid in ids]
+        assert table.column("n").to_pylist() == [str(seq) for _, seq in ids]
+
+
 def test_a_part_of_an_id_beyond_a_bigint_is_null_or_an_error_by_the_mode() -> None:
     ids = [(1, 2**63), (2**63, 1), (2**64 - 1, 2**64 - 1)]
     nodes = [node_of([(ms, seq, [(b"a", b"b")])]) for ms, seq in ids]

@@ -30,7 +30,7 @@ def planned(path: Path, **given: Any) -> tuple[list[Part], Options]:
     """The parts that a scan with these options would have."""
     options = parse({"path": str(path), "stream": "orders"} | {name: str(value) for name, value in given.items()})
     place = live.at_rest(find(options.path), options)
-    return scan.planned(place, options, Window.of(options)), options
+    return scan.resolved(scan.planned(place, options, Window.of(options))), options
 
 
 class PlainColumns:

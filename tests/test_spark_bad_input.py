@@ -141,6 +141,9 @@ def test_spark_users_see_our_messages_before_a_task_starts(spark: Any, store: ra
     assert "there is no stream 'mail'" in message
     assert "It has: 'orders'" in message
     assert "'x'" in refusal(reading(spark, store.path).schema("x array<int>").load().count)
+    store.stream("orders").append({"n": 2}, maxlen=1)
+    assert "trimmed away" in refusal(reading(spark, store.path, startingOffsets="5").load().count)
+    assert reading(spark, store.path, startingOffsets="5", failOnDataLoss="false").load().count() == 1
     assert tracker.getActiveStageIds() == tracker.getActiveJobsIds() == []
 
 

@@ -28,22 +28,29 @@ class CeilingReader(_Reader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """No work but handing over: what Spark takes is all there is."""
-        numbers = pa.array(range(self.batch), pa.int64())
-        batch = pa.record_batch([numbers.cast(field.type) for field in self.schema], schema=self.schema)
+        batch = pa.record_batch([self._column(field.type) for field in self.schema], schema=self.schema)
         left = self.rows // self.parts
         while left > 0:
             yield batch.slice(0, min(left, self.batch))
             left -= self.batch
 
 
+    def _column(self, kind: pa.DataType) -> pa.Array:
+        if pa.types.is_map(kind):
+            row = [("sensor", b"device-000864"), ("temp", b"21.5"), ("seq", b"1000000")]
+            return pa.array([row] * self.batch, kind)
+        return pa.array(range(self.batch), pa.int64()).cast(kind)
+
+
 class TupleReader(_Reader):
-    """Yields an entry as a tuple, with its values parsed in Python."""
+    """Yields an entry as a tuple of Python objects, made by the public interface from the same snapshot."""
 
     made: ClassVar[dict[str, Any]] = {
         "id_ms": lambda entry, _: entry.id.ms,
         "id_seq": lambda entry, _: entry.id.seq,
         "temp": lambda _, fields: float(fields[b"temp"]),
         "seq": lambda _, fields: int(fields[b"seq"]),
+        "fields": lambda _, fields: {name.decode(): value for name, value in fields.items()},
     }
 
     def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
@@ -51,9 +58,15 @@ class TupleReader(_Reader):
         with raxlog.open(self.path, readonly=True) as store:
             stream = store.stream("events")
             start, end, _ = stream.split(self.parts)[partition.value]
-            for entry in stream.range(start, end):
-                fields = entry.fields
-                yield tuple(self.made[name](entry, fields) for name in self.schema.names)
+            makers = [self.made[name] for name in self.schema.names]
+            if len(makers) == 1:
+                only = makers[0]
+                for entry in stream.range(start, end):
+                    yield (only(entry, entry.fields),)
+            else:
+                for entry in stream.range(start, end):
+                    fields = entry.fields
+                    yield tuple([make(entry, fields) for make in makers])
 
 
 class Ceiling(DataSource):

@@ -5,9 +5,10 @@
                                 ├── schema.py    which columns, of which types, from which fields
                                 ├── place.py     what lies at the path: snapshot, shards, live store
                                 ├── live.py      a snapshot of a live store: taken, reused, removed
-                                ├── cutting.py   even ID ranges from the ordinals, in few pages
                                 ├── plan.py      partitions: which task reads which range
+                                ├── loss.py      entries asked for that have been trimmed away
                                 ├── scan.py      what a task does with its part
+                                ├── worker.py    what its process does once for all tasks
                                 ├── batch.py     one scan                   tables.py   groups, pending
                                 ├── follow.py    an endless one, by offsets
                                 └── write.py     appending a DataFrame, once

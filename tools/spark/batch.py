@@ -27,7 +27,7 @@ from pyspark.sql.datasource import (
 )
 
 from ...stream.id import MAX64, StreamID, make_id
-from . import live, plan, scan
+from . import live, plan, scan, worker
 from .options import Options
 from .place import find
 from .schema import ID, STREAM, TIMESTAMP, Columns
@@ -65,6 +65,7 @@ class BatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The partition's entries, as batches of the schema asked for."""
         assert isinstance(partition, Partition)
+        worker.settle()
         return scan.batches(partition.part, self._columns, self._options)
 
 

@@ -19,7 +19,6 @@ is derived from the offset and the store, so a restarted query goes on where it 
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -33,12 +32,12 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from ...storage.errors import InvalidArgument, StreamError
+from ...storage.errors import InvalidArgument
 from ...stream import header as headers
 from ...stream.counting import Counter
 from ...stream.header import StreamHeader, shown
 from ...stream.id import StreamID, make_id, parse_id
-from . import plan, scan
+from . import loss, plan, scan, worker
 from .batch import Partition
 from .options import Options
 from .place import SHARDS, Place, find, opened
@@ -206,9 +205,7 @@ class FollowingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return position
 
     def _lost(self, what: str) -> None:
-        if self._options.fail_on_data_loss:
-            raise StreamError(f"{what}. Set option failOnDataLoss to false to go on with what is there.")
-        warnings.warn(f"{what}; going on, since failOnDataLoss is false", stacklevel=2)
+        loss.lost(what, self._options)
 
     # -- partitions ---------------------------------------------------------------------
 
@@ -231,12 +228,13 @@ class FollowingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     position = self._checked(_View(name, *found, Counter(txn, *found)), before)
                     if position is not None and position.after < upto.after:
                         windows[name] = plan.Window(position.after.next(), upto.after)
-            parts = plan.plan(source, windows, self._options) if windows else []
+            parts = plan.plan(source, windows, self._options, at_rest=False) if windows else []
         return [Partition(part) for part in parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The partition's entries. What was trimmed since it was planned is lost data, too."""
         assert isinstance(partition, Partition)
+        worker.settle()
         for piece in partition.part.pieces:
             rows = 0
             for batch in scan.batches(plan.Part((piece,)), self._columns, self._options):

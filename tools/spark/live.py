@@ -63,23 +63,6 @@ def touch(path: Path) -> None:
             os.utime(path)
 
 
-def remove_all(parent: Path | None = None) -> int:
-    """Remove every snapshot taken of live stores under a folder; how many there were.
-
-    Plans that name one of them cannot be run again.
-    """
-    removed = 0
-    parent = parent or default_folder()
-    for home in parent.iterdir() if parent.is_dir() else ():
-        if (home / _LOCK).exists():
-            with _alone(home):
-                removed += _remove_unused(home, -1.0)
-            shutil.rmtree(home, ignore_errors=True)
-    with contextlib.suppress(OSError):
-        parent.rmdir()
-    return removed
-
-
 @contextlib.contextmanager
 def _alone(home: Path) -> Iterator[None]:
     try:
@@ -117,10 +100,7 @@ def _reusable(home: Path, moment: str, max_age: float) -> Path | None:
     return None
 
 
-def _remove_unused(home: Path, retention: float) -> int:
-    removed = 0
+def _remove_unused(home: Path, retention: float) -> None:
     for child in _held(home):
         if time.time() - child.stat().st_mtime > retention:
             shutil.rmtree(child, ignore_errors=True)
-            removed += 1
-    return removed

@@ -41,6 +41,7 @@ class Options:
     dataset: str = "entries"
     start: StreamID | None = None  # None: earliest, or latest where a query follows
     end: StreamID | None = None  # None: latest
+    since: StreamID | None = None  # the start, if startingOffsets names an ID
     from_latest: bool = False
     min_partitions: int | None = None
     max_records: int | None = None
@@ -119,7 +120,8 @@ def _consistent(values: dict[str, Any], use: str | None) -> Options:
     elif start_offset is None:
         values["from_latest"] = use == FOLLOW
     elif start_offset != EARLIEST:
-        values["start"] = _bound(parse_start, "startingOffsets", start_offset)
+        values["start"] = since = _bound(parse_start, "startingOffsets", start_offset)
+        values["since"] = since if since > StreamID.MIN else None
     if end_ms is not None:
         if end_ms == 0:
             raise InvalidArgument("option endingTimestamp=0 leaves nothing: it is not included itself")

@@ -18,8 +18,8 @@ from pathlib import Path
 from ...recovery import manifest
 from ...recovery.manifest import Manifest
 from ...storage import folder, sharing
+from ...storage.errors import CorruptionError, InvalidArgument, NotAStore
 from ...storage.store_map import MAX_READERS
-from ...storage.errors import InvalidArgument, NotAStore
 from ...stream.source import Direct
 
 SNAPSHOT, SHARDS, LIVE = "snapshot", "shards", "live store"
@@ -80,6 +80,19 @@ def newest_snapshot(parent: Path) -> Place | None:
         raise InvalidArgument(f"{parent} holds snapshots of different stores ({names}); name one of them")
     held, child = max(found, key=lambda pair: pair[0].created_ms)  # commits are counted anew by each generation
     return Place(SNAPSHOT, str(child), held)
+
+
+def require_data(place: Place) -> None:
+    """The data of a snapshot must be there, and as long as its manifest states. Opens nothing.
+
+    NotAStore, CorruptionError.
+    """
+    data = folder.generation(Path(place.path)) / folder.DATA
+    if place.manifest is not None:
+        stated = place.manifest.sums(f"{data.parent.name}/{data.name}").bytes
+        size = data.stat().st_size
+        if size < stated:
+            raise CorruptionError(f"the data file {data} is cut off: it has {size} bytes, its manifest states {stated}")
 
 
 @contextmanager

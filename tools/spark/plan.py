@@ -4,15 +4,21 @@
     stream b  ━━━━                                          one part together with c
     stream c  ━━━━━
 
-A Python task costs some 50 ms whatever it reads, so a part has 250,000 entries or more unless
-minPartitions or maxRecordsPerPartition asks for smaller ones. Planning reads no entries: bounds
-and cuts come from the ordinals (cutting.py), of shards from the manifest.
+A Python task costs some 20 ms whatever it reads, so a part has 250,000 entries or more unless
+minPartitions or maxRecordsPerPartition asks for smaller ones. Planning reads no entries:
+
+    whole streams of a snapshot    from the lengths in its manifest; no data is opened
+    a window of IDs of it          its two bounds are counted from the ordinals
+    a live store                   and its cuts are looked up there, for it may be trimmed
+    shards                         from the points in the manifest
+
+At rest a piece is entries number so to so of its stream: the task looks up their IDs (resolved()).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from ...index.glob import glob_matches_bytes
@@ -21,11 +27,11 @@ from ...storage import layout
 from ...storage.errors import NoStream
 from ...storage.rax import Rax, RaxTransaction
 from ...stream import header as headers
+from ...stream.counting import Counter
 from ...stream.header import shown
-from ...stream.id import StreamID
+from ...stream.id import StreamID, make_id
 from ...stream.names import name_bytes
 from ...stream.source import Source
-from . import cutting
 from .options import Options
 
 LEAST_ENTRIES = 250_000  # of a part, where nobody asks for smaller ones
@@ -35,8 +41,9 @@ LEAST_ENTRIES = 250_000  # of a part, where nobody asks for smaller ones
 class Piece:
     """The entries of one stream from ``start`` to ``end``, both included, at one place.
 
-    Of shards, whose ordinals no plan can see, it is the ``entries`` that follow the first ``skip``
-    of that range; in a window of IDs, where ``exact`` is false, all of it, and ``entries`` a guess.
+    Given ``by_rank`` it is those ``entries`` of the range that follow the stream's first ``skip``. Of
+    shards, whose ordinals no plan can see, it is those that follow the first ``skip`` of the range; in
+    a window of IDs, where ``exact`` is false, all of it, and ``entries`` a guess.
     """
 
     path: str
@@ -47,6 +54,7 @@ class Piece:
     skip: int = 0
     shards: tuple[ShardFile, ...] = ()
     exact: bool = True
+    by_rank: bool = False  # resolved() names its own first and last ID
 
 
 @dataclass(frozen=True)
@@ -105,25 +113,89 @@ def names_in(source: Source) -> list[bytes]:
         return [key for key, _ in Rax(txn, layout.NAMES).items()]
 
 
-def plan(source: Source, windows: dict[bytes, Window], options: Options) -> list[Part]:
-    """Cut ranges of streams into parts of even size. NoStream, CorruptionError."""
+def plan(source: Source, windows: dict[bytes, Window], options: Options, at_rest: bool) -> list[Part]:
+    """Cut ranges of streams into parts, to the very entry. NoStream, CorruptionError.
+
+    Of a store at rest pieces are given by rank; of one that changes each has its IDs, which costs a
+    look-up a cut.
+    """
     with source.read() as txn:
-        found: list[tuple[int, headers.StreamHeader, Window, int]] = []
+        found: list[tuple[Counter, headers.StreamHeader, Window, int, int]] = []
         for name, window in windows.items():
             number, header = _located(txn, name, source)
-            before, upto = cutting.bounds(txn, number, header, window.start, window.end)
+            counter = Counter(txn, number, header)
+            before, upto = _bounds(counter, header, window)
             if upto > before:
-                found.append((number, header, window, upto - before))
+                found.append((counter, header, window, before, upto - before))
         size = part_size(sum(entries for *_, entries in found), options)
         pieces: list[Piece] = []
-        for number, header, window, entries in found:
-            parts = _parts(entries, size, options)
-            slack = 0 if options.max_records else int(entries // parts * cutting.TOLERANCE)
-            pieces += [
-                Piece(str(source.path), header.name, *cut)
-                for cut in cutting.cut(txn, number, header, window.start, window.end, parts, slack)
-            ]
+        for counter, header, window, before, entries in found:
+            whole = Piece(
+                str(source.path), header.name, max(window.start, make_id(*header.first)),
+                min(window.end, make_id(*header.last)), entries, before,
+            )
+            cut = _cut(whole, size, options)
+            pieces += cut if at_rest else [_resolved(counter, header, piece) for piece in cut]
     return packed(pieces, size)
+
+
+def plan_whole(snapshot: Manifest, path: str, windows: dict[bytes, Window], options: Options) -> list[Part] | None:
+    """plan() of whole streams of a snapshot, from nothing but its manifest.
+
+    None where a window leaves entries out: how many those are only the ordinals know.
+    """
+    found = []
+    for name, window in windows.items():
+        stream = snapshot.stream(name)
+        if stream is None:
+            return None
+        if stream.first is not None and stream.last is not None:
+            if window.start > stream.first or window.end < stream.last:
+                return None
+            found.append(Piece(path, name, stream.first, stream.last, stream.length))
+    size = part_size(sum(piece.entries for piece in found), options)
+    return packed([piece for whole in found for piece in _cut(whole, size, options)], size)
+
+
+def resolved(source: Source, piece: Piece) -> Piece:
+    """The piece with the IDs of its own first and last entry, where it is given by rank. Two look-ups.
+
+    NoStream, CorruptionError.
+    """
+    if not piece.by_rank:
+        return piece
+    with source.read() as txn:
+        number, header = _located(txn, piece.stream, source)
+        return _resolved(Counter(txn, number, header), header, piece)
+
+
+def _resolved(counter: Counter, header: headers.StreamHeader, piece: Piece) -> Piece:
+    """The ranges of pieces touch, so that no damage lies between two of them."""
+    if not piece.by_rank:
+        return piece
+    start, end, behind = piece.start, piece.end, piece.skip + piece.entries
+    if piece.skip:
+        start = max(start, counter.select(piece.skip))
+    if behind < header.length:
+        end = min(end, counter.select(behind).prev())
+    return replace(piece, start=start, end=end, skip=0, by_rank=False)
+
+
+def _cut(whole: Piece, size: int, options: Options) -> list[Piece]:
+    """Pieces of even size, by rank; ``whole.skip`` entries of the stream lie before the first."""
+    parts = min(_parts(whole.entries, size, options), whole.entries)
+    if parts <= 1:
+        return [replace(whole, skip=0)]
+    borders = [whole.skip + whole.entries * i // parts for i in range(parts + 1)]
+    return [replace(whole, entries=upto - at, skip=at, by_rank=True) for at, upto in pairwise(borders)]
+
+
+def _bounds(counter: Counter, header: headers.StreamHeader, window: Window) -> tuple[int, int]:
+    """How many live entries precede the window, and how many lie up to its end."""
+    if window.start > min(window.end, header.last) or not header.length:
+        return 0, 0
+    upto = header.length if window.end >= header.last else counter.rank(window.end.next())
+    return min(counter.rank(window.start), upto), upto
 
 
 def _located(txn: RaxTransaction, name: bytes, source: Source) -> tuple[int, headers.StreamHeader]:

@@ -18,9 +18,9 @@ from ...recovery.shard_format import ShardReader
 from ...recovery.shards import ShardSet
 from ...stream import arrow
 from ...stream.scanning import StoredNode, read_nodes
-from . import live, plan
+from . import live, loss, plan
 from .options import Options
-from .place import SHARDS, Place, opened
+from .place import SHARDS, Place, opened, require_data
 from .plan import Part, Piece, Window
 
 if TYPE_CHECKING:
@@ -32,17 +32,34 @@ CACHE_BYTES = 8 << 30
 
 
 def planned(place: Place, options: Options, window: Window, only: set[bytes] | None = None) -> list[Part]:
-    """The parts of a scan. NoStream where no stream is as the options say.
+    """The parts of a scan. NoStream where no stream is as the options say; StreamError, see loss.py.
 
     ``only`` are the streams that can matter, of those chosen; None: all of them.
     """
     if place.kind == SHARDS:
         manifest = place.manifest or ShardSet(place.path).manifest
         names = plan.chosen([stream.name for stream in manifest.streams], options)
+        loss.check_summaries(manifest.streams, names, options)
         return plan.plan_shards(manifest, place.path, _windows(names, window, only), options)
+    if place.manifest is not None and place.manifest.streams and options.since is None:
+        require_data(place)
+        names = plan.chosen([stream.name for stream in place.manifest.streams], options)
+        parts = plan.plan_whole(place.manifest, place.path, _windows(names, window, only), options)
+        if parts is not None:
+            return parts
     with opened(place.path) as source:
         names = plan.chosen(plan.names_in(source), options)
-        return plan.plan(source, _windows(names, window, only), options)
+        loss.check(source, names, options)
+        return plan.plan(source, _windows(names, window, only), options, at_rest=True)
+
+
+def resolved(parts: list[Part]) -> list[Part]:
+    """The parts, each piece with the IDs of its own first and last entry, for who wants to see them."""
+    path = next((piece.path for part in parts for piece in part.pieces if piece.by_rank), None)
+    if path is None:
+        return parts
+    with opened(path) as source:
+        return [Part(tuple(plan.resolved(source, piece) for piece in part.pieces)) for part in parts]
 
 
 def _windows(names: list[bytes], window: Window, only: set[bytes] | None) -> dict[bytes, Window]:
@@ -61,6 +78,7 @@ def batches(part: Part, columns: Columns, options: Options) -> Iterator[pa.Recor
 def _batches(piece: Piece, columns: Columns, options: Options) -> Iterator[pa.RecordBatch]:
     with opened(piece.path) as source:
         live.touch(source.path)
+        piece = plan.resolved(source, piece)
         nodes = read_nodes(source, piece.stream, piece.start, piece.end)
         yield from _decoded(nodes, piece, columns, options, options.mode == arrow.PERMISSIVE)
 

@@ -1,0 +1,180 @@
+"""Plans of a scan without Spark: what they read, that they are even, and what is lost when asked for."""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import raxlog
+from raxlog.storage import folder
+from raxlog.stream.arrow import projection
+from raxlog.tools.spark import scan, worker
+from raxlog.tools.spark.options import Options, parse
+from raxlog.tools.spark.place import find
+from raxlog.tools.spark.plan import Part, Window
+
+ENTRIES = 30_000
+
+
+def planned(path: Path, **given: Any) -> tuple[list[Part], Options]:
+    """The parts of a scan with these options, as tasks get them."""
+    options = parse({"path": str(path), "stream": "orders"} | {name: str(value) for name, value in given.items()})
+    return scan.planned(find(options.path), options, Window.of(options)), options
+
+
+def rows_of(parts: list[Part], options: Options) -> list[int]:
+    """What the tasks read, one after the other."""
+
+    class Columns:
+        projection = projection({"n": "bigint"})
+        schema = projection.schema
+
+    return [
+        n for part in parts for batch in scan.batches(part, Columns, options)  # type: ignore[arg-type]
+        for n in batch.column(0).to_pylist()
+    ]
+
+
+def data_of(snapshot: Path) -> Path:
+    return snapshot / folder.FIRST_GENERATION / folder.DATA
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[raxlog.Store]:
+    with raxlog.open(tmp_path / "store.rax", durability="relaxed") as store:
+        yield store
+
+
+@pytest.fixture
+def snapshot(store: raxlog.Store, tmp_path: Path) -> Path:
+    orders = store.stream("orders")
+    orders.extend([{"n": n} for n in range(ENTRIES)], ids=[f"{1 + n // 7}-{n % 7}" for n in range(ENTRIES)])
+    orders.delete(*(f"{1 + n // 7}-{n % 7}" for n in range(1000, 9000, 3)))
+    store.stream("mail").extend([{"n": -n} for n in range(100)])
+    store.snapshot(tmp_path / "snapshot")
+    return tmp_path / "snapshot"
+
+
+def test_a_plan_of_whole_streams_reads_no_data_at_all(snapshot: Path) -> None:
+    parts, _ = planned(snapshot, minPartitions=48)
+    size = data_of(snapshot).stat().st_size
+    data_of(snapshot).write_bytes(bytes(size))
+
+    again, options = planned(snapshot, minPartitions=48)
+    assert again == parts
+    assert len(parts) == 48
+    with pytest.raises(raxlog.RaxlogError):
+        rows_of(again, options)
+    with pytest.raises(raxlog.RaxlogError):
+        planned(snapshot, endingOffsets="100")
+
+
+def test_a_data_file_that_is_cut_off_or_gone_is_told_by_the_plan(snapshot: Path) -> None:
+    os.truncate(data_of(snapshot), 40_960)
+    with pytest.raises(raxlog.CorruptionError, match="is cut off"):
+        planned(snapshot)
+    data_of(snapshot).unlink()
+    with pytest.raises(raxlog.NotAStore):
+        planned(snapshot)
+
+
+@pytest.mark.parametrize("given", [
+    {"minPartitions": 1}, {"minPartitions": 13}, {"maxRecordsPerPartition": 997},
+    {"minPartitions": 7, "endingOffsets": "2000"},
+    {"minPartitions": 7, "startingOffsets": "(900-2", "endingOffsets": "4000-3"},
+    {"minPartitions": 3, "startingTimestamp": 140}, {"minPartitions": 10**6, "endingOffsets": "6"},
+])  # fmt: skip
+def test_parts_are_even_to_one_entry_and_touch(store: raxlog.Store, snapshot: Path, given: dict[str, Any]) -> None:
+    parts, options = planned(snapshot, **given)
+    entries = store.stream("orders").range(options.start or "-", options.end or "+")
+    expected = [int(entry.fields[b"n"]) for entry in entries]
+    sizes = [part.entries for part in parts]
+    assert max(sizes) - min(sizes) <= 1
+    assert sum(sizes) == len(expected)
+    assert [len(rows_of([part], options)) for part in parts] == sizes
+    assert rows_of(parts, options) == expected
+    pieces = [piece for part in scan.resolved(parts) for piece in part.pieces]
+    assert all(before.end.next() == after.start for before, after in pairwise(pieces))
+    assert not any(piece.by_rank for piece in pieces)
+
+
+def test_small_streams_share_a_part_and_each_is_whole(store: raxlog.Store, snapshot: Path) -> None:
+    options = parse({"path": str(snapshot), "streamPattern": "*"})
+    parts = scan.planned(find(options.path), options, Window())
+    assert [len(part.pieces) for part in parts] == [2]
+    assert sorted(rows_of(parts, options)) == sorted(
+        int(entry.fields[b"n"]) for name in ("orders", "mail") for entry in store.stream(name).range()
+    )
+
+
+# -- what has been trimmed away ---------------------------------------------------------------
+
+
+def shards_of(store: raxlog.Store, path: Path) -> Path:
+    store.snapshot(path, shards=2)
+    return path
+
+
+@pytest.mark.parametrize("trimmed_to", [5, 1200])  # entries: inside the last node, and whole nodes before it
+@pytest.mark.parametrize("shards", [False, True])
+def test_what_was_trimmed_behind_the_start_is_an_error_unless_it_is_allowed(
+    store: raxlog.Store, tmp_path: Path, trimmed_to: int, shards: bool
+) -> None:
+    orders = store.stream("orders")
+    orders.extend([{"n": n} for n in range(2000)], ids=[f"{n + 1}-0" for n in range(2000)])
+    orders.trim(maxlen=trimmed_to)
+    store.snapshot(tmp_path / "snapshot", **({"shards": 2} if shards else {}))
+    first = 2001 - trimmed_to
+
+    for start in ("1", f"{first - 1}", f"({first - 2}"):
+        with pytest.raises(raxlog.StreamError, match=f"'orders'.*trimmed away.*{first}-0.*failOnDataLoss"):
+            planned(tmp_path / "snapshot", startingOffsets=start)
+        with pytest.warns(UserWarning, match="going on"):
+            parts, options = planned(tmp_path / "snapshot", startingOffsets=start, failOnDataLoss="false")
+        assert rows_of(parts, options) == list(range(first - 1, 2000))
+    for given in ({}, {"startingOffsets": "-"}, {"startingTimestamp": 1}, {"startingOffsets": f"{first}"},
+                  {"startingOffsets": f"({first - 1}-{(1 << 64) - 1}"}):
+        parts, options = planned(tmp_path / "snapshot", **given)
+        assert rows_of(parts, options) == list(range(first - 1, 2000))
+
+
+def test_a_stream_that_has_lost_nothing_may_be_read_from_before_its_beginning(
+    store: raxlog.Store, tmp_path: Path
+) -> None:
+    orders = store.stream("orders")
+    orders.extend([{"n": n} for n in range(2000)], ids=[f"{n + 100}-0" for n in range(2000)])
+    orders.delete("1500-0")
+    store.snapshot(tmp_path / "snapshot")
+    parts, options = planned(tmp_path / "snapshot", startingOffsets="7")
+    assert len(rows_of(parts, options)) == 1999
+
+
+def test_a_stream_of_which_all_is_gone_is_lost_up_to_its_last_id(store: raxlog.Store, tmp_path: Path) -> None:
+    orders = store.stream("orders")
+    orders.extend([{"n": n} for n in range(10)], ids=[f"{n + 1}-0" for n in range(10)])
+    orders.trim(maxlen=0)
+    store.snapshot(tmp_path / "snapshot")
+    for path in (tmp_path / "snapshot", shards_of(store, tmp_path / "shards")):
+        with pytest.raises(raxlog.StreamError, match="first entry is none"):
+            planned(path, startingOffsets="10")
+        assert planned(path, startingOffsets="11")[0] == []
+
+
+def test_what_a_worker_has_loaded_is_left_out_of_its_collections_once() -> None:
+    try:
+        worker.settle()
+        frozen = gc.get_freeze_count()
+        held: list[Any] = []
+        held.append(held)
+        worker.settle()
+        assert frozen
+        assert gc.get_freeze_count() <= frozen
+        del held
+        assert gc.collect() >= 1
+    finally:
+        gc.unfreeze()
