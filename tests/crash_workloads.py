@@ -223,6 +223,8 @@ def write_on(folder: Path, ack: Ack) -> None:
     """Goes on where the last life of the folder has ended, for ever."""
     path = folder / "note"
     n = int(path.read_bytes().partition(b":")[0]) if path.exists() else 0
+    if n:
+        ack(n)  # the last life may have ended before it could; and this one may, after its first note
     while True:
         n += 1
         _replace(folder, "note", _note(n))

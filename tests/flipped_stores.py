@@ -259,7 +259,11 @@ class Flipper:
         return done
 
     def _problems_in_child(self, flip: int) -> int:
-        with Child(lambda say: say(self.problems(self._placed(flip)))) as child:
+        def work(say: Callable[[Any], None]) -> None:
+            faulthandler.disable()  # its death is counted, and need not be told of
+            say(self.problems(self._placed(flip)))
+
+        with Child(work) as child:
             found: int = (child.all_heard() or [1])[0]  # a check that dies has found it
         return found
 
