@@ -284,6 +284,7 @@ class PendingList(PendingRows):
                 break
             yield from _merged(heap, (time, unpack_id(key[-16:])))
             bucket = self._bucket(key[-16:])
+            self._require_newest(bucket)
             rows = bucket.rows()
             if not (isinstance(bucket.consumers, int) and isinstance(bucket.times, int)):
                 rows = [row for row in rows if row[1].consumer and row[1].time <= before]
@@ -291,6 +292,18 @@ class PendingList(PendingRows):
             if rows:
                 heappush(heap, (_by_age(rows[0]), 0, rows))
         yield from _merged(heap, (_MAX64 + 1, (0, 0)))
+
+    def _require_newest(self, bucket: Bucket) -> None:
+        """CorruptionError where the owners' rows count other entries than the bucket has.
+
+        In a page whose keys are out of order LMDB may put a row beside the one it should replace,
+        and come to the old one later.
+        """
+        for consumer, count in bucket.owners().items():
+            key = self._consumer_key(consumer, bucket.key)
+            value = self._txn.get(key)
+            if value is None or unseal(key, value)[0] != count:
+                raise self._corrupt(f"the bucket {_shown(bucket.key)} is not the one that its consumers' rows count")
 
     def oldest_time(self) -> int | None:
         """The least delivery time of an owned entry, None if none is owned. One seek."""
