@@ -31,14 +31,7 @@ from raxlog.stream import group_read as group_read_module
 from raxlog.stream import stream as stream_module
 
 LONG = bool(os.environ.get("RAXLOG_LONG"))
-SEED = int(os.environ.get("RAXLOG_SEED", "7"))
-CLEAR = (raxlog.RaxlogError,)
 Say = Callable[[Any], None]
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "s.rax"
 
 
 @pytest.fixture

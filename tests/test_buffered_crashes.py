@@ -25,11 +25,6 @@ CLEAR = (raxlog.RaxlogError,)
 Say = Callable[[Any], None]
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "s.rax"
-
-
 # -- kills and power cuts --------------------------------------------------------------------
 
 

@@ -32,13 +32,7 @@ from raxlog.storage.batch import Batcher
 
 LONG = bool(os.environ.get("RAXLOG_LONG"))
 SEED = int(os.environ.get("RAXLOG_SEED", "7"))
-CLEAR = (raxlog.RaxlogError,)
 Say = Callable[[Any], None]
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "s.rax"
 
 
 @pytest.fixture

@@ -62,11 +62,6 @@ def die_at(step: str) -> Callable[[str, int, int], None]:
     return progress
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "s.rax"
-
-
 def test_compacting_gives_back_the_room_of_what_was_deleted_and_changes_nothing_else(path: Path) -> None:
     fill(path)
     with raxlog.open(path) as store:
