@@ -12,14 +12,13 @@ from typing import Any
 
 from xxhash import xxh3_64_digest, xxh3_64_intdigest
 
-from ..storage import layout, records
+from ..storage import layout, pages, records
 from ..storage.errors import RaxlogError, UnsupportedFormat
 from ..storage.layout import FORMAT
+from ..storage.pages import PageFault, PageFile
 from ..stream.header import shown
-from . import pages
 from .findings import Findings
 from .page_tree import PageTree
-from .pages import PageFault, PageFile
 
 _JOURNAL = layout.family(0, layout.JOURNAL) + b"\x01"  # rewritten in place, and not sealed
 SUBJECT_KINDS = range(0x10, 0x20)  # of number 0: the subject index

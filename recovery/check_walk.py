@@ -21,8 +21,9 @@ from typing import Any
 import lmdb
 
 from ..index import publish_problems, subject_problems
-from ..storage import folder
+from ..storage import folder, meta_pages
 from ..storage.errors import NotAStore, RaxlogError, StoreError, UnsupportedFormat
+from ..storage.pages import Meta, PageFile
 from ..stream.header import StreamHeader
 from .check_groups import check_appends, check_groups
 from .check_nodes import check_stream
@@ -30,7 +31,6 @@ from .check_records import Inventory, check_names, check_records
 from .findings import Findings
 from .lookups import look_up
 from .page_tree import PageTree
-from .pages import Meta, PageFile
 
 _TRIES = 5
 # LMDB leaves these two behind, always together, where one transaction puts a long value and
@@ -93,19 +93,13 @@ class Walk:
         return True
 
     def _compare_metas(self) -> None:
-        """Transaction n writes meta page n modulo 2, so the two follow each other."""
+        """Whether there are two, and LMDB takes the newer one."""
         assert self.meta is not None
-        numbers: list[int] = []
-        for _ in range(_TRIES):
-            numbers = [meta.transaction for meta in self.file.metas()]
-            if len(numbers) == 2 and numbers[0] - numbers[1] <= 1:
-                return  # else perhaps a commit has come between the two reads
-        if len(numbers) == 2:
-            self.find.say("lmdb", f"the meta pages are of the transactions {numbers[0]} and {numbers[1]}, which do not "
-                          "follow each other: the newest commit may be hidden", page=self.meta.slot)
-        else:
+        if len(self.file.metas()) < 2:
             self.find.say("lmdb", "one of the two meta pages is damaged: LMDB refuses the file",
                           page=1 - self.meta.slot)
+        elif (doubt := meta_pages.stable_doubts(self.file, strict=True)) is not None:
+            self.find.say("lmdb", doubt, page=self.meta.slot)
 
     def is_cut_off(self) -> bool:
         """Whether the file is shorter than its meta page says: LMDB must not touch it then."""

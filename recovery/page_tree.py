@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from . import pages
-from .pages import Node, PageFault, PageFile
+from ..storage import pages
+from ..storage.pages import Node, PageFault, PageFile
 
 _DEEPEST = 32  # LMDB's own limit
 _CACHED = 1024  # leaves

@@ -26,12 +26,12 @@ from ..storage.errors import (
     StoreError,
     UnsupportedFormat,
 )
+from ..storage.pages import PageFile
 from ..storage.writer_lock import lock_holder
 from ..stream.header import NodeLimits, shown
 from . import aside
 from .check_records import SUBJECT_KINDS
 from .check_walk import Walk
-from .pages import PageFile
 from .salvage_groups import GroupsBuilder
 from .salvage_pages import Gathered, gather
 from .salvage_report import Loss, SalvageReport

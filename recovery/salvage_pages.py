@@ -22,12 +22,11 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, NamedTuple, Self
 
-from ..storage import layout, records
+from ..storage import layout, meta_pages, pages, records
 from ..storage.errors import RaxlogError
-from . import pages
+from ..storage.pages import Node, PageFault, PageFile
 from .check_records import is_journal, is_sealed, well_formed
 from .page_tree import PageTree
-from .pages import Node, PageFault, PageFile
 from .salvage_standing import Standing, advance
 
 _MOST_ROOTS = 64
@@ -265,7 +264,7 @@ def _take_stranded(file: PageFile, gathered: Gathered, reached: set[int], free: 
 def _state(file: PageFile, gathered: Gathered) -> tuple[PageTree | None, set[int] | None]:
     """The tree to start from, and the free pages of that state; None for what cannot be known."""
     metas = file.metas()
-    sound = len(metas) == 2 and metas[0].transaction - metas[1].transaction in (0, 1)
+    sound = len(metas) == 2 and meta_pages.doubts(file, metas, readonly=True) is None
     states = []
     for meta in metas:
         tree = PageTree(file, meta.root, meta.last_page)

@@ -12,8 +12,8 @@ from typing import Any
 
 from ..storage import block, layout, records
 from ..storage.errors import RaxlogError
+from ..storage.pages import PageFault, PageFile
 from .page_tree import PageTree
-from .pages import PageFault, PageFile
 
 _FAILURES = (RaxlogError, PageFault, ValueError, TypeError, IndexError, KeyError)
 _COMPARED = (layout.HEADER, layout.GROUP, layout.CONSUMER)

@@ -27,7 +27,7 @@ from typing import Any, Literal
 
 import lmdb
 
-from . import closing, faults, folder, generation, journal, records
+from . import closing, faults, folder, generation, journal, meta_pages, records
 from .errors import (
     NotAStore,
     RaxlogError,
@@ -165,7 +165,7 @@ class StoreMap:
                 self._adopt()
 
     def _map_generation(self, generation: Path, size: int) -> None:
-        folder.require_whole(generation)
+        meta_pages.require_sound(generation, self.readonly)
         if self.max_map_size is not None:
             size = min(size, self.max_map_size)
         at_rest = folder.is_snapshot(self.path)
@@ -191,7 +191,6 @@ class StoreMap:
                 if size <= 1 << 24:
                     raise
                 size //= 2  # the address space is limited (ulimit -v, 32 bits): reserve less
-        folder.require_whole(generation, self._bytes_used())
 
     def _read_store_record(self) -> None:
         with self._begin_read() as txn:

@@ -207,7 +207,8 @@ def full_map(seed: int, keep: Path, *, which: Any = "all") -> Outcome:
 
 # -- flips -----------------------------------------------------------------------------------
 
-WHERE = {"uniform": flipped_stores.uniform, "heads": flipped_stores.in_heads}
+WHERE = {"uniform": flipped_stores.uniform, "heads": flipped_stores.in_heads,
+         "metas": flipped_stores.in_metas}
 
 
 @contextmanager

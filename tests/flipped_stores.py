@@ -37,6 +37,7 @@ STREAMS: dict[bytes, dict[str, Any]] = {
 GROUPS = {b"orders": (b"audit", b"billing"), b"history": (b"audit",), b"mail": ()}
 CONSUMERS = (b"one", b"two")
 ENTRIES = 200
+META_BYTES = 152  # of a meta page, that hold something
 FEWER = 0.32  # of these, where many flips are to be tried: enough for nodes and pages of every kind
 
 
@@ -307,6 +308,12 @@ def in_heads(data: bytes, count: int, seed: int, first: int = 96) -> list[int]:
     rng = random.Random(seed)
     return [8 * (4096 * rng.randrange(len(data) // 4096) + rng.randrange(first)) + rng.randrange(8)
             for _ in range(count)]
+
+
+def in_metas(data: bytes, count: int, seed: int) -> list[int]:
+    """Bits in the two meta pages, each one once; all 2,432 of them where that many are wanted."""
+    bits = [8 * (4096 * page + byte) + bit for page in (0, 1) for byte in range(META_BYTES) for bit in range(8)]
+    return random.Random(seed).sample(bits, min(count, len(bits)))
 
 
 def kind_of(outcome: Outcome) -> str:

@@ -7,7 +7,7 @@
     calls       mixed, a compaction, a snapshot     every system call; 200 commits of mixed
     images      91 of 20,000 or more                2,000,000 of what a power cut leaves
     errors      12 kinds, a full map                the N-th call, for all N
-    flips       100 of 1,000                        100,000 bits, half of them in heads of pages
+    flips       100 of 1,000, and one               100,000 bits, half in heads of pages; all bits of the metas
     contention  commit and relaxed                  10 minutes and 1 minute
     fuzz        12 of 5 minutes                     an hour, beside the others at the lowest priority
     reader      one                                 10 minutes, beside the others
@@ -40,6 +40,7 @@ from typing import Any
 
 SIZES = {"mixed": 70, "growing": 8, "relaxed": 7, "tidied": 3, "journal": 2, "swaps": 1}  # chunks of images
 IMAGES, ROUNDS, FLIPS = 20_000, 1_000, 1_000
+ALL_OF_METAS = 1 << 20  # flips: more than there are
 COMMITS = {"mixed": 200, "compaction": 12, "snapshot": 3}
 ERRORS = 60  # steps
 _BESIDE = ("fuzz", "reader")  # they take time, and little else that the others would miss
@@ -71,6 +72,7 @@ def chunks() -> list[Chunk]:
     found += [("images", f"{name}-{number:02}", 0.5) for name, many in SIZES.items() for number in range(many)]
     found += [("kills", f"{number:02}", 0.5) for number in range(50)]
     found += [("flips", f"{where}-{number:02}", 0.2) for where in ("uniform", "heads") for number in range(50)]
+    found += [("flips", "metas-00", 0.5)]
     return [Chunk(part, name, number, minutes) for number, (part, name, minutes) in enumerate(found)]
 
 
@@ -91,7 +93,8 @@ def perform(chunk: Chunk, seed: int, place: Path) -> Any:
         return parts.errors(parts.matrix(None)[chunk.name], ERRORS, seed, keep)
     if chunk.part == "flips":
         with parts.flipper() as flipper:
-            return parts.flips(flipper, chunk.name.partition("-")[0], FLIPS, seed)
+            where = chunk.name.partition("-")[0]
+            return parts.flips(flipper, where, ALL_OF_METAS if where == "metas" else FLIPS, seed)
     own = Path(tempfile.mkdtemp(prefix=f"{chunk.part}-", dir=place))
     if chunk.part == "contention":
         return parts.contention(chunk.minutes * 60, chunk.name, seed, own)

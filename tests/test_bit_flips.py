@@ -1,7 +1,8 @@
 """Bits flipped anywhere in a store: what is read is right, or told; and check finds what is missed.
 
-1,000 uniform flips and 1,000 in the heads of pages, one at a time, each followed by every way to
-read, in forked processes (damage may kill those, and the test counts it). What a run must show:
+1,000 uniform flips, 1,000 in the heads of pages and 400 in the two meta pages, one at a time,
+each followed by every way to read, in forked processes (damage may kill those, and the test
+counts it). What a run must show:
 
     0 wrong values, 0 scans or group reads that are silently short
     look-ups that miss a vanished key are counted, and check finds every one of them
@@ -48,6 +49,12 @@ def test_a_bit_flipped_anywhere_is_never_read_as_data(flipper: Flipper, part: in
 def test_a_bit_flipped_in_the_head_of_a_page_is_never_read_as_data(flipper: Flipper, part: int) -> None:
     outcome = crash_parts.flips(flipper, "heads", FLIPS, seed=200 + part)
     assert (outcome.tried, outcome.failed) == (FLIPS, 0)
+
+
+@pytest.mark.parametrize("part", range(2))
+def test_a_bit_flipped_in_a_meta_page_hides_nothing(flipper: Flipper, part: int) -> None:
+    outcome = crash_parts.flips(flipper, "metas", 200, seed=300 + part)
+    assert (outcome.tried, outcome.failed) == (200, 0)
 
 
 def test_control_without_checksums_wrong_values_come_through(flipper: Flipper, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,8 +17,8 @@ import raxlog
 from children import Child
 from cli_runs import Run
 from raxlog.recovery.page_tree import PageTree
-from raxlog.recovery.pages import PageFile
 from raxlog.storage import layout
+from raxlog.storage.pages import PageFile
 
 pytest_plugins = ["cli_fixtures"]
 

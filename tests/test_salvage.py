@@ -26,10 +26,10 @@ from children import Child
 from cli_runs import Run
 from raxlog.recovery import check_child
 from raxlog.recovery.page_tree import PageTree
-from raxlog.recovery.pages import PageFile
 from raxlog.recovery.salvage import rescue
 from raxlog.recovery.salvage_report import SalvageReport
 from raxlog.storage import block, layout
+from raxlog.storage.pages import PageFile
 from raxlog.stream import node
 from test_check import as_store, bad_stores, everything_in
 

@@ -58,9 +58,12 @@ class Meta(NamedTuple):
     slot: int
     transaction: int
     page_size: int
+    free_flags: int
     free_root: int
+    flags: int
     root: int
     entries: int
+    in_trees: int  # pages of both trees
     last_page: int
 
 
@@ -137,7 +140,10 @@ class PageFile:
         page_size, last_page, transaction = fields[4], fields[20], fields[21]
         if not flags & META or fields[0] != _MAGIC or fields[1] != _VERSION or page_size not in _SIZES:
             return None
-        return Meta(slot, transaction, page_size, fields[11], fields[19], fields[18], last_page)
+        return Meta(
+            slot, transaction, page_size, free_flags=fields[5], free_root=fields[11], flags=fields[13], root=fields[19],
+            entries=fields[18], in_trees=sum(fields[7:10]) + sum(fields[15:18]), last_page=last_page,
+        )
 
     def metas(self) -> list[Meta]:
         """The meta pages that can be read, the newest first."""
@@ -189,6 +195,12 @@ class PageFile:
 def number_of(page: bytes) -> int:
     """The number that a page bears."""
     number: int = _HEAD.unpack_from(page)[0]
+    return number
+
+
+def integer(key: bytes) -> int:
+    """A key of the list of free pages: a transaction, in the machine's byte order."""
+    number: int = _NUMBER.unpack(key)[0]
     return number
 
 
