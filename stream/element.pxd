@@ -55,3 +55,11 @@ cdef Py_ssize_t integer_size(long long value) noexcept
 
 @cython.locals(size="Py_ssize_t")
 cdef object add_value(list parts, bytes value)
+
+cdef Py_ssize_t room_for(Py_ssize_t size, Py_ssize_t values) noexcept
+
+@cython.locals(width="int", i="int")
+cdef Py_ssize_t put_integer(unsigned char *p, Py_ssize_t at, long long value) noexcept
+
+@cython.locals(size="Py_ssize_t", i="Py_ssize_t", q="const unsigned char *")
+cdef Py_ssize_t put_value(unsigned char *p, Py_ssize_t at, bytes value) except -1

@@ -296,3 +296,72 @@ def add_value(parts: list[bytes], value: bytes) -> None:
         parts.append(b"\xf0" + size.to_bytes(4, "little"))
         parts.append(value)
         add_backlen(parts, size + 5)
+
+
+# -- into a buffer, for the short entries of a batch -------------------------------------------
+#
+# The same bytes as add_integer() and add_value() give, without an object for each of them. The
+# caller has room for room_for() bytes from ``at``.
+
+
+def room_for(size: int, values: int) -> int:
+    """At least what so many elements take whose texts have ``size`` bytes in all."""
+    return size + 11 * values  # a length of 5 bytes, a backlen of 5; or an integer of 10 and 1
+
+
+def put_integer(p: bytearray, at: int, value: int) -> int:
+    """Write an integer element at ``at``, in its smallest encoding; where it ends."""
+    if 0 <= value <= 127:
+        p[at] = value
+        p[at + 1] = 1
+        return at + 2
+    if -4096 <= value <= 4095:
+        p[at] = 0xC0 | (value >> 8 & 0x1F)
+        p[at + 1] = value & 0xFF
+        p[at + 2] = 2
+        return at + 3
+    if -(1 << 15) <= value < 1 << 15:
+        width = 2
+    elif -(1 << 23) <= value < 1 << 23:
+        width = 3
+    elif -(1 << 31) <= value < 1 << 31:
+        width = 4
+    else:
+        width = 8
+    p[at] = 0xF4 if width == 8 else 0xEF + width
+    i = 0
+    while i < width:
+        p[at + 1 + i] = value >> (8 * i) & 0xFF
+        i += 1
+    p[at + 1 + width] = width + 1
+    return at + width + 2
+
+
+def put_value(p: bytearray, at: int, value: bytes) -> int:
+    """Write a string element of less than 4,096 bytes at ``at``, or the integer it is; where it ends."""
+    size = len(value)
+    if is_canonical(value, size):
+        return put_integer(p, at, canonical(value, size))
+    if size < 64:
+        p[at] = 0x80 | size
+        at += 1
+    else:
+        p[at] = 0xE0 | size >> 8
+        p[at + 1] = size & 0xFF
+        at += 2
+    q = value
+    i = 0
+    while i < size:
+        p[at + i] = q[i]
+        i += 1
+    at += size
+    if size < 64:
+        p[at] = size + 1
+        return at + 1
+    size += 2
+    if size <= 127:
+        p[at] = size
+        return at + 1
+    p[at] = size >> 7
+    p[at + 1] = 0x80 | (size & 0x7F)
+    return at + 2

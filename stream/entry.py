@@ -250,9 +250,12 @@ def as_bytes(value: object, name: object, role: str) -> bytes:
         return value
     if type(value) is float or (type(value) is int and -BIG < value < BIG):
         text = repr(value)
-        return text.encode()
+        return text.encode("utf-8")  # the name in full: Cython knows it then, and calls no method
     if isinstance(value, str):
         try:
+            if type(value) is str:
+                text = value
+                return text.encode("utf-8")
             return str.encode(value)
         except UnicodeEncodeError as error:
             raise InvalidFields(f"the {role} of field {name!r:.80} is no UTF-8: {error}") from None

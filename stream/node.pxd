@@ -1,7 +1,8 @@
 # The C types of node.py.
 
 cimport cython
-from .element cimport add_integer, add_value, after, integer_element, integer_size
+from .element cimport (add_integer, add_value, after, integer_element, integer_size, put_integer, put_value,
+                       room_for)
 from .listpack cimport frame
 from .walk cimport Walk, backward, check_counts, damaged, forward, open_node, skip, take
 
@@ -10,6 +11,7 @@ cdef int SAMEFIELDS
 cdef Py_ssize_t HEADER
 cdef unsigned long long MASK
 cdef unsigned long long SIGN
+cdef Py_ssize_t _ROOM
 
 cdef long long difference(unsigned long long left, unsigned long long right) noexcept
 
@@ -32,6 +34,13 @@ cdef class NodeBuilder:
     cdef Py_ssize_t add_entry(self, list parts, unsigned long long ms, unsigned long long seq,
                               list flat) except -1
 
+    @cython.locals(size="Py_ssize_t", i="Py_ssize_t", name=bytes)
+    cdef int has_names_of(self, list flat) except -1
+
+    @cython.locals(size="Py_ssize_t", i="Py_ssize_t")
+    cdef Py_ssize_t put_entry(self, unsigned char *p, Py_ssize_t at, unsigned long long ms, unsigned long long seq,
+                              list flat, bint same) except -1
+
     @cython.locals(parts=list, elements="Py_ssize_t")
     cpdef tuple encode(self, unsigned long long ms, unsigned long long seq, list flat)
 
@@ -40,8 +49,9 @@ cdef class NodeBuilder:
 
     cpdef object push(self, tuple encoded)
 
-    @cython.locals(start="Py_ssize_t", stop="Py_ssize_t", flat=list, parts=list, raw=bytes,
-                   size="Py_ssize_t", elements="Py_ssize_t")
+    @cython.locals(start="Py_ssize_t", stop="Py_ssize_t", flat=list, room=bytearray, used="Py_ssize_t",
+                   raw="Py_ssize_t", needed="Py_ssize_t", same=bint, end="Py_ssize_t", encoded=tuple,
+                   size="Py_ssize_t")
     cpdef Py_ssize_t fill(self, list flats, Py_ssize_t at, unsigned long long ms, unsigned long long seq,
                           Py_ssize_t capacity, Py_ssize_t max_bytes, long long max_entries,
                           list ids) except -1

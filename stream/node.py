@@ -23,7 +23,16 @@ below 2**64. Reading is O(elements walked).
 
 from __future__ import annotations
 
-from .element import add_integer, add_value, after, integer_element, integer_size  # cimport
+from .element import (  # cimport
+    add_integer,
+    add_value,
+    after,
+    integer_element,
+    integer_size,
+    put_integer,
+    put_value,
+    room_for,
+)
 from .entry import Entry, flatten
 from .id import StreamID
 from .listpack import (
@@ -54,6 +63,7 @@ SAMEFIELDS = 2
 HEADER = 6
 SIGN = 1 << 63
 MASK = (1 << 64) - 1
+_ROOM = 1024  # bytes: longer entries of a batch go the way of single ones
 
 Encoded = tuple[bytes, int, int, int]  # the bytes, their element count, the ID's two halves
 ID = tuple[int, int]
@@ -151,11 +161,7 @@ class NodeBuilder:
     def add_entry(self, parts: list[bytes], ms: int, seq: int, flat: list[bytes]) -> int:
         """Add the elements of an entry in this node to ``parts``; how many they are."""
         size = len(flat)
-        same = size == 2 * len(self.names)
-        i = 0
-        while same and i < size:
-            same = flat[i] == self.names[i // 2]
-            i += 2
+        same = self.has_names_of(flat)
         add_integer(parts, SAMEFIELDS if same else 0)
         add_integer(parts, difference(ms, self.ms))
         add_integer(parts, difference(seq, self.seq))
@@ -172,6 +178,19 @@ class NodeBuilder:
             elements = size + 4
         add_integer(parts, elements)
         return elements + 1
+
+    def has_names_of(self, flat: list[bytes]) -> bool:
+        """Whether an entry has the names of the master entry, in their order."""
+        size = len(flat)
+        if size != 2 * len(self.names):
+            return False
+        i = 0
+        while i < size:
+            name = self.names[i // 2]
+            if flat[i] is not name and flat[i] != name:
+                return False
+            i += 2
+        return True
 
     def size_with(self, encoded: Encoded) -> int:
         """Exact size of the listpack once ``encoded`` is pushed."""
@@ -197,28 +216,57 @@ class NodeBuilder:
         """
         start = at
         stop = len(flats)
+        room = bytearray(_ROOM)
+        used = 0  # of the room: entries that are not in the body yet
         while at < stop:
             if 0 <= max_entries <= self.live + self.dead:
                 break
             flat = flats[at]
-            if max_bytes >= 0 and self.size + raw_size(flat) >= max_bytes:
+            raw = raw_size(flat)
+            if max_bytes >= 0 and self.size + raw >= max_bytes:
                 break
-            parts: list[bytes] = []
-            elements = self.add_entry(parts, ms, seq, flat)
-            raw = b"".join(parts)
-            size = self.size + len(raw) + integer_size(self.live + 1) - integer_size(self.live)
-            if 0 <= capacity < size:
-                break
+            needed = room_for(raw, len(flat) + 5)
+            if used + needed > _ROOM:
+                self.body += room[:used]
+                used = 0
+            size = self.size + integer_size(self.live + 1) - integer_size(self.live)
+            same = self.has_names_of(flat)
+            if needed <= _ROOM:
+                end = self.put_entry(room, used, ms, seq, flat, same)
+                size += end - used
+                if 0 <= capacity < size:
+                    break
+                used = end
+            else:
+                encoded = self.encode(ms, seq, flat)
+                size += len(encoded[0])
+                if 0 <= capacity < size:
+                    break
+                self.body += encoded[0]
             self.size = size
             self.live += 1
-            self.body += raw
-            self.elements = min(self.elements + elements, 65535)
+            self.elements = min(self.elements + (len(flat) // 2 + 4 if same else len(flat) + 5), 65535)
             self.last_ms = ms
             self.last_seq = seq
             ids.append(_tuple(StreamID, (ms, seq)))
             seq += 1
             at += 1
+        self.body += room[:used]
         return at - start
+
+    def put_entry(self, p: bytearray, at: int, ms: int, seq: int, flat: list[bytes], same: bool) -> int:
+        """Write what encode() gives at ``at`` of a buffer that has room for it; where it ends."""
+        size = len(flat)
+        at = put_integer(p, at, SAMEFIELDS if same else 0)
+        at = put_integer(p, at, difference(ms, self.ms))
+        at = put_integer(p, at, difference(seq, self.seq))
+        if not same:
+            at = put_integer(p, at, size // 2)
+        i = 1 if same else 0
+        while i < size:
+            at = put_value(p, at, flat[i])
+            i += 2 if same else 1
+        return put_integer(p, at, size // 2 + 3 if same else size + 4)
 
     def listpack(self) -> bytes:
         """The node as it is stored."""

@@ -132,6 +132,50 @@ def test_a_stored_node_goes_on_where_it_was_left(first, more):
     assert opened.listpack() == reference.node(*first[0][:2], first + later)
 
 
+edges = st.one_of(
+    small,
+    st.integers(-(1 << 63), (1 << 63) - 1).map(lambda n: b"%d" % n),
+    st.sampled_from([sign * (1 << bits) + more for bits in (7, 12, 15, 23, 31, 63) for sign in (-1, 1)
+                     for more in (-1, 0, 1)]).map(lambda n: b"%d" % n),
+    st.sampled_from([0, 1, 63, 64, 124, 125, 126, 127, 128, 500, 980, 1024, 4095, 4096, 5000]).map(lambda n: b"z" * n),
+    st.sampled_from([b"-0", b"01", b"+1", b"-", b"9" * 20]),
+)
+batches = st.lists(
+    st.one_of(
+        st.lists(edges, min_size=2, max_size=2).map(lambda v: [b"name", v[0], b"age", v[1]]),
+        st.lists(st.tuples(edges, edges), min_size=1, max_size=40).map(
+            lambda pairs: [part for pair in pairs for part in pair]
+        ),
+    ), min_size=1, max_size=20,
+)  # fmt: skip
+
+
+@settings(max_examples=300)
+@given(batches, halves, st.integers(0, TOP - 100), st.integers(0, 5000), st.data())
+def test_a_batch_fills_a_node_with_the_bytes_of_one_entry_after_the_other(flats, ms, seq, later, data):
+    """Whatever its limits are: each stops it where the next entry would pass it."""
+    single = NodeBuilder.start(ms, seq, flats[0])
+    whole = NodeBuilder.start(ms, seq, flats[0])
+    ms = min(ms + later, TOP)
+    capacity = data.draw(st.sampled_from([-1, 200, 1000, 4000, 1 << 20]))
+    max_bytes = data.draw(st.sampled_from([-1, 150, 900, 4096]))
+    max_entries = data.draw(st.sampled_from([-1, 1, 3, 100]))
+    taken = 0
+    for number, flat in enumerate(flats):
+        encoded = single.encode(ms, seq + number, flat)
+        if (0 <= max_entries <= number or (max_bytes >= 0 and single.size + sum(map(len, flat)) >= max_bytes)
+                or 0 <= capacity < single.size_with(encoded)):
+            break
+        single.push(encoded)
+        taken += 1
+    ids: list[object] = []
+    assert whole.fill(flats, 0, ms, seq, capacity, max_bytes, max_entries, ids) == taken
+    assert ids == [(ms, seq + number) for number in range(taken)]
+    assert whole.listpack() == single.listpack()
+    assert (whole.size, whole.live, whole.elements, whole.last_ms, whole.last_seq) == (
+        single.size, single.live, single.elements, single.last_ms, single.last_seq)
+
+
 def test_counts_take_more_bytes_from_128_on():
     entries = [(5, seq, [b"n", b"%d" % seq]) for seq in range(200)]
     pack = build(entries).listpack()
