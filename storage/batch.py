@@ -32,7 +32,9 @@ T = TypeVar("T")
 class Call(Generic[T]):
     """One caller's operation, and what became of it."""
 
-    __slots__ = ("concluded", "done", "error", "gone", "operation", "result", "thread", "tries", "waiter")
+    __slots__ = (
+        "concluded", "done", "error", "gone", "operation", "result", "then", "thread", "tries", "waiter", "woken",
+    )
 
     def __init__(self, operation: Callable[[WriteTransaction], T] | None) -> None:
         self.operation = operation  # None: the caller wants the lead for itself
@@ -44,6 +46,8 @@ class Call(Generic[T]):
         self.tries = 0  # to conclude
         self.thread = get_ident()
         self.waiter: Lock | None = None
+        self.then: Call[Any] | None = None  # whom its caller wakes, once it has been woken
+        self.woken = 0.0  # when that was asked for
 
 
 class Batcher:

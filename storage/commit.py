@@ -1,8 +1,8 @@
 """Group commit: callers that write at the same time share one transaction and its flushes.
 
     thread A ─┐                            one LMDB write transaction
-    thread B ─┼─ queue ─ leader (B, say) ─ apply A, B, C in order ─ commit ─ wake A and C
-    thread C ─┘
+    thread B ─┼─ queue ─ leader (B, say) ─ apply A, B, C in order ─ commit ─ wake A
+    thread C ─┘                                                          A wakes C
 
 A lone durable commit is 95 % waiting for the disk, so what counts is how many callers share
 one. Whoever finds no leader leads: takes the writer's lock, takes the queue as it stands,
@@ -12,6 +12,10 @@ meanwhile. Nobody returns before the commit that holds his call is on disk.
   - Each follower sleeps on a lock of its own (kept per thread): waking is one release(), where
     a shared condition wakes everybody for one. A wake-up is a hint: who wakes looks whether
     his call is done or leads, and else sleeps on.
+  - The leader wakes the first of his batch, and each wakes the next: threads that are woken
+    all at once queue for the interpreter's lock, which is a second sleep for each. Where
+    another thread computes all the time, each link of that chain would wait until that one
+    gives way; so whoever runs late wakes all the rest, and for some batches the leader does.
   - Before a new leader takes the queue it sleeps until as many calls wait as the last batch
     had, but no longer than that batch took to commit. Without it N threads fall into two
     halves that alternate; with it they share one commit. Asleep it leaves them the processor
@@ -33,7 +37,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Generator
-from itertools import takewhile
+from itertools import pairwise, takewhile
 from typing import Any, TypeVar
 
 import lmdb
@@ -50,6 +54,8 @@ __all__ = ["Committer", "WriteTransaction", "committer_of"]
 T = TypeVar("T")
 
 _LONGEST_GATHERING = 0.001  # seconds, also where a commit takes longer
+_LATE = 0.002  # seconds from a wake-up until its thread runs; alone it takes some 0.00005
+_CROWDED_BATCHES = 64
 _MOST_TRIES = 1000  # to conclude, while exception follows upon exception
 
 
@@ -76,6 +82,7 @@ class Committer:
         self._batcher = Batcher(env)
         self._last_batch = 1
         self._last_commit = 0.0  # seconds
+        self._crowded = 0  # batches for which nobody wakes another
         self._wanted = 0  # who makes the queue so long wakes the leader
         self._gathered = threading.Lock()
         self._gathered.acquire()
@@ -157,6 +164,7 @@ class Committer:
         while True:
             woken = waiter.acquire(timeout=left)
             if call.done:
+                self._pass_on(call)
                 return 0.0
             with self._mutex:
                 left = max(0.0, min(deadline - time.monotonic(), threading.TIMEOUT_MAX))
@@ -187,11 +195,27 @@ class Committer:
             call.concluded = True
             return
         with self._mutex:
-            if self._leader is not call:  # else it has just been handed the lead
+            leaves = self._leader is not call  # else it has just been handed the lead
+            if leaves:
                 if call in self._queue:
                     self._queue.remove(call)
                 call.gone = True
-                call.concluded = True
+        if leaves:
+            self._pass_on(call)
+            call.concluded = True
+
+    def _pass_on(self, call: Call[Any]) -> None:
+        """Wake who comes behind the call, which leaves. May be rerun: a wake-up is a hint."""
+        with self._mutex:  # either it is seen here whom to wake, or _wake_done() sees that this one has gone
+            call.gone = True
+            then = call.then
+        if then is None:
+            return
+        if call.woken and time.perf_counter() - call.woken > _LATE:
+            self._crowded = _CROWDED_BATCHES
+        while then is not None:
+            _wake(then)
+            then = then.then if self._crowded else None
 
     def _end_lead(self, own: Call[Any]) -> None:
         """Wake who is done, put back who is not, hand the lead on. May be broken off and rerun."""
@@ -202,9 +226,7 @@ class Committer:
                 env.lock.release()
             self._locked = False
         batch = self._batch
-        for call in batch:
-            if call.done and call is not own:
-                _wake(call)
+        self._wake_done(own)
         with self._mutex:
             queue = self._queue
             if len(batch) != 1 or not own.done:
@@ -219,6 +241,21 @@ class Committer:
                 self._leader = queue[0]
             else:
                 self._leader = None
+
+    def _wake_done(self, own: Call[Any]) -> None:
+        """Wake the first of those who are done; each wakes the next, unless others hold the interpreter."""
+        if len(self._batch) < 2:
+            return
+        with self._mutex:
+            done = [call for call in self._batch if call.done and call is not own and not call.gone]
+            if not self._crowded and not own.tries:
+                for call, then in pairwise(done):
+                    call.then = then
+                del done[1:]
+            elif self._crowded:
+                self._crowded -= 1
+        for call in done:
+            _wake(call)
 
     # -- one caller alone ---------------------------------------------------------------
 
@@ -367,6 +404,7 @@ def _shares(call: Call[Any]) -> bool:
 
 def _wake(call: Call[Any]) -> None:
     assert call.waiter is not None
+    call.woken = time.perf_counter()
     _release(call.waiter)
 
 
