@@ -36,6 +36,7 @@ KERNELS = (
     "raxlog.stream.element",
     "raxlog.stream.listpack",
     "raxlog.stream.entry",
+    "raxlog.stream.id_row",
     "raxlog.stream.walk",
     "raxlog.stream.node",
     "raxlog.index.glob",

@@ -22,9 +22,9 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
-from itertools import chain, repeat
+from itertools import repeat
 from typing import Any, NamedTuple, TypeAlias
 
 from ..storage.errors import CorruptionError
@@ -57,13 +57,8 @@ class Nack(NamedTuple):
 _nack: Callable[[Iterable[Any]], Nack] = partial(tuple.__new__, Nack)  # twice as fast as Nack()
 
 
-def pack_ids(ids: Sequence[ID]) -> bytes:
-    """The IDs as 16 big-endian bytes each, which sort as they do."""
-    return struct.pack(f">{2 * len(ids)}Q", *chain.from_iterable(ids))
-
-
 def unpack_ids(packed: bytes) -> list[ID]:
-    """The inverse of pack_ids()."""
+    """The inverse of pack_ids() of id_row.py."""
     halves = iter(struct.unpack(f">{len(packed) // 8}Q", packed))
     return list(zip(halves, halves, strict=True))
 

@@ -19,6 +19,7 @@ from .delivery import ID, MOST_DELIVERIES, ack, fetch
 from .entry import Entry
 from .group_state import NOBODY, ConsumerState, GroupState
 from .id import StreamID, make_id
+from .id_row import pack_ids
 from .writer import StreamWriter
 
 _SCAN_FACTOR = 10  # XAUTOCLAIM looks at up to so many times COUNT rows
@@ -113,7 +114,7 @@ def autoclaim(txn: WriteTransaction, stream: StreamWriter, group: GroupState, co
 def _take_out(txn: WriteTransaction, group: GroupState, ids: list[ID]) -> None:
     """Entries that exist no more leave the PEL."""
     if ids:
-        ack(txn, group, sorted(set(ids)))
+        ack(txn, group, pack_ids(sorted(set(ids))))
 
 
 def _give(txn: WriteTransaction, group: GroupState, consumer: ConsumerState,

@@ -13,7 +13,7 @@ deleted meanwhile is told of and counts nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from itertools import chain, islice, takewhile
 from typing import Any
 
@@ -25,6 +25,7 @@ from .entry import Entry
 from .group_state import UNKNOWN, ConsumerState, GroupState
 from .header import StreamHeader, shown
 from .id import MAX64, StreamID, make_id
+from .id_row import delivered
 from .reading import entries_at, read_now, require_absent
 from .writer import StreamWriter
 
@@ -50,7 +51,7 @@ def read_new(txn: WriteTransaction, stream: StreamWriter, group: GroupState, con
     if group.subjects:
         entries, passed = filtered.read_matching(txn, stream.number, header, group.last, group.subjects, count, takes)
         if passed:
-            advance(group, header, passed)
+            advance(group, header, len(passed), passed[-1], passed)
             group.changed(txn)
     else:
         entries = read_now(txn, stream.number, header, start, count)
@@ -58,18 +59,16 @@ def read_new(txn: WriteTransaction, stream: StreamWriter, group: GroupState, con
             entries = list(takewhile(takes, entries))
     if not entries:
         return []
-    ids: list[ID] = [entry.id for entry in entries]
+    ids = delivered(entries)
     if not group.subjects:
-        advance(group, header, ids)
+        advance(group, header, len(entries), entries[-1].id, (entry.id for entry in entries))
     group.changed(txn)
-    for entry in entries:
-        entry.deliveries = 1
     if not noack:  # else the consumer holds none of them, and does not count as active
         group.got(txn, consumer, now)
-        moved = group.pel(txn).add(ids, consumer.number, now)
+        moved = group.pel(txn).add_row(ids, consumer.number, now)
         for _, nack in moved:
             group.count_pending(txn, nack.consumer, -1)
-        group.count_pending(txn, consumer.number, len(ids))
+        group.count_pending(txn, consumer.number, len(entries))
     return entries
 
 
@@ -156,22 +155,24 @@ def claim_idle(txn: WriteTransaction, stream: StreamWriter, group: GroupState, c
     return claimed
 
 
-def ack(txn: WriteTransaction, group: GroupState, ids: Sequence[ID]) -> int:
-    """Take entries out of the PEL; how many were in it. XACK."""
+def ack(txn: WriteTransaction, group: GroupState, ids: bytes) -> int:
+    """Take entries out of the PEL, their IDs ascending in a row (id_row.py); how many were in it. XACK."""
     if group.pending == 0:
         return 0
-    removed = group.pel(txn).remove(ids)
-    owners = [nack[0] for _, nack in removed]
-    for owner in set(owners):
-        group.count_pending(txn, owner, -owners.count(owner))
-    return len(removed)
+    owners = group.pel(txn).remove_row(ids)
+    for owner, count in owners.items():
+        group.count_pending(txn, owner, -count)
+    return sum(owners.values())
 
 
-def advance(group: GroupState, header: StreamHeader, ids: list[ID]) -> None:
-    """Move the group's last delivered ID over ``ids``, and Redis' entries-read counter with it."""
+def advance(group: GroupState, header: StreamHeader, count: int, last: ID, ids: Iterable[ID]) -> None:
+    """Move the group's last delivered ID over ``count`` IDs up to ``last``, and Redis' entries-read counter with it.
+
+    ``ids`` are the same, and asked for only where the counter depends on each of them.
+    """
     known = group.entries_read != UNKNOWN
     if known and group.last >= header.first and not tombstones(header, group.last):
-        group.entries_read += len(ids)
+        group.entries_read += count
     else:
         for sid in ids:
             if group.entries_read != UNKNOWN and group.last >= header.first and not tombstones(header, group.last):
@@ -179,7 +180,7 @@ def advance(group: GroupState, header: StreamHeader, ids: list[ID]) -> None:
             elif header.entries_added:
                 group.entries_read = estimate(header, sid)
             group.last = (sid[0], sid[1])
-    group.last = (ids[-1][0], ids[-1][1])
+    group.last = (last[0], last[1])
 
 
 def tombstones(header: StreamHeader, start: ID) -> bool:

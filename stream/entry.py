@@ -14,7 +14,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ..storage.errors import InvalidFields
-from .id import StreamID
+from .id import (
+    StreamID,
+    id_of,  # cimport
+)
 
 SOURCE_HASH = ""
 
@@ -24,8 +27,6 @@ BIG = 1 << 62
 UNDECODABLE = "surrogateescape"
 MAX_ELEMENTS = 1 << 30  # bytes of names and values in one entry; Redis' limit
 SUBJECT_FIELD = b"$subject"  # reserved: the first field of an entry that was published
-
-_tuple = tuple.__new__
 
 
 class Entry:
@@ -62,7 +63,7 @@ class Entry:
     @property
     def id(self) -> StreamID:
         """The ID, greater than that of every entry before it."""
-        return _tuple(StreamID, (self.ms, self.seq))
+        return id_of(StreamID, self.ms, self.seq)
 
     @property
     def fields(self) -> dict[Any, Any]:

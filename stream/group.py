@@ -30,7 +30,8 @@ from .group_state import (
     require_group,
 )
 from .header import shown
-from .id import AnyID, StreamID, ascending, make_id, parse_end, parse_id, parse_start
+from .id import AnyID, StreamID, make_id, parse_end, parse_id, parse_start
+from .id_row import row_of
 from .names import member_name
 from .references import KEEPREF, DeleteResult, ack_delete, checked_policy
 from .source import Direct, Source
@@ -97,7 +98,7 @@ class Group:
 
         0 also where there is no such group: what nobody waits for needs no acknowledgement.
         """
-        wanted = ascending(ids)
+        wanted = row_of(ids)
         if not wanted:
             return 0
 

@@ -26,7 +26,8 @@ from .clock import now_ms
 from .delivery import ID
 from .entry import Entry
 from .group_state import find_group, require_group
-from .id import AnyID, StreamID, ascending, parse_id
+from .id import AnyID, StreamID, parse_id
+from .id_row import row_of
 from .probe import GroupProbe, Probe, StreamProbe
 from .source import Direct, Source
 from .waiting import waiting_of
@@ -37,7 +38,7 @@ class Target(NamedTuple):
 
     stream: bytes
     after: ID | None
-    ack: list[StreamID]
+    ack: bytes  # IDs in a row
 
 
 class GroupRead(NamedTuple):
@@ -64,7 +65,7 @@ def read_group(source: Source, wanted: GroupRead, targets: list[Target], wait: f
     waiting_for = [target for target in targets if target.after is None]
     if answer or wait is None or not isinstance(source, Direct) or len(waiting_for) < len(targets):
         return answer
-    again = [target._replace(ack=[]) for target in targets]
+    again = [target._replace(ack=b"") for target in targets]
     deadline = None if wait == 0 else time.monotonic() + wait
     waiting = waiting_of(source.env)
     line = (wanted.group, wanted.min_idle, tuple(target.stream for target in targets))
@@ -83,7 +84,7 @@ def read_group(source: Source, wanted: GroupRead, targets: list[Target], wait: f
 def _attempts(source: Source, wanted: GroupRead, targets: list[Target]) -> Answer:
     """One transaction, or several for a filtered group that has much to pass over and finds nothing."""
     answer, passing = source.submit(lambda txn: _attempt(txn, wanted, targets))
-    again = [target._replace(ack=[]) for target in targets]
+    again = [target._replace(ack=b"") for target in targets]
     while passing and not answer:
         answer, passing = source.submit(lambda txn: _attempt(txn, wanted, again))
     return answer
@@ -183,11 +184,11 @@ def _look(txn: Any, wanted: GroupRead, targets: list[Target]) -> tuple[bool, dic
     return first <= now, seen, time.monotonic() + max(0, first - now) / 1000
 
 
-def parse_ids(what: str, ids: Any) -> list[StreamID]:
-    """Several IDs, each once, ascending. One alone is refused: it would be taken to pieces."""
+def parse_ids(what: str, ids: Any) -> bytes:
+    """Several IDs, each once, ascending, in a row. One alone is refused: it would be taken to pieces."""
     if isinstance(ids, str | bytes | StreamID) or not isinstance(ids, Iterable):
         raise InvalidArgument(f"{what}={ids!r:.60} must be a list of IDs (or another iterable of them)")
-    return ascending(ids)
+    return row_of(ids)
 
 
 def history_start(ids: AnyID) -> ID:

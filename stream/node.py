@@ -34,7 +34,10 @@ from .element import (  # cimport
     room_for,
 )
 from .entry import Entry, flatten
-from .id import StreamID
+from .id import (
+    StreamID,
+    id_of,  # cimport
+)
 from .listpack import (
     frame,  # cimport
     stated,
@@ -67,9 +70,6 @@ _ROOM = 1024  # bytes: longer entries of a batch go the way of single ones
 
 Encoded = tuple[bytes, int, int, int]  # the bytes, their element count, the ID's two halves
 ID = tuple[int, int]
-
-
-_tuple = tuple.__new__
 
 
 def raw_size(flat: list[bytes]) -> int:
@@ -248,7 +248,7 @@ class NodeBuilder:
             self.elements = min(self.elements + (len(flat) // 2 + 4 if same else len(flat) + 5), 65535)
             self.last_ms = ms
             self.last_seq = seq
-            ids.append(_tuple(StreamID, (ms, seq)))
+            ids.append(id_of(StreamID, ms, seq))
             seq += 1
             at += 1
         self.body += room[:used]

@@ -15,14 +15,16 @@ only when an entry not yet seen could come before the next one to be given out.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import islice, repeat
 
 from ..storage.rax import RaxTransaction
 from ..storage.records import seal, unseal
-from .bucket import CAPACITY, ID, MAX_VALUE, Bucket, Nack, column, pack_ids
+from .bucket import CAPACITY, ID, MAX_VALUE, Bucket, Nack, column, unpack_ids
 from .id import pack_id, unpack_id
+from .id_row import pack_ids
 from .pending_rows import PendingRows
 
 __all__ = ["ID", "Nack", "PendingList"]
@@ -58,15 +60,18 @@ class PendingList(PendingRows):
         and count; they are returned with what they were. New entries behind the last pending
         one cost one look at the last bucket and three puts for each 112.
         """
-        if not ids:
+        return self.add_row(pack_ids(ids), consumer, time, count)
+
+    def add_row(self, packed: bytes, consumer: int, time: int, count: int = 1) -> list[tuple[ID, Nack]]:
+        """add() for IDs in a row (id_row.py)."""
+        if not packed:
             return []
-        packed = pack_ids(ids)
         nack = Nack(consumer, time, count)
         last = self._last_bucket()
         if last is None or packed[:16] > last.ids[-16:]:
             self._append(last, packed, nack)
             return []
-        found = self._upsert(list(zip(ids, repeat(nack))))
+        found = self._upsert(list(zip(unpack_ids(packed), repeat(nack))))
         return [(sid, was) for sid, was in found if was is not None]
 
     def set(self, rows: Iterable[tuple[ID, int, int, int]]) -> list[tuple[ID, Nack | None]]:
@@ -121,6 +126,22 @@ class PendingList(PendingRows):
         return moved
 
     # -- acknowledging ------------------------------------------------------------------
+
+    def remove_row(self, packed: bytes) -> dict[int, int]:
+        """remove() for IDs in a row; of how many entries each consumer was the owner (0: nobody).
+
+        Entries that were delivered to one consumer, and lie together, are not looked at one by one.
+        """
+        if not packed:
+            return {}
+        old = self._floor(packed[:16])
+        if old is not None and isinstance(old.consumers, int) and old.numbers == 0:
+            low = old.position(packed)
+            if low >= 0:
+                count = len(packed) // 16
+                self._replace(old, old.without_span(low, low + count))
+                return {old.consumers: count}
+        return Counter(nack.consumer for _, nack in self.remove(unpack_ids(packed)))
 
     def remove(self, ids: Sequence[ID]) -> list[tuple[ID, Nack]]:
         """Remove entries, given in ascending order; those that were pending. XACK.

@@ -20,6 +20,7 @@ from .delivery import ID
 from .group_state import GroupState, groups, locate_group
 from .header import shown
 from .id import StreamID
+from .id_row import pack_ids
 from .trim import Trim
 from .writer import StreamWriter, located
 
@@ -67,7 +68,7 @@ class References:
     def drop(self, ids: list[ID]) -> None:
         """Take the entries out of every group's PEL."""
         for group in self._groups:
-            delivery.ack(self._txn, group, ids)
+            delivery.ack(self._txn, group, pack_ids(ids))
 
 
 def delete_ex(txn: WriteTransaction, stream: StreamWriter, ids: list[StreamID], refs: str) -> list[DeleteResult]:
@@ -99,7 +100,7 @@ def ack_delete(txn: WriteTransaction, stream: StreamWriter, group: GroupState, i
     wanted = []
     references = References(txn, stream)
     for sid in ids:
-        if not delivery.ack(txn, group, [sid]):
+        if not delivery.ack(txn, group, bytes(sid)):
             results.append(DeleteResult.MISSING)
         elif refs == ACKED and references.held(sid):
             results.append(DeleteResult.REFERENCED)

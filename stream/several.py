@@ -84,7 +84,7 @@ def read_group_streams(source: Source, group: Any, consumer: Any, streams: Mappi
     """Deliver from several streams that have a group of the same name, in one commit."""
     _check_counts(count, total, max_bytes)
     wait = None if block is None else duration_ms("block", block) / 1000
-    acked: dict[bytes, list[StreamID]] = {}
+    acked: dict[bytes, bytes] = {}
     for key, ids in _mapping("ack", {} if ack is None else ack).items():
         _once("ack", acked, name_bytes(key))
         acked[name_bytes(key)] = parse_ids(f"ack[{key!r}]", ids)
@@ -95,7 +95,7 @@ def read_group_streams(source: Source, group: Any, consumer: Any, streams: Mappi
         _once("streams", keys, name)
         keys[name] = key
         behind = None if after in (">", b">") else history_start(after)
-        targets.append(Target(name, behind, acked.pop(name, [])))
+        targets.append(Target(name, behind, acked.pop(name, b"")))
     if not targets:
         raise InvalidArgument("read_group() needs at least one stream: {name: '>' or an ID}")
     if acked:

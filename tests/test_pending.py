@@ -26,10 +26,10 @@ from raxlog.stream.bucket import (
     MAX_VALUE,
     Bucket,
     Nack,
-    pack_ids,
     unpack_ids,
 )
 from raxlog.stream.id import pack_id
+from raxlog.stream.id_row import pack_ids
 from raxlog.stream.pending import PendingList
 from raxlog.stream.pending_problems import problems
 
@@ -110,15 +110,19 @@ class PendingModel(RuleBasedStateMachine):
         expected = [(sid, self.place(sid, named[sid])) for sid in sorted(named)]
         assert plain(self.pending.set(rows)) == expected
 
-    @rule(data=st.data(), some=st.booleans())
-    def remove(self, data: st.DataObject, some: bool) -> None:
+    @rule(data=st.data(), some=st.booleans(), in_a_row=st.booleans())
+    def remove(self, data: st.DataObject, some: bool, in_a_row: bool) -> None:
         batch = data.draw(some_ids)
         if some and self.model:  # a run of those that are there
             known = sorted(self.model)
             low = data.draw(st.integers(0, len(known) - 1))
             batch = known[low : low + data.draw(st.integers(1, 200))]
         expected = [(sid, self.place(sid, None)) for sid in batch if sid in self.model]
-        assert plain(self.pending.remove(batch)) == expected
+        if in_a_row:
+            owners = Counter(nack.consumer for _, nack in expected if nack is not None)
+            assert self.pending.remove_row(pack_ids(batch)) == owners
+        else:
+            assert plain(self.pending.remove(batch)) == expected
 
     @rule(rows=st.lists(st.tuples(ids, counts, times), max_size=8), insert=st.booleans())
     def release(self, rows: list[tuple[ID, int, int]], insert: bool) -> None:
