@@ -62,6 +62,15 @@ def test_plan_of_nothing_is_a_no_and_wrong_input_one_line(raxlog_cli: Run, thous
     assert raxlog_cli("plan", thousand + "-not", "orders")[0] == 3
 
 
+def test_more_partitions_than_any_job_could_have_are_refused_at_once(thousand: str) -> None:
+    with raxlog.open(Path(thousand).parent / "live.rax", durability="relaxed") as store:
+        for _ in range(11):
+            store.stream("orders").extend([{"n": n} for n in range(10_000)])
+    told = process("plan", str(store.path), "orders", "--partitions", "100000000")
+    assert told.returncode == 2
+    assert "at most 100000" in one_line(told.stderr)
+
+
 def test_scan_says_how_to_get_java(thousand: str, tmp_path: Path) -> None:
     env = {name: value for name, value in os.environ.items() if name != "JAVA_HOME"}
     told = process("scan", thousand, "orders", env=env | environment() | {"PATH": str(tmp_path)})
@@ -84,3 +93,15 @@ def test_scan_runs_sql_over_a_stream_and_prints_a_table(thousand: str, require: 
         "book   500  249500",
         "pen    500  250000",
     ]
+    assert b"WARN " not in told.stderr
+
+
+def test_a_query_that_cannot_be_is_told_without_sparks_stack(thousand: str, require: Callable[[str], str]) -> None:
+    require("java")
+    told = subprocess.run(
+        [*CLI, "scan", thousand, "orders", "--sql", "select 1 from nothing"],
+        env=os.environ | environment(), capture_output=True, timeout=300, check=False,
+    )
+    assert told.returncode == 2
+    assert told.stderr.decode().splitlines()[-1].endswith("the stream is the table 'entries'")
+    assert b"org.apache" not in told.stderr

@@ -12,6 +12,7 @@ import argparse
 import os
 import sys
 import tempfile
+from pathlib import Path
 from typing import Any
 
 from ...storage.errors import InvalidArgument
@@ -106,27 +107,42 @@ def _scan(args: argparse.Namespace) -> int:
     require_java()
     with tempfile.TemporaryDirectory(prefix="raxlog-scan-") as folder:  # for the snapshot of a live store
         given = _given(args) | {"snapshotDir": folder}
-        spark = _session(args.cores)
+        spark = _session(args.cores, Path(folder))
         try:
             return _query(spark, given, args)
         finally:
             spark.stop()
 
 
-def _session(cores: int | None) -> Any:
-    from pyspark.sql import SparkSession  # noqa: PLC0415 - half a second, and only here
+_LOGGING = """\
+rootLogger.level = error
+rootLogger.appenderRef.console.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %p %c: %m%n
+"""
+
+
+def _session(cores: int | None, folder: Path) -> Any:
+    from pyspark.logger import PySparkLogger  # noqa: PLC0415 - half a second, and only here
+    from pyspark.sql import SparkSession  # noqa: PLC0415
     from raxlog.spark import register  # noqa: PLC0415
 
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else tasks run whatever "python3" is
+    logging = folder / "log4j2.properties"  # read before the session is there: its own setting comes after warnings
+    logging.write_text(_LOGGING, encoding="ascii")
     spark = (
         SparkSession.builder.master(f"local[{cores or '*'}]").appName("raxlog scan")
         .config("spark.ui.enabled", "false").config("spark.ui.showConsoleProgress", "false")
-        .config("spark.log.level", "ERROR")
+        .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={logging.as_uri()}")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.driver.bindAddress", "127.0.0.1").config("spark.sql.shuffle.partitions", "8")
         .getOrCreate()
     )
+    PySparkLogger.getLogger("SQLQueryContextLogger").setLevel("CRITICAL")  # it prints errors, which we tell, and stacks
     register(spark)
     return spark
 

@@ -24,7 +24,7 @@ from itertools import pairwise
 from ...index.glob import glob_matches_bytes
 from ...recovery.manifest import Manifest, ShardFile, StreamSummary
 from ...storage import layout
-from ...storage.errors import NoStream
+from ...storage.errors import InvalidArgument, NoStream
 from ...storage.rax import Rax, RaxTransaction
 from ...stream import header as headers
 from ...stream.counting import Counter
@@ -34,6 +34,7 @@ from ...stream.names import name_bytes
 from ...stream.source import Source
 from .options import Options
 
+MOST_PARTS = 100_000
 LEAST_ENTRIES = 250_000  # of a part, where nobody asks for smaller ones
 
 
@@ -209,7 +210,13 @@ def part_size(total: int, options: Options) -> int:
     """How many entries a part should have."""
     parts = max(1, total // LEAST_ENTRIES, options.min_partitions or 1)
     size = -(-total // parts) or 1
-    return size if options.max_records is None else min(size, options.max_records)
+    size = size if options.max_records is None else min(size, options.max_records)
+    if total > MOST_PARTS * size:
+        raise InvalidArgument(
+            f"minPartitions and maxRecordsPerPartition would cut {total} entries into {-(-total // size)} partitions, "
+            f"more than Spark can plan; at most {MOST_PARTS} are made. Ask for larger ones."
+        )
+    return size
 
 
 def _parts(entries: int, size: int, options: Options) -> int:
