@@ -1,61 +1,48 @@
 """A stream as its users hold it: append, read, delete, trim, count.
 
 Every method parses and checks its arguments first, then reads in one short transaction or
-writes in one that it may share with other callers (storage/commit.py). A call that raises
+writes in one that it may share with other callers (storage/group_commit.py). A call that raises
 has changed nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 from ..storage.commit import WriteTransaction
-from ..storage.errors import CorruptionError, GroupExists, IDTooSmall, InvalidArgument, NoStream
-from . import counting, deleting, reading, scanning, trim, writer
+from ..storage.errors import GroupExists, IDTooSmall, InvalidArgument, NoStream
+from . import deleting, trim, writer
 from . import header as headers
 from .clock import now_ms
-from .entry import UNDECODABLE, Entry, flatten_all
+from .entry import flatten_all
 from .filtered import checked_subjects
 from .group import Group, checked_entries_read
-from .group_info import GroupInfo, describe_group
-from .group_state import create_group, groups, locate_group
-from .header import NodeLimits, shown
-from .id import AUTO, AnyID, NewID, StreamID, make_id, parse_end, parse_id, parse_new_id, parse_start
+from .group_state import create_group, locate_group
+from .header import shown
+from .id import AUTO, AnyID, NewID, StreamID, make_id, parse_id, parse_new_id
 from .idempotent import MAX_CAP, MAX_WINDOW, Memory, forget_all, parse_claim
-from .info import StreamInfo, describe
 from .names import member_name
 from .node import flatten
+from .readable import ReadableStream
 from .references import KEEPREF, DeleteResult, checked_policy, delete_ex, evict
-from .source import Source
 
 if TYPE_CHECKING:
-    import pyarrow as pa
 
-    from .full_info import FullInfo
+    pass
 
 Value = str | bytes | int | float
 Fields = Mapping[Any, Any] | Iterable[tuple[Any, Any]]
 T = TypeVar("T")
 
 
-class Stream:
+class Stream(ReadableStream):
     """A handle on one stream of a store. Cheap to make, safe to share by threads.
 
     The stream need not exist: the first append creates it, reading finds nothing.
     """
 
-    __slots__ = ("_encoding", "_limits", "_number", "_source", "name")
-
-    def __init__(self, source: Source, name: bytes, limits: NodeLimits, encoding: str | None) -> None:
-        self._source = source
-        self._limits = limits
-        self._encoding = encoding
-        self._number: int | None = None
-        self.name = name
-
-    def __repr__(self) -> str:
-        return f"<raxlog.Stream {shown(self.name)} in {str(self._source.path)!r}>"
+    __slots__ = ()
 
     # -- writing ------------------------------------------------------------------------
 
@@ -324,136 +311,6 @@ class Stream:
 
         self._submit(operation)
 
-    # -- reading ------------------------------------------------------------------------
-
-    def range(self, start: AnyID = "-", end: AnyID = "+", count: int | None = None,
-              reverse: bool = False) -> Iterator[Entry]:
-        """The entries from ``start`` to ``end``, both included, lazily. XRANGE, XREVRANGE.
-
-        IDs as Redis writes them: ``-`` and ``+``, incomplete (``5`` starts at 5-0 and ends at
-        5-18446744073709551615), ``(5-1`` excluded. ``reverse=True`` gives the same range from
-        its end. ``count``: at most so many (None: all). Reads in short transactions of up to
-        64 nodes; entries appended after the call are not chased.
-
-        Raises InvalidStreamID at once, CorruptionError when it comes to a damaged node.
-        """
-        first, last = parse_start(start), parse_end(end)
-        if count is not None and (type(count) is not int or count < 0):
-            raise InvalidArgument(f"count={count!r} must be a whole number >= 0, or None for all")
-        return reading.read_range(self._source, self.name, first, last, count, reverse, self._encoding)
-
-    def nodes(self, start: AnyID = "-", end: AnyID = "+") -> Iterator[scanning.StoredNode]:
-        """The nodes that hold a range's entries, as stored: lazily, as ((ms, seq), listpack).
-
-        In the place of a listpack that is damaged stands the CorruptionError (see scanning.py).
-        """
-        return scanning.read_nodes(self._source, self.name, parse_start(start), parse_end(end))
-
-    def to_arrow(self, start: AnyID = "-", end: AnyID = "+", schema: Any = None, *, batch_size: int = 65_536,
-                 mode: str = "PERMISSIVE", skip_damaged: bool = False, tally: Any = None,
-                 **columns: str | None) -> pa.RecordBatchReader:
-        """The live entries of a range as a pyarrow.RecordBatchReader, which DuckDB and Polars read.
-
-        Lazy, in short transactions, as range(); what is appended after the call is not read.
-        Decoded without an object per entry, several times as fast. Without a ``schema`` the
-        columns are id_ms, id_seq and fields, a map; else those it names, each the field of that
-        name: a pyarrow.Schema or {"qty": "bigint", …}.
-
-        ``columns`` are id_column, timestamp_column, stream_column, corrupt_column: see
-        projection.projection(); the rest is explained at arrow.batches(). Raises InvalidStreamID,
-        InvalidArgument and NotInstalled (pyarrow comes with raxlog[spark]) at once; MalformedValue
-        and CorruptionError when it comes to them.
-        """
-        from . import arrow  # noqa: PLC0415 - Arrow's share is loaded where it is used
-
-        first, last = parse_start(start), min(parse_end(end), self.last_id)
-        return arrow.reader(
-            scanning.read_nodes(self._source, self.name, first, last), arrow.projection(schema, **columns),
-            start=first, end=last, stream=self.name.decode("utf-8", "backslashreplace"), batch_size=batch_size,
-            mode=mode, skip_damaged=skip_damaged, tally=tally,
-        )
-
-    def get(self, id: AnyID) -> Entry | None:
-        """The entry with exactly this ID, None if it is not there (any more)."""
-        entry = reading.get(self._source, self.name, parse_id(id), self._known())
-        return entry if entry is None or self._encoding is None else entry.decoded(self._encoding, UNDECODABLE)
-
-    def __len__(self) -> int:
-        """Live entries. XLEN: one record read."""
-        with self._source.read() as txn:
-            found = headers.find(txn, self.name, self._number)
-        return 0 if found is None else found[1].length
-
-    def __bool__(self) -> bool:
-        """True: a handle is a handle, also on an empty stream."""
-        return True
-
-    def __iter__(self) -> Iterator[Entry]:
-        return self.range()
-
-    def exists(self) -> bool:
-        """Whether the stream has been created (it may be empty)."""
-        with self._source.read() as txn:
-            return headers.find(txn, self.name, self._number) is not None
-
-    @property
-    def last_id(self) -> StreamID:
-        """The greatest ID ever generated here, kept by deletions; 0-0 for a new stream."""
-        with self._source.read() as txn:
-            found = headers.find(txn, self.name, self._number)
-        return StreamID.MIN if found is None else make_id(*found[1].last)
-
-    def count(self, start: AnyID = "-", end: AnyID = "+") -> int:
-        """Live entries from ``start`` to ``end``, without reading them: some 10 µs."""
-        return counting.count(self._source, self.name, parse_start(start), parse_end(end), self._known())
-
-    def rank(self, id: AnyID) -> int:
-        """Live entries with a smaller ID: 0 for the first. The ID itself need not be there."""
-        return counting.rank(self._source, self.name, parse_id(id), self._known())
-
-    def select(self, k: int) -> StreamID:
-        """The ID of the k-th live entry, from 0. IndexError where there is none."""
-        if type(k) is not int:
-            raise InvalidArgument(f"select({k!r}): the number of an entry must be a whole number")
-        return counting.select(self._source, self.name, k, self._known())
-
-    def split(self, n: int) -> list[tuple[StreamID, StreamID, int]]:
-        """Up to ``n`` ID ranges (start, end, entries) of equal count, both ends included.
-
-        The ranges touch, so that together they hold every entry once; counts differ by at
-        most one. Fewer than ``n`` where there are fewer entries, none for an empty stream.
-        """
-        if type(n) is not int or n < 1:
-            raise InvalidArgument(f"split({n!r}): the number of parts must be a whole number >= 1")
-        return counting.split(self._source, self.name, n, self._known())
-
-    @overload
-    def info(self, full: Literal[False] = False) -> StreamInfo: ...
-
-    @overload
-    def info(self, full: Literal[True], count: int | None = 10) -> FullInfo: ...
-
-    @overload
-    def info(self, full: bool, count: int | None = 10) -> StreamInfo | FullInfo: ...
-
-    def info(self, full: bool = False, count: int | None = 10) -> StreamInfo | FullInfo:
-        """Everything XINFO STREAM tells; with ``full`` XINFO STREAM FULL. NoStream where there is none.
-
-        Walks all node keys. ``full`` tells besides of the first ``count`` entries, and of the
-        groups: the first ``count`` pending entries of each group and of each consumer. None or 0
-        is for all of them.
-        """
-        told: StreamInfo | FullInfo | None
-        if full:
-            from .full_info import describe_fully  # noqa: PLC0415 - seldom asked for
-
-            told = describe_fully(self._source, self.name, self._known(), self._encoding, count)
-        else:
-            told = describe(self._source, self.name, self._known(), self._encoding)
-        if told is None:
-            raise NoStream(f"there is no stream {shown(self.name)} in {self._source.path}")
-        return told
-
     # -- consumer groups ----------------------------------------------------------------
 
     def group(self, name: Any) -> Group:
@@ -498,27 +355,7 @@ class Stream:
         self._submit(operation)
         return group
 
-    def groups(self) -> list[GroupInfo]:
-        """All consumer groups of the stream, by name. XINFO GROUPS; NoStream where there is none."""
-        with self._source.read() as txn:
-            found = headers.find(txn, self.name, self._number)
-            if found is None:
-                raise NoStream(f"there is no stream {shown(self.name)} in {self._source.path}")
-            infos = [describe_group(txn, state, *found, self._encoding) for state in groups(txn, found[0])]
-            if len(infos) != found[1].groups:
-                raise CorruptionError(
-                    f"{len(infos)} consumer groups are there, {found[1].groups} should be", stream=shown(self.name)
-                )
-        return sorted(infos, key=lambda info: info.name)
-
     # -- within -------------------------------------------------------------------------
-
-    def _known(self) -> int | None:
-        """The stream's number, remembered; whoever uses it checks that the name still fits."""
-        if self._number is None:
-            with self._source.read() as txn:
-                self._number = headers.number_of(txn, self.name)
-        return self._number
 
     def _ensured(self, txn: WriteTransaction) -> writer.StreamWriter:
         return writer.locate(txn, self.name) or writer.create(txn, self.name, self._limits)
