@@ -95,9 +95,9 @@ def copied_sources() -> list[Extension]:
         )
         write_if_new(copy.parent / "__init__.py", "")
         write_if_new(copy, filled)
-        types = source.with_suffix(".pxd")
-        if types.is_file():
-            write_if_new(copy.with_suffix(".pxd"), types.read_text("utf-8"))
+        for types in (source.with_suffix(".pxd"), source.with_name("inlined.pxd")):
+            if types.is_file():
+                write_if_new(copy.parent / types.name, types.read_text("utf-8"))
         extensions.append(Extension(name, [str(copy)]))
     return extensions
 

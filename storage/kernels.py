@@ -97,13 +97,13 @@ def stale() -> list[str]:
 
 
 def source_hash(source: Path) -> str:
-    """SHA-256 over a kernel's .py and the .pxd beside it: what the compiled form depends on."""
+    """SHA-256 over a kernel's .py, its .pxd and what is inlined: what the compiled form depends on."""
     import hashlib  # noqa: PLC0415 - only who checks for stale kernels pays for it
 
     digest = hashlib.sha256(source.read_bytes())
-    types = source.with_suffix(".pxd")
-    if types.is_file():
-        digest.update(types.read_bytes())
+    for types in (source.with_suffix(".pxd"), source.with_name("inlined.pxd")):
+        if types.is_file():
+            digest.update(types.read_bytes())
     return digest.hexdigest()
 
 

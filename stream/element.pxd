@@ -1,6 +1,7 @@
 # The C types of element.py.
 
 cimport cython
+from .inlined cimport decimal
 
 cdef Py_ssize_t HEADER
 cdef unsigned long long SIGN
@@ -34,8 +35,6 @@ cdef long long integer_at(const unsigned char *p, Py_ssize_t pos) noexcept
 
 @cython.locals(b="unsigned char")
 cdef bytes value_at(const unsigned char *p, Py_ssize_t pos, Py_ssize_t size)
-
-cdef bytes decimal(long long value)
 
 @cython.locals(i="Py_ssize_t", digits="Py_ssize_t", word="unsigned long long", b="unsigned char")
 cdef bint is_canonical(const unsigned char *p, Py_ssize_t size) noexcept

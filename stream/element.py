@@ -32,6 +32,7 @@ from __future__ import annotations
 from typing import NoReturn
 
 from ..storage.errors import CorruptionError
+from .inlined import decimal  # cimport
 
 SOURCE_HASH = ""
 
@@ -177,11 +178,6 @@ def value_at(p: bytes, pos: int, size: int) -> bytes:
     if b < 0xF0:
         return p[pos + 2 : pos + size]
     return p[pos + 5 : pos + size]
-
-
-def decimal(value: int) -> bytes:
-    """The decimal text of an int64."""
-    return b"%d" % value
 
 
 def is_canonical(p: bytes, size: int) -> bool:

@@ -14,10 +14,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from ..storage.errors import InvalidFields
-from .id import (
-    StreamID,
-    id_of,  # cimport
-)
+from .id import StreamID
+from .inlined import id_of  # cimport
 
 SOURCE_HASH = ""
 

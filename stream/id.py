@@ -147,24 +147,6 @@ def make_id(ms: int, seq: int) -> StreamID:
     return _new(StreamID, (ms, seq))
 
 
-# These are what the kernels do most. Compiled they run their twins in entry.pxd.
-
-
-def id_of(cls: type[StreamID], ms: int, seq: int) -> StreamID:
-    """make_id(), given the class."""
-    return _new(cls, (ms, seq))
-
-
-def half_of(sid: tuple[int, int], place: int) -> int:
-    """The milliseconds (0) or the number within them (1) of an ID."""
-    return sid[place]
-
-
-def put_id(row: bytearray, at: int, ms: int, seq: int) -> None:
-    """Write the 16 bytes of an ID at ``at``."""
-    _BYTES.pack_into(row, at, ms, seq)
-
-
 StreamID.MIN = make_id(0, 0)
 StreamID.MAX = make_id(MAX64, MAX64)
 

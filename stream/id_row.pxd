@@ -1,7 +1,8 @@
 # The C types of id_row.py.
 
 cimport cython
-from .entry cimport Entry, half_of, put_id
+from .entry cimport Entry
+from .inlined cimport half_of, put_id
 
 @cython.locals(given=list, row=bytearray, at="Py_ssize_t")
 cpdef bytes pack_ids(object ids)

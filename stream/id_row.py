@@ -13,12 +13,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from .entry import Entry  # cimport
-from .id import (
-    StreamID,
-    ascending,
-    half_of,  # cimport
-    put_id,  # cimport
-)
+from .id import StreamID, ascending
+from .inlined import half_of, put_id  # cimport
 
 SOURCE_HASH = ""
 

@@ -3,7 +3,7 @@
 cimport cython
 from .element cimport (add_integer, add_value, after, integer_element, integer_size, put_integer, put_value,
                        room_for)
-from .entry cimport id_of
+from .inlined cimport id_of
 from .listpack cimport frame
 from .walk cimport Walk, backward, check_counts, damaged, forward, open_node, skip, take
 

@@ -34,10 +34,8 @@ from .element import (  # cimport
     room_for,
 )
 from .entry import Entry, flatten
-from .id import (
-    StreamID,
-    id_of,  # cimport
-)
+from .id import StreamID
+from .inlined import id_of  # cimport
 from .listpack import (
     frame,  # cimport
     stated,

@@ -19,17 +19,18 @@ def test_the_kernels_run_from_the_source_that_lies_beside_them():
         assert kernels.speed() == "plain Python"
 
 
-def test_an_edited_source_beside_a_compiled_kernel_is_noticed(tmp_path, monkeypatch):
+@pytest.mark.parametrize("edited", ["node.py", "node.pxd", "inlined.pxd"])
+def test_an_edited_source_beside_a_compiled_kernel_is_noticed(tmp_path, monkeypatch, edited):
     if kernels.speed() != "compiled":
         pytest.skip("the kernels are not compiled here")
     module = sys.modules["raxlog.stream.node"]
     compiled = Path(str(module.__file__))
-    for suffix in (".py", ".pxd"):
-        shutil.copy(compiled.with_name("node" + suffix), tmp_path)
+    for name in ("node.py", "node.pxd", "inlined.pxd"):
+        shutil.copy(compiled.with_name(name), tmp_path)
     monkeypatch.setattr(module, "__file__", str(tmp_path / compiled.name))
     assert kernels.stale() == []
-    with (tmp_path / "node.pxd").open("a") as types:
-        types.write("# changed\n")
+    with (tmp_path / edited).open("a") as source:
+        source.write("# changed\n")
     assert kernels.stale() == ["raxlog.stream.node"]
 
 

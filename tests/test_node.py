@@ -176,6 +176,13 @@ def test_a_batch_fills_a_node_with_the_bytes_of_one_entry_after_the_other(flats,
         single.size, single.live, single.elements, single.last_ms, single.last_seq)
 
 
+@given(st.one_of(st.integers(-(1 << 63), (1 << 63) - 1), st.integers(-1000, 1000)))
+def test_a_number_reads_back_as_its_decimal_text(number):
+    text = b"%d" % number
+    (entry,) = node.decode(build([(1, 1, [b"n", text])]).listpack(), 1, 1, 0, 0, TOP, TOP)
+    assert entry.values == [text]
+
+
 def test_counts_take_more_bytes_from_128_on():
     entries = [(5, seq, [b"n", b"%d" % seq]) for seq in range(200)]
     pack = build(entries).listpack()
