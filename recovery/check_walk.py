@@ -98,12 +98,12 @@ class Walk:
         if len(self.file.metas()) < 2:
             self.find.say("lmdb", "one of the two meta pages is damaged: LMDB refuses the file",
                           page=1 - self.meta.slot)
-        elif (doubt := meta_pages.stable_doubts(self.file, strict=True)) is not None:
+        elif (doubt := meta_pages.stable_doubts(self.file)) is not None:
             self.find.say("lmdb", doubt, page=self.meta.slot)
 
     def is_cut_off(self) -> bool:
         """Whether the file is shorter than its meta page says: LMDB must not touch it then."""
-        return self.meta is None or self.file.size < (self.meta.last_page + 1) * self.file.page_size
+        return self.meta is None or meta_pages.missing_end(self.file, [self.meta]) > 0
 
     def verify(self) -> None:
         """LMDB's own verifier, its known false alarm left out. Beside a writer it may not come to an end."""

@@ -92,9 +92,13 @@ class PageFile:
 
     def __init__(self, path: Path) -> None:
         self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        self.size = os.fstat(self._descriptor).st_size
-        self.page_size = 4096
-        self.page_size = self._guessed_size()
+        try:
+            self.size = os.fstat(self._descriptor).st_size
+            self.page_size = 4096
+            self.page_size = self._guessed_size()
+        except BaseException:
+            self.close()
+            raise
 
     def __enter__(self) -> Self:
         return self

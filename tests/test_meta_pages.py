@@ -137,6 +137,47 @@ def test_a_last_page_far_behind_the_file_is_told_at_once(folder: Path) -> None:
             raxlog.open(copy)
 
 
+def test_an_end_that_was_freed_before_it_was_written_is_not_missed(folder: Path) -> None:
+    path = folder / "s.rax"
+    made(path, FIRST)
+    with raxlog.open(path) as store, store.transaction() as tx:
+        sid = tx.stream("s").append({"n": b"y" * 30_000_000})
+        tx.stream("s").delete(sid)
+    with PageFile(data_of(path)) as file:
+        assert file.pages <= file.metas()[0].last_page, "the file has its end: the test is void"
+        assert meta_pages.missing_end(file, file.metas()) == 0
+    assert last(path) == b"%d" % (FIRST - 1)
+    assert raxlog.check(path).ok
+    size = data_of(path).stat().st_size
+    os.truncate(data_of(path), size - size % PAGE - 8 * PAGE)
+    with pytest.raises(raxlog.CorruptionError, match="cut off"):
+        raxlog.open(path, readonly=True)
+
+
+def test_a_copy_that_was_made_by_lmdb_through_the_files_own_name_is_sound(folder: Path) -> None:
+    made(folder / "s.rax", FIRST)
+    (folder / "copy").mkdir()
+    with lmdb.open(str(data_of(folder / "s.rax")), subdir=False, readonly=True) as env:
+        env.copy(str(folder / "copy" / "data.mdb"), compact=True)
+    shutil.copy(folder / "copy" / "data.mdb", data_of(folder / "s.rax"))
+    assert last(folder / "s.rax") == b"%d" % (FIRST - 1)
+
+
+def test_looking_at_a_broken_disk_leaks_no_descriptor(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made(folder / "s.rax", 1)
+
+    def broken(*_: object) -> bytes:
+        raise OSError(5, "Input/output error")
+
+    before = len(os.listdir("/dev/fd"))
+    with monkeypatch.context() as patch:
+        patch.setattr("raxlog.storage.pages.os.pread", broken)
+        for _ in range(5):
+            with pytest.raises(OSError, match="Input/output"):
+                PageFile(data_of(folder / "s.rax"))
+    assert len(os.listdir("/dev/fd")) == before
+
+
 @pytest.mark.parametrize("commits", [0, 1, 2, 3])
 def test_young_and_copied_files_are_sound(folder: Path, commits: int) -> None:
     """Up to transaction 1 nothing has been freed; so it is in a compacted copy, however old its source."""
