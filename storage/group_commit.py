@@ -48,6 +48,7 @@ from .write_transaction import WriteTransaction
 T = TypeVar("T")
 
 _LONGEST_GATHERING = 0.001  # seconds, also where a commit takes longer
+_LOOK_AGAIN = 0.25  # seconds; exception upon exception may keep a thread from waking the next
 _LATE = 0.002  # seconds from a wake-up until its thread runs; alone it takes some 0.00005
 _CROWDED_BATCHES = 64
 _MOST_TRIES = 1000  # to conclude, while exception follows upon exception
@@ -155,7 +156,7 @@ class GroupCommit:
         deadline = time.monotonic() + timeout
         left = min(timeout, threading.TIMEOUT_MAX)
         while True:
-            woken = waiter.acquire(timeout=left)
+            waiter.acquire(timeout=min(left, _LOOK_AGAIN))
             if call.done:
                 self._pass_on(call)
                 return 0.0
@@ -163,11 +164,11 @@ class GroupCommit:
                 left = max(0.0, min(deadline - time.monotonic(), threading.TIMEOUT_MAX))
                 if self._leader is call:
                     return left
-                if not woken:
+                if left == 0.0:
                     if call in self._queue:
                         self._queue.remove(call)
                         break
-                    left = -1  # it is being applied: the word comes soon
+                    left = _LOOK_AGAIN  # it is being applied: the word comes soon
         raise LockTimeout(
             f"waited {timeout:g} s for other threads of this process that write to "
             f"{self._env.path}. Write from fewer threads, or raise lock_timeout."
@@ -239,12 +240,15 @@ class GroupCommit:
         """Wake the first of those who are done; each wakes the next, unless others hold the interpreter."""
         if len(self._batch) < 2:
             return
+        main = threading.main_thread().ident
         with self._mutex:
             done = [call for call in self._batch if call.done and call is not own and not call.gone]
             if not self._crowded and not own.tries:
-                for call, then in pairwise(done):
+                # Signal handlers run in the main thread, and before it can wake anybody: nobody comes behind it.
+                chain = [call for call in done if call.thread != main]
+                for call, then in pairwise(chain):
                     call.then = then
-                del done[1:]
+                done = chain[:1] + [call for call in done if call.thread == main]
             elif self._crowded:
                 self._crowded -= 1
         for call in done:

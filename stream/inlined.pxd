@@ -12,6 +12,17 @@ cdef extern from "Python.h":
     PyObject *PyTuple_GET_ITEM(object made, Py_ssize_t place)
     void PyTuple_SET_ITEM(object made, Py_ssize_t place, object item)
     void PyObject_GC_UnTrack(void *made)
+    bint PyLong_Check(object item)
+
+cdef extern from *:
+    """
+    #if PY_VERSION_HEX >= 0x030E0000  /* a tuple keeps its hash: -1 is none yet, the 0 of new memory would be one */
+    #define FORGET_HASH(made) (((PyTupleObject *)(made))->ob_hash = -1)
+    #else
+    #define FORGET_HASH(made) ((void)0)
+    #endif
+    """
+    void FORGET_HASH(object made)
 
 # An ID can be part of no circle: the collector need not see it.
 cdef inline object id_of(object cls, unsigned long long ms, unsigned long long seq):
@@ -22,13 +33,19 @@ cdef inline object id_of(object cls, unsigned long long ms, unsigned long long s
     half = seq
     Py_INCREF(half)
     PyTuple_SET_ITEM(made, 1, half)
+    FORGET_HASH(made)
     PyObject_GC_UnTrack(<void *>made)
     return made
 
 cdef inline unsigned long long half_of(object sid, Py_ssize_t place) except? 3:
+    cdef object half
     if PyTuple_Check(sid) and place < PyTuple_GET_SIZE(sid):  # Cython's own index goes the long way for a subclass
-        return <object>PyTuple_GET_ITEM(sid, place)
-    return PySequence_GetItem(sid, place)
+        half = <object>PyTuple_GET_ITEM(sid, place)
+    else:
+        half = PySequence_GetItem(sid, place)
+    if not PyLong_Check(half):
+        raise TypeError("the halves of an ID are integers")  # a float would be cut off to one
+    return half
 
 cdef inline int put_id(unsigned char *row, Py_ssize_t at, unsigned long long ms, unsigned long long seq) noexcept:
     cdef int i

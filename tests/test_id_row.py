@@ -41,7 +41,7 @@ def test_what_is_no_id_is_refused_wherever_it_stands(bad):
             row_of(ids)
 
 
-@pytest.mark.parametrize("bad", [(1,), (), (-1, 2), (1 << 64, 1), "x", (1, "a"), None])
+@pytest.mark.parametrize("bad", [(1,), (), (-1, 2), (1 << 64, 1), "x", (1, "a"), (1.5, 2), None])
 def test_a_pair_that_is_none_is_an_error_and_never_other_bytes(bad):
     with pytest.raises(Exception, match=r".") as caught:
         pack_ids([bad])

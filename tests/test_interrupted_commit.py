@@ -178,3 +178,88 @@ def test_a_storm_of_ctrl_c_on_a_lone_writer_and_reader(tmp_path: Path) -> None:
         there = [int(entry.fields[b"n"]) for entry in store.stream("s").range()]
     assert there == sorted(set(there))
     assert set(acknowledged) <= set(there)
+
+
+def test_a_signal_handler_that_takes_its_time_keeps_nobody_else_waiting(store: raxlog.Store) -> None:
+    """It runs in the main thread, before that can wake whoever comes behind it in the batch."""
+    held = HeldBatch(store)
+    ends: list[float] = []
+    let_go = 0.0
+
+    def follow(n: int) -> None:
+        submit(store, put(b"%d" % n))
+        ends.append(time.monotonic())
+
+    threads = [threading.Thread(target=follow, args=(n,)) for n in range(5)]
+
+    def conduct() -> None:
+        nonlocal let_go
+        time.sleep(0.2)  # the main thread has queued its call
+        for thread in threads[1:]:
+            thread.start()
+        time.sleep(0.2)
+        os.kill(os.getpid(), signal.SIGUSR1)
+        time.sleep(0.2)
+        let_go = time.monotonic()
+        held.let_go()
+
+    before = signal.signal(signal.SIGUSR1, lambda *_: time.sleep(3))
+    conductor = threading.Thread(target=conduct)
+    try:
+        threads[0].start()
+        time.sleep(0.1)
+        conductor.start()
+        submit(store, put(b"main"))
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    for thread in [conductor, *threads]:
+        thread.join(10)
+    assert len(ends) == 5
+    assert max(ends) - let_go < 1.5
+
+
+@pytest.mark.storm
+def test_signals_in_a_row_leave_no_other_thread_asleep(tmp_path: Path) -> None:
+    """Four in a row get past all that one call can do about them; others must not wait for its lock_timeout."""
+    longest = [0.0] * 7
+    stop = time.monotonic() + 4
+
+    def work(say: Callable[[Any], None]) -> None:
+        armed = False
+
+        def strike(*_: object) -> None:
+            if armed:
+                raise Interrupt
+
+        signal.signal(signal.SIGALRM, strike)
+        with raxlog.open(tmp_path / "s.rax", lock_timeout=30) as store:
+            stream = store.stream("s")
+
+            def append(n: int) -> None:
+                while time.monotonic() < stop:
+                    begun = time.monotonic()
+                    stream.append({"n": n})
+                    longest[n] = max(longest[n], time.monotonic() - begun)
+
+            threads = [threading.Thread(target=append, args=(n,), daemon=True) for n in range(7)]
+            for thread in threads:
+                thread.start()
+            while time.monotonic() < stop - 0.5:
+                try:
+                    armed = True
+                    signal.setitimer(signal.ITIMER_REAL, 0.0007, 0.00005)
+                    while True:
+                        stream.append({"n": "main"})
+                except Interrupt:
+                    armed = False
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            stream.append({"n": "quiet"})
+            for thread in threads:
+                thread.join(10)
+            say((any(thread.is_alive() for thread in threads), max(longest)))
+
+    with Child(work) as child:
+        hangs, wait = child.heard()
+    print(f"longest wait {wait:.2f} s")
+    assert not hangs
+    assert wait < 4
