@@ -113,6 +113,10 @@ class BuildModules(build_py):
 class BuildKernels(build_ext):
     """Compiles the kernels, all or none; a failure leaves the plain sources to run."""
 
+    def finalize_options(self) -> None:
+        super().finalize_options()
+        self.parallel = self.parallel or os.cpu_count()
+
     def build_extensions(self) -> None:
         from Cython.Build import cythonize  # noqa: PLC0415  (may be absent)
 

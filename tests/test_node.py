@@ -150,7 +150,6 @@ batches = st.lists(
 )  # fmt: skip
 
 
-@settings(max_examples=300)
 @given(batches, halves, st.integers(0, TOP - 100), st.integers(0, 5000), st.data())
 def test_a_batch_fills_a_node_with_the_bytes_of_one_entry_after_the_other(flats, ms, seq, later, data):
     """Whatever its limits are: each stops it where the next entry would pass it."""
