@@ -295,7 +295,6 @@ class GroupCommit:
                 env.lock.release()  # here, where close() still waits for us
                 self._locked = False
 
-
     def _gather(self, wanted: int) -> None:
         """Sleep until so many calls wait. Whatever wakes it too early costs a smaller batch."""
         self._gathered.acquire(blocking=False)  # a word that came too late for the leader before

@@ -8,7 +8,7 @@ has changed nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from typing import Any, Literal, TypeVar, overload
 
 from ..storage.commit import WriteTransaction
 from ..storage.errors import GroupExists, IDTooSmall, InvalidArgument, NoStream
@@ -26,10 +26,6 @@ from .names import member_name
 from .node import flatten
 from .readable import ReadableStream
 from .references import KEEPREF, DeleteResult, checked_policy, delete_ex, evict
-
-if TYPE_CHECKING:
-
-    pass
 
 Value = str | bytes | int | float
 Fields = Mapping[Any, Any] | Iterable[tuple[Any, Any]]
@@ -362,7 +358,6 @@ class Stream(ReadableStream):
 
     def _submit(self, operation: Callable[[WriteTransaction], T]) -> T:
         return self._source.submit(operation)
-
 
 
 def _evict(txn: WriteTransaction, stream: writer.StreamWriter, wanted: trim.Trim, refs: str) -> int:
