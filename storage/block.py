@@ -43,6 +43,7 @@ _BODY = struct.Struct("<BBQIII")
 _CHECKSUM = struct.Struct("<Q")
 _ORDINALS = struct.Struct("<QI")
 _HEADER = struct.Struct("<QBBQIII")
+_new = tuple.__new__
 
 
 class BlockHeader(NamedTuple):
@@ -115,7 +116,7 @@ def header(key: bytes, value: bytes | memoryview) -> BlockHeader:
         )
     if codec == RAW and len(value) - HEADER_SIZE != raw_size:
         raise _damaged(key, "does not have the size it states", 26)
-    return BlockHeader(codec, ordinal, span, live, raw_size)
+    return _new(BlockHeader, (codec, ordinal, span, live, raw_size))  # a third of what calling it takes
 
 
 def peek_ordinals(value: bytes) -> tuple[int, int]:

@@ -30,6 +30,7 @@ KERNELS = (
     "raxlog.storage.write_transaction",
     "raxlog.stream.writer",
     "raxlog.stream.reading",
+    "raxlog.stream.scanning",
     "raxlog.stream.counting",
     "raxlog.stream.bucket",
     "raxlog.stream.pending_rows",

@@ -103,6 +103,23 @@ class RaxIterator:
         """Move to the next smaller key; False, and eof, if this was the first. raxPrev."""
         return not self.eof and self._settle(self._cursor.prev())
 
+    def take(self, most: int, stop: bytes) -> list[tuple[bytes, bytes]]:
+        """The element here and those behind it, up to the key ``stop`` (included), at most ``most`` of them.
+
+        Keys come whole, with the prefix. Then seek again. A third of the time of as many next().
+        """
+        found: list[tuple[bytes, bytes]] = []
+        prefix = self._prefix
+        last = prefix + stop
+        if not self.eof:
+            self.eof = True
+            for full, value in self._cursor.iternext():
+                key = bytes(full)
+                if key > last or not key.startswith(prefix) or len(found) >= most:
+                    break
+                found.append((key, bytes(value)))
+        return found
+
     def _settle(self, found: bool) -> bool:
         if found:
             full, value = self._cursor.item()

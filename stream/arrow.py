@@ -78,11 +78,12 @@ def batches(nodes: Iterable[StoredNode], columns: Projection, *, start: StreamID
     if type(batch_size) is not int or not 1 <= batch_size <= _MOST_ROWS:
         raise InvalidArgument(f"batch_size={batch_size!r} must be a whole number from 1 to {_MOST_ROWS:,}")
     decoder = Decoder(columns.columns, batch_size, stream, checked_mode(mode) == FAILFAST)
-    return _batches(nodes, columns, decoder, start, end, stream, skip_damaged, tally or Tally())
+    decoder.between(*start, *end)
+    return _batches(nodes, columns, decoder, end, stream, skip_damaged, tally or Tally())
 
 
-def _batches(nodes: Iterable[StoredNode], columns: Projection, decoder: Decoder, start: StreamID, end: StreamID,
-             stream: str, skip_damaged: bool, tally: Tally) -> Iterator[pa.RecordBatch]:
+def _batches(nodes: Iterable[StoredNode], columns: Projection, decoder: Decoder, end: StreamID, stream: str,
+             skip_damaged: bool, tally: Tally) -> Iterator[pa.RecordBatch]:
     for master, listpack in nodes:
         if isinstance(listpack, CorruptionError):
             error = listpack
@@ -90,7 +91,7 @@ def _batches(nodes: Iterable[StoredNode], columns: Projection, decoder: Decoder,
             break
         else:
             try:
-                decoder.open(listpack, *master, *start, *end)
+                decoder.open(listpack, *master)
                 while not decoder.fill():
                     yield _taken(decoder, columns, stream, tally)
                 continue

@@ -6,8 +6,9 @@ from .columns cimport Column, Run, checked_size, followed, head_size, is_text, p
 from .element cimport backlen_size, element_size, value_at
 from .literals cimport Literal, is_utf8
 from .stride cimport stride
-from .walk cimport Walk, check_counts, forward, leave, open_node, skip
+from .walk cimport Walk, check_counts, forward, leave, open_alike, open_node, skip
 
+cdef unsigned long long MAX64
 cdef Py_ssize_t HEAVY
 cdef int DELETED
 cdef long long MANY
@@ -28,6 +29,7 @@ cdef class Decoder:
     cdef Column corrupt
     cdef Py_ssize_t turn
     cdef Walk walk
+    cdef Walk like
     cdef long long live
     cdef list names
     cdef list slots
@@ -54,10 +56,11 @@ cdef class Decoder:
     @cython.locals(column=Column)
     cpdef list take(self)
 
-    @cython.locals(walk=Walk)
-    cpdef object open(self, bytes listpack, unsigned long long ms, unsigned long long seq,
-                      unsigned long long lo_ms, unsigned long long lo_seq,
-                      unsigned long long hi_ms, unsigned long long hi_seq)
+    cpdef object between(self, unsigned long long lo_ms, unsigned long long lo_seq,
+                         unsigned long long hi_ms, unsigned long long hi_seq)
+
+    @cython.locals(walk=Walk, like=Walk)
+    cpdef object open(self, bytes listpack, unsigned long long ms, unsigned long long seq)
 
     @cython.locals(column=Column, kept=bytearray, wants=bytearray)
     cdef object plan(self, list names)

@@ -35,10 +35,11 @@ from .literals import Literal, is_utf8  # cimport
 from .malformed import described, refused
 from .memory import put_bit, put_int32, same  # cimport
 from .stride import stride  # cimport
-from .walk import Walk, check_counts, forward, leave, open_node, skip  # cimport
+from .walk import Walk, check_counts, forward, leave, open_alike, open_node, skip  # cimport
 
 SOURCE_HASH = ""
 
+MAX64 = (1 << 64) - 1
 HEAVY = 64 << 20  # bytes of entries after which a batch is full
 DELETED = 1
 MANY = 32  # fields of an entry with names of its own
@@ -56,7 +57,7 @@ class Decoder:
 
     __slots__ = (
         "columns", "corrupt", "every", "failfast", "fields", "full", "hi_ms", "hi_seq", "keep", "kept",
-        "kept_names", "literal", "live", "lo_ms", "lo_seq", "malformed", "map", "marks", "missing", "most",
+        "kept_names", "like", "literal", "live", "lo_ms", "lo_seq", "malformed", "map", "marks", "missing", "most",
         "names", "names_good", "rows", "slots", "stream", "turn", "walk", "wanted", "wants", "weight",
     )  # fmt: skip
 
@@ -71,6 +72,7 @@ class Decoder:
     corrupt: Column | None
     turn: int  # the place in ``fields`` where the next name is looked for first
     walk: Walk | None
+    like: Walk | None  # the node opened last: the next one's master entry is mostly the same
     live: int  # entries of the node seen so far that are not deleted
     names: list[bytes]  # of the master entry
     slots: list[Column | None]  # the master's fields' columns
@@ -92,8 +94,10 @@ class Decoder:
         self.stream = stream
         self.failfast = failfast
         self.literal = Literal()
-        self.walk = None
+        self.walk = self.like = None
         self.full = False
+        self.lo_ms = self.lo_seq = 0
+        self.hi_ms = self.hi_seq = MAX64
         self.rows = self.weight = self.malformed = self.turn = self.live = 0
         self.plan([])
 
@@ -109,20 +113,21 @@ class Decoder:
         self.full = False
         return taken
 
-    def open(self, listpack: bytes, ms: int, seq: int, lo_ms: int, lo_seq: int, hi_ms: int, hi_seq: int) -> None:
-        """Take up the node ``ms-seq``, of which the entries from lo to hi are wanted, both included.
-
-        Raises CorruptionError where frame or master entry are damaged.
-        """
-        walk = open_node(listpack, ms, seq)
-        if walk.names != self.names:
-            self.plan(walk.names)
-        self.walk = walk
-        self.live = 0
+    def between(self, lo_ms: int, lo_seq: int, hi_ms: int, hi_seq: int) -> None:
+        """Only entries from lo to hi are wanted, both included. All of them, unless this says otherwise."""
         self.lo_ms = lo_ms
         self.lo_seq = lo_seq
         self.hi_ms = hi_ms
         self.hi_seq = hi_seq
+
+    def open(self, listpack: bytes, ms: int, seq: int) -> None:
+        """Take up the node ``ms-seq``. CorruptionError where its frame or its master entry is damaged."""
+        like = self.like
+        walk = open_node(listpack, ms, seq) if like is None else open_alike(listpack, ms, seq, like)
+        if walk.names is not self.names and walk.names != self.names:
+            self.plan(walk.names)
+        self.walk = self.like = walk
+        self.live = 0
 
     def plan(self, names: list[bytes]) -> None:
         """Find the columns of a master entry's fields. Nodes of one kind follow each other: kept."""

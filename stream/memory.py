@@ -28,6 +28,11 @@ def same_within(p: bytes, pos: int, other: int, size: int) -> bool:
     return p[pos : pos + size] == p[other : other + size]
 
 
+def same_part(p: bytes, pos: int, other: bytes, at: int, size: int) -> bool:
+    """Are ``size`` bytes at ``pos`` of ``p`` the same as those at ``at`` of ``other``?"""
+    return p[pos : pos + size] == other[at : at + size]
+
+
 def put_int32(to: bytearray, place: int, value: int) -> None:
     """Write an int32 as the ``place``-th of an array of such."""
     _INT32.pack_into(to, 4 * place, value)

@@ -23,11 +23,14 @@ from ..storage.rax import Rax, RaxTransaction
 from . import header as headers
 from .header import StreamHeader, shown
 from .id import StreamID
-from .reading import end_of, require_head, require_neighbour
+from .reading import require_head, require_neighbour
 from .source import Source
 from .writer import located
 
+SOURCE_HASH = ""
+
 StoredNode = tuple[tuple[int, int], bytes | CorruptionError]  # master ID, listpack or what is wrong
+_Found = tuple[bytes, bytes | CorruptionError, block.BlockHeader | None]
 
 _NODES = 256  # of a transaction: some megabytes at most, copied in about a millisecond
 _FIRST = 8
@@ -43,39 +46,37 @@ class _Scan:
         self.expected: int | None = None  # the ordinal that the next one must begin with
         self.more = True
 
-    def collect(self, txn: RaxTransaction, number: int, header: StreamHeader, end: StreamID, most: int
-                ) -> list[tuple[bytes, bytes | CorruptionError, block.BlockHeader | None]]:
+    def collect(self, txn: RaxTransaction, number: int, header: StreamHeader, end: StreamID, most: int) -> list[_Found]:
         """The next blocks, at most so many: (key, value, verified header), or what is wrong."""
-        found: list[tuple[bytes, bytes | CorruptionError, block.BlockHeader | None]] = []
+        found: list[_Found] = []
         prefix = layout.family(number, layout.NODE)
         nodes = Rax(txn, prefix).iterator()
         if self.last_key is not None:
             # What was last may have grown since, or be gone.
             self.expected = None
             if nodes.seek("=", self.last_key):
-                self._checked(nodes.key, prefix, nodes.value)
-            there = nodes.seek(">", self.last_key)
+                self._checked(prefix + nodes.key, nodes.value)
+            nodes.seek(">", self.last_key)
         else:
             there = nodes.seek("<=", bytes(self.start)) or nodes.seek("^")
             try:
                 require_head(header, nodes.key if there else None, self.start)
             except CorruptionError as error:
                 found.append((prefix + bytes(self.start), error, None))
-        stop = bytes(end)
-        while there and nodes.key <= stop:
-            if len(found) >= most:
-                return found
-            key = prefix + nodes.key
+        taken = nodes.take(most, bytes(end))
+        for key, value in taken:
             before = self.expected
-            checked = self._checked(nodes.key, prefix, nodes.value)
-            if isinstance(checked, CorruptionError):
-                found.append((key, checked, None))
-            else:
-                if before is not None and before != checked.ordinal:
-                    self._require_dead(txn, number, nodes.key, before, checked.ordinal, found)
-                found.append((key, nodes.value, checked))
-            self.last_key = nodes.key
-            there = nodes.next()
+            head = self._checked(key, value)
+            if isinstance(head, CorruptionError):
+                found.append((key, head, None))
+                continue
+            if before is not None and before != head.ordinal:
+                self._require_dead(txn, number, key[len(prefix) :], before, head.ordinal, found)
+            found.append((key, value, head))
+        if taken:
+            self.last_key = taken[-1][0][len(prefix) :]
+        if len(taken) == most:
+            return found
         self.more = False
         if self.last_key is not None and self.expected is not None:
             try:
@@ -85,18 +86,18 @@ class _Scan:
                 found.append((prefix + behind, error, None))
         return found
 
-    def _checked(self, key: bytes, prefix: bytes, value: bytes) -> block.BlockHeader | CorruptionError:
+    def _checked(self, key: bytes, value: bytes) -> block.BlockHeader | CorruptionError:
         """The block's header; notes the ordinal that the next one must begin with."""
-        self.expected = None
         try:
-            head = block.header(prefix + key, value)
+            head = block.header(key, value)
         except CorruptionError as error:
-            return located(error, shown(self.name), *layout.node_id(prefix + key))
-        self.expected = end_of(head)
+            self.expected = None
+            return located(error, shown(self.name), *layout.node_id(key))
+        self.expected = head.ordinal + head.span
         return head
 
     def _require_dead(self, txn: RaxTransaction, number: int, key: bytes, start: int, stop: int,
-                      found: list[tuple[bytes, bytes | CorruptionError, block.BlockHeader | None]]) -> None:
+                      found: list[_Found]) -> None:
         """Ordinals start … stop before the node ``key`` have none: all must be deleted, or trimmed away."""
         prefix = layout.family(number, layout.NODE)
         first = Rax(txn, prefix).first()
@@ -133,13 +134,13 @@ def read_nodes(source: Source, name: bytes, start: StreamID, end: StreamID) -> I
         most = _NODES
         for key, value, head in blocks:
             master = layout.node_id(key)
-            if isinstance(value, CorruptionError) or head is None:
-                assert isinstance(value, CorruptionError)
+            if isinstance(value, CorruptionError):
                 yield master, value
                 continue
-            listpack: bytes | CorruptionError
+            assert head is not None
             try:
                 listpack = block.listpack_of(key, value, head)
             except CorruptionError as error:
-                listpack = located(error, shown(name), *master)
+                yield master, located(error, shown(name), *master)
+                continue
             yield master, listpack

@@ -1,6 +1,8 @@
 # The C types of walk.py.
 
 cimport cython
+from libc.string cimport memcmp
+
 from .element cimport after, before, element_size, integer_at, is_integer, value_at
 from .entry cimport Entry
 from .listpack cimport check_frame
@@ -9,6 +11,10 @@ cdef int DELETED
 cdef int SAMEFIELDS
 cdef Py_ssize_t HEADER
 cdef unsigned long long MASK
+
+cdef inline bint same_part(const unsigned char *p, Py_ssize_t pos, const unsigned char *other, Py_ssize_t at,
+                           Py_ssize_t size) noexcept:
+    return memcmp(p + pos, other + at, size) == 0
 
 cdef int damaged(str what, Py_ssize_t offset) except -1
 
@@ -34,6 +40,12 @@ cdef class Walk:
     cdef unsigned long long master_seq
     cdef unsigned long long ms
     cdef unsigned long long seq
+
+@cython.locals(walk=Walk)
+cdef Walk open_frame(bytes data, unsigned long long ms, unsigned long long seq)
+
+@cython.locals(walk=Walk, size="Py_ssize_t")
+cdef Walk open_alike(bytes data, unsigned long long ms, unsigned long long seq, Walk like)
 
 @cython.locals(walk=Walk, count="long long", names=list)
 cdef Walk open_node(bytes data, unsigned long long ms, unsigned long long seq)

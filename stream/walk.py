@@ -22,6 +22,7 @@ from ..storage.errors import CorruptionError
 from .element import after, before, element_size, integer_at, is_integer, value_at  # cimport
 from .entry import Entry  # cimport
 from .listpack import check_frame  # cimport
+from .memory import same_part  # cimport
 
 SOURCE_HASH = ""
 
@@ -66,8 +67,8 @@ class Walk:
     seq: int
 
 
-def open_node(data: bytes, ms: int, seq: int) -> Walk:
-    """A walk that stands before the first entry; frame and master entry are checked."""
+def open_frame(data: bytes, ms: int, seq: int) -> Walk:
+    """A walk that stands before the names of the master entry; the frame is checked."""
     walk = Walk()
     walk.data = data
     walk.end = walk.tail = check_frame(data)
@@ -79,9 +80,15 @@ def open_node(data: bytes, ms: int, seq: int) -> Walk:
     walk.live = integer(walk)
     walk.dead = integer(walk)
     walk.body = walk.pos
-    count = integer(walk)
     if walk.live < 0 or walk.dead < 0:
         damaged("has a negative count of entries", HEADER)
+    return walk
+
+
+def open_node(data: bytes, ms: int, seq: int) -> Walk:
+    """A walk that stands before the first entry; frame and master entry are checked."""
+    walk = open_frame(data, ms, seq)
+    count = integer(walk)
     if count < 1:
         damaged(f"has a master entry with {count} fields", walk.body)
     names = []
@@ -93,6 +100,18 @@ def open_node(data: bytes, ms: int, seq: int) -> Walk:
     if integer(walk) != 0:
         damaged("has a master entry that does not end with 0", walk.pos)
     walk.first = walk.pos
+    return walk
+
+
+def open_alike(data: bytes, ms: int, seq: int, like: Walk) -> Walk:
+    """open_node() for a node whose master entry mostly has the names of the node before, ``like``."""
+    walk = open_frame(data, ms, seq)
+    size = like.first - like.body
+    if walk.body + size > walk.end or not same_part(walk.p, walk.body, like.p, like.body, size):
+        return open_node(data, ms, seq)
+    walk.names = like.names
+    walk.width = like.width
+    walk.pos = walk.first = walk.body + size
     return walk
 
 

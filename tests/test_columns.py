@@ -337,6 +337,28 @@ def test_any_changed_byte_gives_what_range_gives_or_the_same_error(seed: int) ->
             assert [(*StreamID.from_bytes(row["id"]), dict(row["fields"])) for row in table.to_pylist()] == entries
 
 
+@pytest.mark.parametrize("names", [[b"item", b"qty"], [b"item", b"qty", b"7"], [b"n" * 70]])
+def test_any_changed_byte_behind_a_node_of_the_same_names_gives_what_range_gives_or_the_same_error(
+        names: list[bytes]) -> None:
+    rows = [[(name, b"%d" % n) for name in names] for n in range(3)]
+    before = node_of([(1, n, row) for n, row in enumerate(rows)])
+    master, listpack = node_of([(2, n, row) for n, row in enumerate(rows)])
+    for at in range(6, len(listpack)):
+        for bit in range(8):
+            changed = bytes([*listpack[:at], listpack[at] ^ 1 << bit, *listpack[at + 1 :]])
+            nodes = [before, (master, changed)]
+            try:
+                entries = [(ms, seq, dict(pairs)) for ms, seq, pairs in entries_of(nodes)]
+            except raxlog.CorruptionError as error:
+                told = error.what, error.offset
+                with pytest.raises(raxlog.CorruptionError) as caught:
+                    table_of(nodes, TEXT_NAMES)
+                assert (caught.value.what, caught.value.offset) == told
+            else:
+                table = table_of(nodes, {"id": "binary"} | TEXT_NAMES, id_column="id")
+                assert [(*StreamID.from_bytes(row["id"]), dict(row["fields"])) for row in table.to_pylist()] == entries
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_a_listpack_cut_off_or_made_up_is_never_read_past_its_end(seed: int) -> None:
     (master, listpack), = some_nodes(seed, 1, 8)
@@ -349,7 +371,7 @@ def test_a_listpack_cut_off_or_made_up_is_never_read_past_its_end(seed: int) -> 
         for hurt in (listpack[:size], framed, made_up):
             decoder = Decoder([("map", b"", 0, 0), ("double", b"price", 0, 0)], 100, "s", False)
             try:
-                decoder.open(hurt, *master, 0, 0, *StreamID.MAX)
+                decoder.open(hurt, *master)
                 while not decoder.fill():
                     decoder.take()
             except raxlog.CorruptionError:

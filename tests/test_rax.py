@@ -268,6 +268,22 @@ def test_an_iterator_goes_on_behind_an_element_just_removed_after_seeking_again(
     assert rax.numele == 0
 
 
+def test_an_iterator_takes_so_many_elements_up_to_a_key_and_stays_within_its_rax(txn):
+    filled(txn, b"o", [b"9"])
+    keys = [b"%03d" % n for n in range(30)]
+    rax = filled(txn, b"p", keys)
+    filled(txn, b"q", [b"0"])
+    it = rax.iterator()
+    for start, most, stop in [(0, 5, b"999"), (0, 100, b"999"), (7, 100, b"012"), (7, 100, b"0125"), (29, 3, b"029"),
+                              (3, 0, b"999"), (5, 3, b"002")]:
+        assert it.seek("=", keys[start])
+        expected = [(b"p" + key, b"value of " + key) for key in keys[start:] if key <= stop][:most]
+        assert it.take(most, stop) == expected
+        assert it.eof
+    assert not it.seek(">", b"999")
+    assert it.take(5, b"\xff") == []
+
+
 def test_values_are_copies_that_outlive_their_transaction():
     with writing(buffers=True) as txn:
         rax = filled(txn, b"p", [b"a", b"b"])

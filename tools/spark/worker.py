@@ -11,12 +11,16 @@ from __future__ import annotations
 
 import gc
 
+_settled = False
+
 
 def settle() -> None:
     """Take what is loaded out of the collector's sight, once in a process; nothing at any later call.
 
     What the process makes from now on is collected as ever. For ``read`` of a reader, which Spark
-    calls in its workers only.
+    calls in its workers only. (To ask gc.get_freeze_count() would be to go through all of it again.)
     """
-    if not gc.get_freeze_count():
+    global _settled  # noqa: PLW0603 - it is of the process
+    if not _settled:
+        _settled = True
         gc.freeze()
