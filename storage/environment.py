@@ -113,7 +113,7 @@ class Environment(StoreMap):
         try:
             self.gate.shut(lambda: self._map_anew(int(self.live().info()["map_size"])))
         except (OSError, lmdb.Error) as error:
-            raise faults.cannot_open(self.path, error) from error
+            raise faults.cannot_open(self.path, error, self.readonly) from error
 
     def is_in_force(self, txn: lmdb.Transaction) -> bool:
         """Whether the generation a read has begun in had no mark then. Asked once for each commit."""

@@ -74,11 +74,13 @@ def no_room(path: Path) -> StoreFull:
     )
 
 
-def cannot_open(path: Path, error: Exception) -> StoreError | CorruptionError:
-    """The error to raise when the store at ``path`` cannot be opened."""
+def cannot_open(path: Path, error: Exception, readonly: bool = False) -> StoreError | CorruptionError:
+    """The error to raise when the store at ``path`` cannot be opened, for reading only or for all."""
     text = str(error)
     denied = isinstance(error, PermissionError) or "Permission denied" in text
     read_only = getattr(error, "errno", 0) == errno.EROFS or "Read-only file system" in text
+    if denied and readonly:
+        return StoreError(f"{path} cannot be read ({error}). See to the permissions of the folder and the files in it.")
     if isinstance(error, lmdb.ReadonlyError) or denied or read_only:
         return ReadOnlyStore(
             f"{path} cannot be opened for writing ({error}). Open it with readonly=True, or see to the "

@@ -127,7 +127,7 @@ class StoreMap:
             self._leave()
             self._close_files()
             if isinstance(error, OSError | lmdb.Error) and not isinstance(error, RaxlogError):
-                raise faults.cannot_open(self.path, error) from error
+                raise faults.cannot_open(self.path, error, self.readonly) from error
             raise
 
     def _open_map(self, size: int) -> None:

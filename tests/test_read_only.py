@@ -94,6 +94,26 @@ def test_a_user_who_cannot_register_as_reader_is_refused_beside_a_writer(public_
         child.finish()
 
 
+def test_a_data_file_that_may_not_be_read_is_told_as_that_and_not_as_one_that_may_not_be_written(
+        public_path: Path) -> None:
+    def use(say: Callable[[Any], None]) -> None:
+        for readonly in (True, False):
+            with pytest.raises(raxlog.StoreError) as caught:
+                raxlog.open(public_path, readonly=readonly)
+            say((type(caught.value).__name__, str(caught.value)))
+
+    for data in public_path.rglob("data.mdb"):
+        data.chmod(0o600)
+    with _as_nobody(use) as child:
+        (kind, told), (other, refused) = child.finish()
+    assert (kind, other) == ("StoreError", "ReadOnlyStore")
+    assert "cannot be read" in told
+    assert "writing" not in told
+    assert "permissions" in told
+    assert "writing" in refused
+    assert str(public_path) in told
+
+
 def test_a_folder_that_may_not_be_searched_is_a_plain_error(public_path: Path) -> None:
     def use(say: Callable[[Any], None]) -> None:
         for readonly in (True, False):
