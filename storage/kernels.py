@@ -40,6 +40,7 @@ KERNELS = (
     "raxlog.stream.id_row",
     "raxlog.stream.walk",
     "raxlog.stream.node",
+    "raxlog.stream.node_builder",
     "raxlog.index.glob",
     "raxlog.index.subject",
     "raxlog.stream.literals",

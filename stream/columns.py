@@ -21,7 +21,7 @@ from typing import Any
 from ..storage.errors import MalformedValue
 from .element import backlen_size, data_size, integer_at, value_at  # cimport
 from .literals import Literal, is_utf8  # cimport
-from .memory import copy, get_int32, put_bit, put_double, put_int32, put_int64, same_within  # cimport
+from .memory import copy, copy_short, get_int32, put_bit, put_double, put_int32, put_int64, same_within  # cimport
 
 SOURCE_HASH = ""
 
@@ -35,6 +35,7 @@ KINDS = {
 _WIDTHS = {INT64: 8, ID_MS: 8, ID_SEQ: 8, TIMESTAMP: 8, ID_TIME: 8, DOUBLE: 8, INT32: 4, DECIMAL: 16}
 
 TOP = (1 << 63) - 1
+SHORT = 16  # what copy_short() copies
 LARGEST = (1 << 31) - 1  # where Arrow's 32-bit offsets end
 MOST_MS = TOP // 1000  # whose microseconds are an int64
 
@@ -131,14 +132,18 @@ class Run:
     def close(self) -> None:
         """The string ends here."""
         if self.count == self.most:
-            more = self.most + 64
-            ends = self.ends
-            ends += bytes(4 * more)
-            self.ends = ends
-            self.edge = ends
-            self.most += more
+            self.lengthen(64)
         self.count += 1
         put_int32(self.edge, self.count, self.used)
+
+    def lengthen(self, more: int) -> None:
+        """Make room for the ends of so many strings more, at least."""
+        more += self.most
+        ends = self.ends
+        ends += bytes(4 * more)
+        self.ends = ends
+        self.edge = ends
+        self.most += more
 
     def add(self, p: bytes, pos: int, size: int) -> None:
         """Add bytes to the string."""
@@ -149,19 +154,25 @@ class Run:
     def add_word(self, word: int) -> None:
         """Add the decimal text of an unsigned number."""
         digits = 1
-        rest = word // 10
-        while rest:
+        limit = 10
+        while digits < 19 and word >= limit:
             digits += 1
-            rest //= 10
+            limit *= 10
+        if word >= limit:
+            digits += 1
         self.reserve(digits)
         out = self.out
         at = self.used + digits
         self.used = at
-        while digits > 0:
-            at -= 1
-            out[at] = 0x30 + word % 10
-            word //= 10
-            digits -= 1
+        while digits > 1:  # two by two: each step waits for the division of the one before
+            pair = word % 100
+            word //= 100
+            at -= 2
+            out[at] = 0x30 + pair // 10
+            out[at + 1] = 0x30 + pair % 10
+            digits -= 2
+        if digits:
+            out[at - 1] = 0x30 + word
 
     def add_element(self, p: bytes, pos: int, size: int) -> None:
         """Add the text of an element of a checked size, as a string of its own."""
@@ -179,13 +190,52 @@ class Run:
                 self.add_word(word + 1)
         self.close()
 
+    def add_fields(self, p: bytes, pos: int, stop: int, end: int, keep: bytearray, width: int) -> None:
+        """Add the texts of those of ``width`` elements that ``keep`` has a 1 for: from ``pos`` to ``stop``, checked."""
+        self.reserve(stop - pos + 20 * width + SHORT)  # a number has up to 20 digits
+        if self.count + width > self.most:
+            self.lengthen(width)
+        out = self.out
+        edge = self.edge
+        used = self.used
+        count = self.count
+        i = 0
+        while i < width:
+            b = p[pos]
+            if 0x80 <= b < 0xC0:  # most values
+                size = b - 0x80
+                if keep[i]:
+                    if size <= SHORT and pos + SHORT < end:
+                        copy_short(out, used, p, pos + 1)  # what is too much is written over
+                    else:
+                        copy(out, used, p, pos + 1, size)
+                    used += size
+                    count += 1
+                    put_int32(edge, count, used)
+                pos += size + 2
+            else:
+                size = checked_size(p, pos, end)
+                if keep[i]:
+                    self.used = used
+                    self.count = count
+                    self.add_element(p, pos, size)
+                    used = self.used
+                    count = self.count
+                pos += size + backlen_size(size)
+            i += 1
+        self.used = used
+        self.count = count
+
     def add_all(self, texts: bytes, marks: bytes, count: int) -> None:
         """Add so many strings at once: their bytes, and an int32 for each that says where it ends."""
+        if self.count + count > self.most:
+            self.lengthen(count)
+        edge = self.edge
         i = 0
         while i < count:
-            self.close()
-            put_int32(self.edge, self.count, self.used + get_int32(marks, i))
+            put_int32(edge, self.count + i + 1, self.used + get_int32(marks, i))
             i += 1
+        self.count += count
         self.add(texts, 0, len(texts))
 
     def add_id(self, ms: int, seq: int) -> None:

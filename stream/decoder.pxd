@@ -11,6 +11,7 @@ from .walk cimport Walk, check_counts, forward, leave, open_alike, open_node, sk
 cdef unsigned long long MAX64
 cdef Py_ssize_t HEAVY
 cdef int DELETED
+cdef Py_ssize_t USUAL
 cdef long long MANY
 cdef int DECIMAL
 cdef int MAP

@@ -42,6 +42,7 @@ SOURCE_HASH = ""
 MAX64 = (1 << 64) - 1
 HEAVY = 64 << 20  # bytes of entries after which a batch is full
 DELETED = 1
+USUAL = 1 << 16  # bytes of an entry whose texts are given room at once, numbers as the longest there are
 MANY = 32  # fields of an entry with names of its own
 DECIMAL, MAP, CORRUPT = 7, 13, 14  # as in columns.py
 
@@ -318,6 +319,9 @@ class Decoder:
         keys.add_all(self.kept_names, self.marks, len(self.marks) // 4)
         i = 0
         width = walk.width
+        if not texts & 2 and walk.pos - pos + 20 * width < USUAL:
+            values.add_fields(p, pos, walk.pos, walk.end, self.keep, width)
+            return True
         while i < width:
             size = checked_size(p, pos, walk.end)
             if self.keep[i]:

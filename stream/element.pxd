@@ -45,6 +45,8 @@ cdef long long canonical(const unsigned char *p, Py_ssize_t size) noexcept
 @cython.locals(i="int")
 cdef object add_backlen(list parts, Py_ssize_t size)
 
+cdef int integer_width(long long value) noexcept
+
 @cython.locals(width="int", i="int")
 cdef object add_integer(list parts, long long value)
 

@@ -224,6 +224,15 @@ def add_backlen(parts: list[bytes], size: int) -> None:
         parts.append(BYTE[0x80 | (size >> (7 * i) & 0x7F)])
 
 
+def integer_width(value: int) -> int:
+    """The bytes of an integer that 13 bits do not hold: 2, 3, 4 or 8."""
+    if -(1 << 15) <= value < 1 << 15:
+        return 2
+    if -(1 << 23) <= value < 1 << 23:
+        return 3
+    return 4 if -(1 << 31) <= value < 1 << 31 else 8
+
+
 def add_integer(parts: list[bytes], value: int) -> None:
     """Add an integer element, in its smallest encoding, to ``parts``."""
     if 0 <= value <= 127:
@@ -234,14 +243,7 @@ def add_integer(parts: list[bytes], value: int) -> None:
         parts.append(BYTE[value & 0xFF])
         parts.append(BYTE[2])
         return
-    if -(1 << 15) <= value < 1 << 15:
-        width = 2
-    elif -(1 << 23) <= value < 1 << 23:
-        width = 3
-    elif -(1 << 31) <= value < 1 << 31:
-        width = 4
-    else:
-        width = 8
+    width = integer_width(value)
     parts.append(BYTE[0xF4 if width == 8 else 0xEF + width])
     i = 0
     while i < width:
@@ -316,14 +318,7 @@ def put_integer(p: bytearray, at: int, value: int) -> int:
         p[at + 1] = value & 0xFF
         p[at + 2] = 2
         return at + 3
-    if -(1 << 15) <= value < 1 << 15:
-        width = 2
-    elif -(1 << 23) <= value < 1 << 23:
-        width = 3
-    elif -(1 << 31) <= value < 1 << 31:
-        width = 4
-    else:
-        width = 8
+    width = integer_width(value)
     p[at] = 0xF4 if width == 8 else 0xEF + width
     i = 0
     while i < width:

@@ -1,7 +1,7 @@
 """Bytes in memory: the few operations that C does through a pointer, for kernels run as plain Python.
 
 In the compiled kernels their place is taken by the inline functions of the same names in
-columns.pxd, which check nothing: whoever calls them has made room.
+columns.pxd and walk.pxd, which check nothing: whoever calls them has made room.
 """
 
 from __future__ import annotations
@@ -16,6 +16,11 @@ _DOUBLE = struct.Struct("<d")
 def copy(to: bytearray, at: int, p: bytes, pos: int, size: int) -> None:
     """Copy ``size`` bytes at ``pos`` of ``p`` to ``at`` of ``to``."""
     to[at : at + size] = p[pos : pos + size]
+
+
+def copy_short(to: bytearray, at: int, p: bytes, pos: int) -> None:
+    """Copy 16 bytes. What is shorter may be copied with what lies behind it, where both sides have so many."""
+    to[at : at + 16] = p[pos : pos + 16]
 
 
 def same(p: bytes, pos: int, other: bytes, size: int) -> bool:

@@ -23,7 +23,7 @@ from ..storage.rax import Rax
 from . import header as headers
 from .header import NodeLimits, StreamHeader, shown
 from .id import AUTO, MAX64, NewID, StreamID, make_id
-from .node import Encoded, NodeBuilder, raw_size
+from .node_builder import Encoded, NodeBuilder, raw_size
 
 SOURCE_HASH = ""
 

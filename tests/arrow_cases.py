@@ -9,7 +9,8 @@ from typing import Any
 import pyarrow as pa
 from raxlog.stream.arrow import batches, projection
 from raxlog.stream.id import StreamID
-from raxlog.stream.node import NodeBuilder, decode, mark_deleted
+from raxlog.stream.node import decode, mark_deleted
+from raxlog.stream.node_builder import NodeBuilder
 
 Node = tuple[tuple[int, int], bytes]
 Pairs = list[tuple[bytes, bytes]]

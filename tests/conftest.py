@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -19,6 +20,10 @@ from pathlib import Path
 import pytest
 import raxlog
 from hypothesis import HealthCheck, settings
+
+# What a shell starts in the background ignores Ctrl-C, and so would all that the tests start.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _PROGRAMS = {"redis": "redis-server", "java": "java", "cc": "cc"}
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from raxlog import CorruptionError, Entry
 from raxlog.stream import node
-from raxlog.stream.node import NodeBuilder
+from raxlog.stream.node_builder import NodeBuilder
 
 TOP = (1 << 64) - 1
 ALL = (0, 0, TOP, TOP)
