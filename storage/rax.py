@@ -106,18 +106,20 @@ class RaxIterator:
     def take(self, most: int, stop: bytes) -> list[tuple[bytes, bytes]]:
         """The element here and those behind it, up to the key ``stop`` (included), at most ``most`` of them.
 
-        Keys come whole, with the prefix. Then seek again. A third of the time of as many next().
+        Keys come whole, with the prefix. Then seek again. One copy an element, as with next(), and no call.
         """
         found: list[tuple[bytes, bytes]] = []
         prefix = self._prefix
         last = prefix + stop
-        if not self.eof:
-            self.eof = True
+        if not self.eof and most > 0:
             for full, value in self._cursor.iternext():
                 key = bytes(full)
-                if key > last or not key.startswith(prefix) or len(found) >= most:
+                if key > last or not key.startswith(prefix):
                     break
                 found.append((key, bytes(value)))
+                if len(found) == most:
+                    break
+        self.eof = True
         return found
 
     def _settle(self, found: bool) -> bool:

@@ -8,7 +8,6 @@ from .literals cimport Literal, is_utf8
 from .stride cimport stride
 from .walk cimport Walk, check_counts, forward, leave, open_alike, open_node, skip
 
-cdef unsigned long long MAX64
 cdef Py_ssize_t HEAVY
 cdef int DELETED
 cdef Py_ssize_t USUAL

@@ -31,6 +31,7 @@ from .columns import (
     is_text,  # cimport
 )
 from .element import backlen_size, element_size, value_at  # cimport
+from .id import MAX64
 from .literals import Literal, is_utf8  # cimport
 from .malformed import described, refused
 from .memory import put_bit, put_int32, same  # cimport
@@ -39,7 +40,6 @@ from .walk import Walk, check_counts, forward, leave, open_alike, open_node, ski
 
 SOURCE_HASH = ""
 
-MAX64 = (1 << 64) - 1
 HEAVY = 64 << 20  # bytes of entries after which a batch is full
 DELETED = 1
 USUAL = 1 << 16  # bytes of an entry whose texts are given room at once, numbers as the longest there are

@@ -23,7 +23,7 @@ from ..storage.rax import Rax, RaxTransaction
 from . import header as headers
 from .header import StreamHeader, shown
 from .id import StreamID
-from .reading import require_head, require_neighbour
+from .reading import end_of, require_head, require_neighbour
 from .source import Source
 from .writer import located
 
@@ -93,7 +93,7 @@ class _Scan:
         except CorruptionError as error:
             self.expected = None
             return located(error, shown(self.name), *layout.node_id(key))
-        self.expected = head.ordinal + head.span
+        self.expected = end_of(head)
         return head
 
     def _require_dead(self, txn: RaxTransaction, number: int, key: bytes, start: int, stop: int,

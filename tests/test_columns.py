@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from raxlog.stream.arrow import Tally, batches, projection
 from raxlog.stream.decoder import Decoder
-from raxlog.stream.id import StreamID, make_id
+from raxlog.stream.id import MAX64, StreamID, make_id
 from raxlog.stream.node import decode
 
 TEXT_NAMES = {"id_ms": "bigint", "id_seq": "bigint", "fields": "map<binary,binary>"}
@@ -108,6 +108,16 @@ def test_ids_are_right_where_their_differences_are_negative_or_pass_64_bits() ->
         table = table_of(nodes, {"id": "binary", "n": "string"}, id_column="id", batch_size=2)
         assert table.column("id").to_pylist() == [bytes(make_id(*sid)) for sid in ids]
         assert table.column("n").to_pylist() == [str(seq) for _, seq in ids]
+
+
+def test_numbers_of_every_length_come_as_their_digits() -> None:
+    numbers = sorted({10**power + more for power in range(20) for more in (-1, 0, 1)} | {(1 << 63) - 1, 1 << 63, MAX64})
+    rows = [(number, 1, [(b"v", b"%d" % number), (b"w", b"%d" % -number)]) for number in numbers]
+    table = table_of([node_of(rows)], {"id": "string", "fields": "map<string,binary>"}, id_column="id")
+    assert table.column("id").to_pylist() == [f"{number}-1" for number in numbers]
+    assert [dict(row) for row in table.column("fields").to_pylist()] == [
+        {"v": b"%d" % number, "w": b"%d" % -number} for number in numbers
+    ]
 
 
 def test_a_part_of_an_id_beyond_a_bigint_is_null_or_an_error_by_the_mode() -> None:
