@@ -20,6 +20,7 @@ from typing import Any, Generic, TypeVar
 import lmdb
 
 from . import faults
+from .ahead import Ahead
 from .crash_point import crash_point
 from .environment import Environment
 from .errors import StoreError
@@ -57,7 +58,7 @@ class Batcher:
 
     def __init__(self, env: Environment) -> None:
         self.env = env
-        self._committing: tuple[int, list[Call[Any]]] | None = None
+        self._committing: tuple[int, Ahead | None, list[Call[Any]]] | None = None
 
     def apply(self, batch: list[Call[Any]]) -> None:
         """Apply and commit the calls; each gets its result or its own error, and is done."""
@@ -97,8 +98,10 @@ class Batcher:
         failed: set[int] = set()
         aged = False
         while True:
-            txn = WriteTransaction(env)
+            txn = None
             try:
+                txn = WriteTransaction(env)
+                txn.publishes = beyond_ceiling
                 before = txn.pages() if beyond_ceiling else 0
                 if self._run(txn, calls, failed):
                     txn.abort()
@@ -106,7 +109,7 @@ class Batcher:
                 if beyond_ceiling and txn.pages() > before:
                     raise lmdb.MapFullError("the store would be larger than max_map_size")
                 if txn.changes:
-                    self._committing = (txn.id, calls)
+                    self._committing = (txn.id, env.ahead, calls)
                     crash_point("commit.before")
                     txn.commit()
                     crash_point("commit.after")
@@ -117,7 +120,7 @@ class Batcher:
                 return None
             except lmdb.MapFullError as error:
                 self._committing = None
-                txn.abort()
+                _undo(txn)
                 if beyond_ceiling:
                     return error
                 if not env.grow():
@@ -125,13 +128,13 @@ class Batcher:
                         return error
                     aged = True
             except lmdb.Error as error:
-                txn.abort()
+                _undo(txn)
                 if self._committing is not None and self._landed(error):
                     return None
                 return error
             except Exception as error:
                 self._committing = None
-                txn.abort()
+                _undo(txn)
                 return error
 
     def _age_free_pages(self) -> bool:
@@ -140,8 +143,9 @@ class Batcher:
         if not env.set_reserve(True):
             return False
         try:
-            txn = WriteTransaction(env)
+            txn = None
             try:
+                txn = WriteTransaction(env)
                 used = env.pages_used()
                 if used - txn.pages() < used // 8:
                     txn.abort()
@@ -149,7 +153,7 @@ class Batcher:
                 txn.put(STORE_KEY, txn.get(STORE_KEY) or b"")
                 txn.commit()
             except lmdb.Error:
-                txn.abort()
+                _undo(txn)
                 return False
         finally:
             env.set_reserve(False)
@@ -158,13 +162,18 @@ class Batcher:
     def _landed(self, error: lmdb.Error) -> bool:
         """A commit failed. True, and its calls told, where it can be seen in the store after all."""
         assert self._committing is not None
-        number, calls = self._committing
-        landed = self.env.has_committed(number)
+        number, before, calls = self._committing
+        landed = self._counts(number, before)
         self._committing = None
         if landed:
             self._tell_unknown(calls, error)
             _finish(calls)
         return landed
+
+    def _counts(self, number: int, before: Ahead | None) -> bool:
+        """Whether the commit of that number is in the map, or more has run ahead of it than before."""
+        ahead = self.env.ahead
+        return self.env.has_committed(number) or (ahead is not None and ahead is not before)
 
     def _tell_unknown(self, calls: list[Call[Any]], error: lmdb.Error) -> None:
         for call in calls:
@@ -209,8 +218,8 @@ class Batcher:
             env.strike_out()
             env.open_write = None
         if self._committing is not None:
-            number, calls = self._committing
-            if env.has_committed(number):
+            number, before, calls = self._committing
+            if self._counts(number, before):
                 if env.owes_flush:
                     try:
                         env.pay_flush()
@@ -219,6 +228,11 @@ class Batcher:
                 _finish(calls)
                 env.wake_readers(number)
             self._committing = None
+
+
+def _undo(txn: WriteTransaction | None) -> None:
+    if txn is not None:  # else it has not come to begin
+        txn.abort()
 
 
 def _finish(calls: list[Call[Any]]) -> None:

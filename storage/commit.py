@@ -21,7 +21,7 @@ from .batch import Call
 from .crash_point import crash_point
 from .environment import Environment
 from .errors import TransactionError
-from .group_commit import GroupCommit
+from .group_commit import GroupCommit, publish_ahead
 from .write_transaction import WriteTransaction
 
 __all__ = ["Committer", "WriteTransaction", "committer_of"]
@@ -63,8 +63,17 @@ class Committer(GroupCommit):
         with env.leading:
             self._lock(timeout)
             with env.writing:
+                self._catch_up()
                 env.make_room()
                 yield WriteTransaction(env)
+
+    def _catch_up(self) -> None:
+        """Commit what is ahead of the map, so that reads beside what follows need not wait for it."""
+        if self._env.ahead is not None:
+            call = Call(publish_ahead)
+            self._batcher.apply([call])
+            if call.error is not None:
+                raise call.error
 
     def exclusively(self, work: Callable[[], T], timeout: float) -> T:
         """Run ``work`` while nobody writes, in this or any other process; it may write itself.
@@ -81,6 +90,7 @@ class Committer(GroupCommit):
                 self._lock(left)
                 try:
                     with env.writing:
+                        self._catch_up()
                         env.transaction_thread = threading.get_ident()
                         return work()
                 finally:

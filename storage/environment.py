@@ -22,8 +22,11 @@ from typing import Any
 import lmdb
 
 from . import faults, generation
+from .ahead import SPARE_DISK, Ahead
+from .closing import Presence
 from .errors import TransactionError
 from .gate import ReadTransaction
+from .journal import Record
 from .store_map import StoreMap
 
 FORK_PATIENCE = 2.0  # seconds
@@ -74,6 +77,7 @@ class Environment(StoreMap):
         self.inherited = True
         self.warm = {}
         self.warm_id = -1
+        self.ahead = None  # the parent's: who opens the store here finds it in the journal
         if unclean and self._lmdb is not None:
             # Closing it would wait for a thread that is not here, even at the child's exit.
             import ctypes  # noqa: PLC0415 - hardly any process comes here
@@ -144,12 +148,62 @@ class Environment(StoreMap):
     def strike_out(self) -> None:
         """After a commit that did not come to its end: its record in the journal must not count."""
         kept = self.journal
-        if kept is not None and kept.written:
-            if self.has_committed(kept.written):
-                kept.written = 0
+        if kept is not None and kept.written is not None:
+            record, ahead = kept.written, self.ahead
+            counts = ahead is not None and ahead.last is record
+            if counts or self.has_committed(record.transaction):
+                kept.written = None
             else:
                 with contextlib.suppress(OSError):  # the next transaction has its number, and its slot
                     kept.strike_out()
+
+    # -- ahead of the map (ahead.py) ----------------------------------------------------
+
+    def run_ahead(self, record: Record, changes: dict[bytes, bytes | None]) -> bool:
+        """Let a record be all there is of a commit. False: it needs LMDB's.
+
+        The caller holds the writer's lock. When it returns True the commit is on disk, and counts.
+        """
+        kept, presence, before = self.journal, self.presence, self.ahead
+        if kept is None or not isinstance(presence, Presence) or self.durability != "commit":
+            return False
+        if self.gate.inside or not self.streak.goes_on():
+            return False
+        if before is None and not self._has_spare_disk():
+            return False  # a read could not be given what is ahead if LMDB had no room for it
+        if before is None:
+            ahead = Ahead(self.generation, record, changes, 1)
+        else:
+            ahead = Ahead(self.generation, record, before.changes | changes, before.commits + 1)
+        if not ahead.has_room():
+            return False
+        # Who came before the last look has been seen, who comes later sees the record. The first spares
+        # a flush; with some commits ahead already it would hardly ever tell more than the last one's.
+        if (before is not None or presence.is_alone()) and kept.write_through(record) and presence.is_alone():
+            self.ahead = ahead  # from here on it counts
+            kept.written = None
+            if self.waiting_state is not None:
+                self.wake_readers(record.transaction)
+            return True
+        self.streak.not_alone()
+        return False
+
+    def _has_spare_disk(self) -> bool:
+        disk = os.fstatvfs(self._folder)
+        return disk.f_bavail * disk.f_frsize >= SPARE_DISK
+
+    def to_be_put_first(self, number: int) -> Ahead | None:
+        """What a write transaction of that number begins with. None also where others have applied it."""
+        ahead = self.ahead
+        if ahead is not None and (ahead.last.transaction != number
+                                  or (ahead.generation is not self.generation and ahead.generation != self.generation)):
+            self.ahead = ahead = None
+        return ahead
+
+    def caught_up(self, ahead: Ahead) -> None:
+        """What was ahead has been committed."""
+        self.ahead = None
+        self.streak.ended(ahead)
 
     def cure_read(self, error: lmdb.Error) -> None:
         """Do what lets a read begin after this error; raise where nothing does."""

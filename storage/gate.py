@@ -95,7 +95,10 @@ class ReadTransaction:
 
     def __enter__(self) -> lmdb.Transaction:
         env = self._env
+        env.streak.commits = 0
         while True:
+            if env.ahead is not None:
+                env.publish()
             gate = env.gate
             try:
                 gate.inside.add(self)

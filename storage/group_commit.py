@@ -51,6 +51,7 @@ _LONGEST_GATHERING = 0.001  # seconds, also where a commit takes longer
 _LOOK_AGAIN = 0.25  # seconds; exception upon exception may keep a thread from waking the next
 _LATE = 0.004  # seconds from a wake-up until its thread runs: alone 0.00005, beside one that computes 0.005
 _CROWDED_BATCHES = 64
+_PATIENCE = 30.0  # seconds that a read waits for the commit of what is ahead
 _MOST_TRIES = 1000  # to conclude, while exception follows upon exception
 
 
@@ -115,6 +116,14 @@ class GroupCommit:
         if call.error is not None:
             raise call.error
         return call.result  # type: ignore[return-value]
+
+    def publish(self) -> None:
+        """Let LMDB commit what is in the journal only (ahead.py). Waits for the commit under way."""
+        leader = self._leader
+        if leader is not None and leader.thread == threading.get_ident() and not leader.done:
+            return  # a read from within an operation: it would wait for itself
+        if self._env.ahead is not None:
+            self.submit(publish_ahead, _PATIENCE)
 
     # -- queueing -----------------------------------------------------------------------
 
@@ -304,6 +313,13 @@ class GroupCommit:
             self._wanted = wanted
         self._gathered.acquire(timeout=min(self._last_commit, _LONGEST_GATHERING))
         self._wanted = 0
+
+
+def publish_ahead(txn: WriteTransaction) -> None:
+    """The operation that takes what is ahead of the map into it."""
+    if txn.ahead is not None:
+        txn.publishes = True
+        txn.changes += 1
 
 
 def _shares(call: Call[Any]) -> bool:

@@ -24,7 +24,7 @@ from .layout import FORMAT
 SOURCE_HASH = ""
 
 _FORMAT_BYTE = bytes([FORMAT])
-_pack = msgpack.packb
+_pack = msgpack.Packer().pack  # half the time of packb(), which makes a packer each time
 
 
 def seal(key: bytes, row: Sequence[Any]) -> bytes:

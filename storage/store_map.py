@@ -1,17 +1,10 @@
 """The map: one store's data file, opened, mapped, grown and closed.
 
-    open    CURRENT ─ the generation in force ─ LMDB's map ─ the journal ─ this process's slot
-    grow    beside no read and no write
+    open for writing    CURRENT ─ the generation in force ─ LMDB's map ─ this process's slot ─ the journal
+    for reading         CURRENT ─ the generation in force ─ LMDB's map ─ its mark ─ is the journal ahead?
 
-Growth with a read open would kill that read, and memory kept from it is a SIGBUS. So growth
-waits until this process reads no more, and nothing that LMDB lends (its buffers) outlives a
-transaction here: every value is copied out.
-
-The map is large and sparse from the start (64 GiB cost nothing until used), so growth is
-rare. Another process may grow it too; LMDB then says MapResized at the next begin, and the
-new size is taken over behind the same gate. A ceiling (``max_map_size``) leaves a reserve
-above itself, into which only calls may write that make the store no larger: without it
-nothing could be deleted from a full store, since deleting takes new pages first.
+Who opens makes himself known first and looks at the journal then: a writer that has seen nobody
+leaves its commits there (ahead.py). How the map grows is in growth.py.
 """
 
 from __future__ import annotations
@@ -28,6 +21,7 @@ from typing import Any, Literal
 import lmdb
 
 from . import closing, faults, folder, generation, journal, meta_pages, records
+from .ahead import Ahead, Streak
 from .errors import (
     NotAStore,
     RaxlogError,
@@ -37,6 +31,7 @@ from .errors import (
     UnsupportedFormat,
 )
 from .gate import Gate
+from .growth import Growth
 from .journal import Journal
 from .layout import FORMAT, STORE_KEY
 from .writer_lock import WriterLock
@@ -48,13 +43,13 @@ DURABILITIES = ("commit", "relaxed", "buffered")
 Durability = Literal["commit", "relaxed", "buffered"]
 BUFFER_WINDOW = 0.005  # seconds
 
-_RESERVE = 1 << 20  # above the ceiling; a trim of 1,000 nodes takes some 20 pages of it
 _YOUNG_MS = 60_000
 _MOST_MOVES = 20  # generations that may be removed under our hands while we open one
 _PATIENCE = 30.0  # seconds to wait for a writer, at opening, where the journal wants it
+_READERS_PATIENCE = 2.0
 
 
-class StoreMap:
+class StoreMap(Growth):
     """What an environment opens and closes: LMDB's map, and the files beside it."""
 
     def __init__(self, path: Path, *, readonly: bool, durability: str, map_size: int | None,
@@ -70,7 +65,7 @@ class StoreMap:
         self.closed = False
         self.inherited = False  # from before a fork, and not used since
         self.lock: WriterLock | None = None
-        self.presence: closing.Presence | None = None
+        self.presence: closing.Presence | closing.Visit | None = None
         # What a layer above keeps from one write transaction to the next; commit.py owns it.
         self.warm: dict[Any, Any] = {}
         self.warm_id = -1
@@ -82,6 +77,8 @@ class StoreMap:
             uses_journal and durability != "relaxed" and not readonly and journal.is_supported()
         )
         self.owes_flush = False  # a commit is under way that has no record
+        self.ahead: Ahead | None = None  # commits that are in the journal only
+        self.streak = Streak()
         self._wanted_map_size = map_size
         self._wake = -1
         self._folder = -1
@@ -109,18 +106,22 @@ class StoreMap:
             self._open_map(self._wanted_map_size or _affordable_map_size())
             self._read_store_record()
             self._folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
-            if not self.readonly:
+            if self.readonly:
+                found = self._visit()
+            else:
                 assert self._lmdb is not None
                 self._lmdb.reader_check()
                 self.lock = WriterLock(self.path / folder.WRITER)
                 self._wake = os.open(self.path / folder.WAKE, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
-                self._open_journal()
+                # Before the journal is looked at: a writer that has seen nobody leaves its commits there.
                 if self.presence is None:
                     self.presence = closing.Presence(self.path)
+                self._follow()
+                self._open_journal()
+                found = self.presence.found
                 if abs(time.time_ns() // 1_000_000 - self.created_ms) < _YOUNG_MS:
                     # Its creator may not have come to flush its name, on which all hangs.
                     folder.sync_folder(self.path.parent)
-            found = closing.find_left_behind(self.path) if self.presence is None else self.presence.found
             with self._begin_read() as txn:
                 self.last_end = closing.judge(found, txn)
         except BaseException as error:
@@ -129,6 +130,60 @@ class StoreMap:
             if isinstance(error, OSError | lmdb.Error) and not isinstance(error, RaxlogError):
                 raise faults.cannot_open(self.path, error, self.readonly) from error
             raise
+
+    def _visit(self) -> list[tuple[bytes, int]]:
+        """Make a reader known, and see to it that it sees all; what was left behind.
+
+        What lies in the journal only a reader cannot see. So it is applied, where this user may, as
+        by the next writer. A writer at work sees the reader from here on.
+        """
+        if folder.is_snapshot(self.path):
+            return closing.find_left_behind(self.path)
+        visit = closing.Visit(self.path)
+        self.presence = visit
+        self._follow()
+        if self._has_more_to_show():
+            size = self._wanted_map_size or _affordable_map_size()
+            self._close_map()
+            with contextlib.suppress(RaxlogError, lmdb.Error, OSError):
+                # Else: a writer that was stopped, a full disk. The older state is to be had still.
+                self._apply_journal(size)
+            self._open_map(size)
+        return visit.found
+
+    def _apply_journal(self, size: int) -> None:
+        lock = WriterLock(self.path / folder.WRITER)
+        try:
+            lock.acquire(_READERS_PATIENCE)
+            with lmdb.open(str(self.generation), map_size=size, create=False, max_readers=self.max_readers,
+                           max_dbs=MAX_DATABASES, max_spare_txns=0) as environment:
+                kept = journal.find(environment, self.generation / folder.DATA)
+                if kept is not None:
+                    try:
+                        journal.replay(environment, kept)
+                    finally:
+                        kept.close()
+        finally:
+            lock.close()
+
+    def _follow(self) -> None:
+        """Map the newer generation that has come between mapping this one and being known."""
+        if self._successor() is not None:
+            self._close_map()
+            self._open_map(self._wanted_map_size or _affordable_map_size())
+
+    def _has_more_to_show(self) -> bool:
+        assert self._lmdb is not None
+        data = self.generation / folder.DATA
+        if not os.access(data, os.W_OK):
+            return False
+        kept = journal.find(self._lmdb, data)
+        if kept is None:
+            return False
+        try:
+            return journal.is_due(self._lmdb, kept)
+        finally:
+            kept.close()
 
     def _open_map(self, size: int) -> None:
         """Map the generation in force: what CURRENT names, or what its mark leads to."""
@@ -276,6 +331,9 @@ class StoreMap:
         """Wait for this process's readers and writer, flush what relaxed durability left, close."""
         if self.buffer_state is not None:
             self.buffer_state.close()
+        if self.ahead is not None:
+            with contextlib.suppress(RaxlogError, lmdb.Error):  # the journal has it, and who opens the store next
+                self.publish()
         self.closed = True
         with self.leading, self.writing:
             self.gate.shut(self._close_quietly)
@@ -294,6 +352,11 @@ class StoreMap:
         if self.presence is not None:
             self.presence.end()
             self.presence = None
+
+    def publish(self) -> None:
+        """Let LMDB commit what is ahead (ahead.py), so that a read can see it. One flush."""
+        if self.committer_state is not None:
+            self.committer_state.publish()
 
     def reopen(self) -> None:
         """Map the file anew, for an environment LMDB has declared unusable (MDB_PANIC)."""
@@ -326,81 +389,6 @@ class StoreMap:
                     self._open()
                     self.inherited = False
         return self._lmdb  # type: ignore[return-value]
-
-    # -- growing ------------------------------------------------------------------------
-
-    def pages_used(self) -> int:
-        """The pages of the file that hold something or have held something."""
-        assert self._lmdb is not None
-        return int(self._lmdb.info()["last_pgno"]) + 1
-
-    def _bytes_used(self) -> int:
-        assert self._lmdb is not None
-        return self.pages_used() * int(self._lmdb.stat()["psize"])
-
-    def _set_map_size(self, size: int) -> None:
-        assert self._lmdb is not None
-        before = self._lmdb.info()["map_size"]
-        try:
-            self._lmdb.set_mapsize(size)
-        except lmdb.Error:
-            self._map_anew(before)  # the old map is gone: without it the next access is a SIGSEGV
-            raise
-
-    def adopt_map_size(self) -> None:
-        """Take over the growth of another process: twice what is used, up to the ceiling."""
-        try:
-            self.gate.shut(self._adopt)
-        except lmdb.Error as error:
-            raise faults.meaning(self.path, error) from error
-
-    def _adopt(self) -> None:
-        needed = self._bytes_used()
-        size = needed * 2
-        if self.max_map_size is not None:
-            size = max(needed, min(size, self.max_map_size))
-        try:
-            self._set_map_size(size)
-        except lmdb.MemoryError:
-            self._set_map_size(needed)
-
-    def grow(self) -> bool:
-        """Double the map, up to the ceiling. False where nothing larger is to be had."""
-        environment = self.live()
-        environment.reader_check()  # pages held back by dead readers may be all that is missing
-        size = int(environment.info()["map_size"])
-        for wanted in (size * 2, size + size // 4):
-            if self.max_map_size is not None:
-                wanted = min(wanted, self.max_map_size)
-            if wanted <= size:
-                return False
-            try:
-                self.gate.shut(lambda wanted=wanted: self._set_map_size(wanted))  # type: ignore[misc]
-                return True
-            except lmdb.MemoryError:
-                continue  # no address space for so much
-        return False
-
-    def set_reserve(self, on: bool) -> bool:
-        """Open or close the reserve above the ceiling. False where there is no ceiling."""
-        ceiling = self.max_map_size
-        if ceiling is None:
-            return False
-        used = self._bytes_used()
-        size = ceiling if used <= ceiling + _RESERVE else used  # or others have no such ceiling
-        try:
-            self.gate.shut(lambda: self._set_map_size(size + _RESERVE * on))
-        except lmdb.Error:
-            return False
-        return True
-
-    def make_room(self) -> None:
-        """Grow the map while less than a quarter of it, or 64 MB, is free at its end."""
-        while True:
-            size = int(self.live().info()["map_size"])
-            free = size - self._bytes_used()
-            if free >= min(size // 4, 64 << 20) or not self.grow():
-                return
 
 
 def _affordable_map_size() -> int:

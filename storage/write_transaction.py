@@ -10,7 +10,9 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from . import journal
+from .ahead import Ahead
 from .environment import Environment
+from .layout import STORE_KEY
 
 SOURCE_HASH = ""
 
@@ -33,9 +35,14 @@ class WriteTransaction:
     ``dirty`` holds those objects that must be flushed before the commit.
     ``changes`` counts changes; an operation that raises must not have moved it.
     ``record`` is what the journal gets of them, while that has room for it.
+    ``ahead`` is what it began with: changes of commits that were in the journal only.
+    ``publishes`` tells whether its commit must reach the map, as it does unless the leader of a
+    batch says otherwise, or may stay in the journal as long as nobody reads (ahead.py).
     """
 
-    __slots__ = ("changes", "cursor", "dirty", "env", "get", "id", "raw", "record", "room", "warm")
+    __slots__ = (
+        "ahead", "changes", "cursor", "dirty", "env", "get", "id", "publishes", "raw", "record", "room", "warm",
+    )
 
     def __init__(self, env: Environment) -> None:
         self.env = env
@@ -48,6 +55,10 @@ class WriteTransaction:
         self.changes = 0
         self.record: dict[bytes, bytes | None] = {}
         self.room = journal.LIMIT if env.journal is not None else -1
+        self.publishes = True
+        self.ahead = None if env.ahead is None else env.to_be_put_first(self.id)
+        if self.ahead is not None:
+            self._put_first(self.ahead)
         self.get: Callable[..., bytes | None] = raw.get  # type: ignore[assignment]  # buffers are off
         self.cursor: Callable[[], Any] = raw.cursor
 
@@ -88,18 +99,50 @@ class WriteTransaction:
         for item in list(self.dirty.values()):
             item.flush(self)  # takes itself out of dirty
 
+    def _put_first(self, ahead: Ahead) -> None:
+        raw = self.raw
+        self.room -= ahead.last.next.offset
+        try:
+            idle = []
+            for key, value in ahead.changes.items():
+                if value is not None:
+                    raw.put(key, value)
+                elif not raw.delete(key):
+                    idle.append(key)  # put and deleted since: the map has never had it
+            for key in idle:
+                del ahead.changes[key]
+        except BaseException:
+            self.abort()
+            raise
+
     def commit(self) -> None:
         """Flush and commit; when it returns the data is as safe as the durability says."""
         self.flush()
         env = self.env
         if env.flushes_meta_itself:
-            kept = env.journal
-            env.owes_flush = not (self.room >= 0 and kept is not None and kept.write(self.id, self.record))
+            kept, ahead = env.journal, self.ahead
+            record = None
+            if kept is not None and self.room >= 0:
+                record = kept.record(self.id, self.record, kept.first if ahead is None else ahead.last.next)
+                if record is not None:
+                    if not self.publishes and env.run_ahead(record, self.record):
+                        env.gate.shut(self.raw.abort)
+                        env.open_write = None
+                        env.warm_id = self.id - 1
+                        return
+                    if not kept.write(record):
+                        record = None
+            if ahead is not None:
+                # LMDB must use this number up, also where the changes cancel out: its slot holds their records.
+                self.raw.put(STORE_KEY, self.raw.get(STORE_KEY) or b"")
+            env.owes_flush = record is None
             self.raw.commit()
-            if env.owes_flush:
+            if record is None:
                 env.pay_flush()
             elif kept is not None:
-                kept.written = 0
+                kept.written = None
+            if ahead is not None:
+                env.caught_up(ahead)
         else:
             self.raw.commit()
         env.open_write = None
@@ -123,9 +166,13 @@ class WriteTransaction:
     def end_unchanged(self) -> None:
         """End a transaction that changed nothing: no flush to disk, and the warm stays warm.
 
-        LMDB writes nothing for such a commit, and it waits for nobody, as abort() would.
+        LMDB writes nothing for such a commit, and it waits for nobody, as abort() would. What is
+        ahead of the map stays so.
         """
-        self.raw.commit()
+        if self.ahead is None:
+            self.raw.commit()
+        else:
+            self.env.gate.shut(self.raw.abort)
         self.env.open_write = None
         self.env.warm_id = self.id - 1
 

@@ -31,8 +31,10 @@ _LOCK = fcntl.LOCK_EX | fcntl.LOCK_NB
 _UNLOCK = fcntl.LOCK_UN
 _lockf = fcntl.lockf
 
+_IS_LINUX = sys.platform.startswith("linux")
+
 # struct flock: Linux puts the type first, the BSDs and macOS the offsets.
-_FLOCK = struct.Struct("hhqqi") if sys.platform.startswith("linux") else struct.Struct("qqihh")
+_FLOCK = struct.Struct("hhqqi") if _IS_LINUX else struct.Struct("qqihh")
 
 _FIRST_NAP = 0.00005
 _LONGEST_NAP = 0.002
@@ -50,15 +52,12 @@ class WriterLock:
     def acquire(self, timeout: float) -> None:
         """Take the lock, waiting up to ``timeout`` seconds, else LockTimeout with the holder.
 
-        An undisturbed call costs three system calls, about 2 µs.
+        An undisturbed call costs two system calls, about 1.5 µs.
         """
         descriptor = self._descriptor
         try:
-            _lockf(descriptor, _LOCK, 1, 1)
-            try:
-                _lockf(descriptor, _LOCK, 1, 0)
-            finally:
-                _lockf(descriptor, _UNLOCK, 1, 1)
+            _lockf(descriptor, _LOCK, 2, 0)  # both bytes or none: so nobody waits
+            _lockf(descriptor, _UNLOCK, 1, 1)
         except BlockingIOError:
             deadline = time.monotonic() + timeout
             self._poll(1, deadline, timeout)
@@ -116,9 +115,21 @@ class WriterLock:
         os.close(descriptor)
 
 
+_ALL_BYTES = (  # a length of 0 means up to the end, wherever that will be
+    _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0) if _IS_LINUX else _FLOCK.pack(0, 0, 0, fcntl.F_WRLCK, os.SEEK_SET)
+)
+_NONE = fcntl.F_UNLCK.to_bytes(2, sys.byteorder)
+_KIND = slice(0, 2) if _IS_LINUX else slice(20, 22)
+
+
+def is_unlocked(descriptor: int) -> bool:
+    """Whether no other process holds a POSIX lock on any byte of the file. About 0.6 µs."""
+    return fcntl.fcntl(descriptor, fcntl.F_GETLK, _ALL_BYTES)[_KIND] == _NONE
+
+
 def lock_holder(descriptor: int, byte: int) -> int | None:
     """The process that holds a POSIX lock on this byte of the file; None if no other does."""
-    if sys.platform.startswith("linux"):
+    if _IS_LINUX:
         query = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0)
         kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, query))
     else:

@@ -62,10 +62,9 @@ def read_group(source: Source, wanted: GroupRead, targets: list[Target], wait: f
     ``wait`` in seconds; 0 for ever, None not at all.
     """
     answer = _attempts(source, wanted, targets)
-    waiting_for = [target for target in targets if target.after is None]
-    if answer or wait is None or not isinstance(source, Direct) or len(waiting_for) < len(targets):
+    if answer or wait is None or not isinstance(source, Direct) or any(target.after is not None for target in targets):
         return answer
-    again = [target._replace(ack=b"") for target in targets]
+    again = _acknowledged(targets)
     deadline = None if wait == 0 else time.monotonic() + wait
     waiting = waiting_of(source.env)
     line = (wanted.group, wanted.min_idle, tuple(target.stream for target in targets))
@@ -84,10 +83,16 @@ def read_group(source: Source, wanted: GroupRead, targets: list[Target], wait: f
 def _attempts(source: Source, wanted: GroupRead, targets: list[Target]) -> Answer:
     """One transaction, or several for a filtered group that has much to pass over and finds nothing."""
     answer, passing = source.submit(lambda txn: _attempt(txn, wanted, targets))
-    again = [target._replace(ack=b"") for target in targets]
-    while passing and not answer:
-        answer, passing = source.submit(lambda txn: _attempt(txn, wanted, again))
+    if passing and not answer:
+        again = _acknowledged(targets)
+        while passing and not answer:
+            answer, passing = source.submit(lambda txn: _attempt(txn, wanted, again))
     return answer
+
+
+def _acknowledged(targets: list[Target]) -> list[Target]:
+    """The same targets, when what they acknowledge has been acknowledged."""
+    return [target._replace(ack=b"") for target in targets]
 
 
 def _attempt(txn: WriteTransaction, wanted: GroupRead, targets: list[Target]) -> tuple[Answer, bool]:
@@ -186,6 +191,8 @@ def _look(txn: Any, wanted: GroupRead, targets: list[Target]) -> tuple[bool, dic
 
 def parse_ids(what: str, ids: Any) -> bytes:
     """Several IDs, each once, ascending, in a row. One alone is refused: it would be taken to pieces."""
+    if ids == ():
+        return b""
     if isinstance(ids, str | bytes | StreamID) or not isinstance(ids, Iterable):
         raise InvalidArgument(f"{what}={ids!r:.60} must be a list of IDs (or another iterable of them)")
     return row_of(ids)

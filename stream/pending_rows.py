@@ -35,6 +35,7 @@ from .id import unpack_id
 
 SOURCE_HASH = ""
 
+_BY_CONSUMER, _BY_TIME, _RELEASED = bytes([PENDING_BY_CONSUMER]), bytes([PENDING_BY_TIME]), bytes([RELEASED])
 _BEHIND = b"\xff" * 16  # no ID is greater
 
 
@@ -53,10 +54,11 @@ class PendingRows:
         self._txn = txn
         self._group = group
         self._capacity = capacity
-        self._buckets = group_family(number, PENDING, group)
-        self._by_consumer = group_family(number, PENDING_BY_CONSUMER, group)
-        self._by_time = group_family(number, PENDING_BY_TIME, group)
-        self._released = group_family(number, RELEASED, group)
+        self._buckets = family = group_family(number, PENDING, group)
+        head, tail = family[:8], family[9:]
+        self._by_consumer = head + _BY_CONSUMER + tail
+        self._by_time = head + _BY_TIME + tail
+        self._released = head + _RELEASED + tail
         self._cursor = txn.cursor()  # moved only within a call, never across two
 
     # -- writing ------------------------------------------------------------------------

@@ -51,7 +51,8 @@ class Store:
         """Open the store at ``path``, a directory; it is created if nothing is there.
 
         ``readonly``       takes no write lock and writes no data; what lies on a read-only medium
-                           is opened without any lock
+                           is opened without any lock. Commits that a killed writer has left in the
+                           journal are applied first, as by the next writer, where this user may write
         ``durability``     "commit": when a call returns, the data is on disk. "relaxed": a power
                            cut may undo the last commits, a kill loses nothing, nothing is ever
                            corrupt. It spares the second flush where a commit needs one: beyond

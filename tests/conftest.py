@@ -8,6 +8,7 @@ was missing; RAXLOG_REQUIRE=redis,java,cc turns such a skip into a failure.
 from __future__ import annotations
 
 import os
+import pwd
 import shutil
 import signal
 import socket
@@ -125,3 +126,14 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 def pytest_unconfigure(config: pytest.Config) -> None:
     if _missing_here and not hasattr(config, "workerinput"):
         print(f"skipped for want of an oracle: {', '.join(sorted(_missing_here))}", file=sys.stderr)
+
+
+@pytest.fixture
+def nobody(tmp_path: Path) -> int:
+    """A user without rights here. Root is bound by no permission bits, so only root can play him."""
+    if os.getuid() != 0:
+        pytest.skip("only root can become another user")
+    for folder in (tmp_path, *tmp_path.parents[:3]):
+        if os.stat(folder).st_uid == 0 and folder != Path("/tmp"):
+            folder.chmod(0o755)
+    return pwd.getpwnam("nobody").pw_uid

@@ -13,7 +13,7 @@ from raxlog.storage import journal
 # A control runs in the process that performs the workload, which is told by its environment.
 _PLANTED = os.environ.get("RAXLOG_TEST_JOURNAL", "")
 if _PLANTED == "no record":
-    journal.Journal.write = lambda *_: True  # type: ignore[method-assign]
+    journal.Journal.write = journal.Journal.write_through = lambda *_: True  # type: ignore[method-assign]
 elif _PLANTED == "one slot":
     journal.SLOTS = 1
 elif _PLANTED == "no checksum":
@@ -52,3 +52,46 @@ def check(folder: Path, acks: list[Any]) -> None:
             assert found[0] == trimmed - 30, (found[0], trimmed)
         events.append({"n": after})
         assert len(events) == len(found) + 1
+
+
+def consume(folder: Path, ack: Any) -> None:
+    """A group reads and acknowledges, and nobody looks: most of it is in the journal only."""
+    with raxlog.open(folder / "q.rax", map_size=1 << 20) as store:
+        stream = store.stream("q")
+        group = stream.create_group("g", "0", create_stream=True)
+        stream.extend([{"n": n} for n in range(GIVEN * STEPS)])
+        held: list[Any] = []
+        for step in range(STEPS):
+            if step % 3:
+                given = group.read("w", GIVEN, ack=held)
+            else:
+                group.ack(*held)
+                ack(2 * step)  # nothing is pending
+                given = group.read("w", GIVEN)
+            held = [entry.id for entry in given]
+            ack(2 * step + 1)
+
+
+GIVEN, STEPS = 4, 32
+
+
+def check_consumed(folder: Path, acks: list[Any]) -> None:
+    """The group is where one of its steps has left it, none before the last that was promised."""
+    if not (folder / "q.rax").exists():
+        assert not acks, acks
+        return
+    with raxlog.open(folder / "q.rax") as store:
+        stream = store.stream("q")
+        if "q" not in [name.decode() for name in store.streams()]:
+            assert not acks, acks
+            return
+        group = stream.group("g")
+        ids = [entry.id for entry in stream.range()]
+        last = group.last_delivered_id
+        given = ids.index(last) + 1 if last in ids else 0
+        pending = [row.id for row in group.pending("-", "+", 1000)]
+        assert given % GIVEN == 0
+        assert pending in ([], ids[given - GIVEN:given]), (given, pending)
+        state = 2 * (given // GIVEN) - (1 if pending else 0)
+        assert state >= max([0, *acks]), (state, acks)
+        assert [entry.id for entry in group.read("w", GIVEN)] == ids[given:given + GIVEN]

@@ -97,6 +97,8 @@ def demand(truth: bool, what: str) -> None:
 
 
 REGION = bytes(8) + b"\x05\x01"
+REGION_PLACE = bytes(8) + b"\x05\x02"
+SLOT = 65536
 SUPERSEDED = bytes(8) + b"\x06"
 
 
@@ -114,11 +116,41 @@ def read_keys(path: Path) -> dict[bytes, bytes]:
         try:
             with env.begin() as txn:
                 everything = {bytes(key): bytes(value) for key, value in txn.cursor()}
+                newest = txn.id()
         finally:
             env.close()
+        everything = with_journal(everything, (path / generation / "data.mdb").read_bytes(), newest)
         if SUPERSEDED not in everything:
             return everything
         generation = f"{record(everything[SUPERSEDED])[0]:06d}"
+
+
+def with_journal(everything: dict[bytes, bytes], data: bytes, newest: int) -> dict[bytes, bytes]:
+    """format-journal.md: the state ``newest``, and what the journal adds to it."""
+    if REGION_PLACE not in everything:
+        return everything
+    offset, salt = record(everything[REGION_PLACE])
+    if salt not in data[offset - 4096 : offset]:
+        return everything
+    changed = dict(everything)
+    for number in (newest + 1, newest + 2):
+        slot = data[offset + number % 4 * SLOT :][:SLOT]
+        seed, at, found = xxhash.xxh3_64_intdigest(salt), 0, False
+        while at + 20 <= SLOT and int.from_bytes(slot[at + 8 : at + 16], "little") == number:
+            end = at + 20 + int.from_bytes(slot[at + 16 : at + 20], "little")
+            stated = int.from_bytes(slot[at : at + 8], "little")
+            if end > SLOT or xxhash.xxh3_64_intdigest(slot[at + 8 : end], seed) != stated:
+                break
+            row = msgpack.unpackb(slot[at + 20 : end])
+            for key, value in zip(row[::2], row[1::2], strict=True):
+                if value is None:
+                    changed.pop(key, None)
+                else:
+                    changed[key] = value
+            seed, at, found = stated, -(-end // 4096) * 4096, True
+        if not found:
+            break
+    return dict(sorted(changed.items()))
 
 
 def families_of(everything: dict[bytes, bytes]) -> Families:

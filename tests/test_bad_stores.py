@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pwd
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -198,17 +197,6 @@ try:
 except raxlog.RaxlogError as error:
     print(type(error).__name__, error)
 """
-
-
-@pytest.fixture
-def nobody(tmp_path: Path) -> int:
-    """A user without rights here. Root is bound by no permission bits, so only root can play him."""
-    if os.getuid() != 0:
-        pytest.skip("only root can become another user")
-    for folder in (tmp_path, *tmp_path.parents[:3]):
-        if os.stat(folder).st_uid == 0 and folder != Path("/tmp"):
-            folder.chmod(0o755)
-    return pwd.getpwnam("nobody").pw_uid
 
 
 def test_a_folder_where_nothing_may_be_written_takes_no_store(tmp_path: Path, nobody: int) -> None:

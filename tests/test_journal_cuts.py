@@ -17,17 +17,32 @@ pytestmark = [
 IMAGES = 1_500
 
 
-def cuts(images: int, seed: int) -> crashtest.ModeResult:
+WORK = {
+    "append": (journal_workload.append, journal_workload.check),
+    "consume": (journal_workload.consume, journal_workload.check_consumed),
+}
+
+
+def cuts(images: int, seed: int, work: str = "append") -> crashtest.ModeResult:
     power_cut = crashtest.PowerCut(images=images, ignore=("*lock.mdb",))
     print(f"seed {seed}")
-    return crashtest.explore(journal_workload.append, journal_workload.check, modes=[power_cut], seed=seed).modes[0]
+    return crashtest.explore(*WORK[work], modes=[power_cut], seed=seed).modes[0]
 
 
-def test_no_power_cut_loses_a_commit_that_flushed_once(require: Callable[[str], str]) -> None:
+@pytest.mark.parametrize("work", WORK)
+def test_no_power_cut_loses_a_commit_that_flushed_once(require: Callable[[str], str], work: str) -> None:
     require("cc")
-    result = cuts(IMAGES, seed=11)
+    result = cuts(IMAGES, 11, work)
     assert result.failed == 0, result.failures
     assert result.cases >= IMAGES * 9 // 10
+
+
+@pytest.mark.parametrize("work", WORK)
+def test_no_system_call_is_a_bad_moment_to_be_killed(require: Callable[[str], str], work: str) -> None:
+    require("cc")
+    mode = crashtest.explore(*WORK[work], modes=[crashtest.KillAt.system_call("all")], seed=13).modes[0]
+    assert mode.failed == 0, mode.failures
+    assert mode.cases > 100
 
 
 @pytest.mark.parametrize("planted", ["no record", "one slot", "no checksum"])
