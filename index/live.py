@@ -162,14 +162,15 @@ class Live:
             self._poke()
 
     def _start(self, inbox: Inbox[Any]) -> None:
+        # Not under the mutex: a read may wait for a commit under way (storage/ahead.py), and that for the mutex.
+        with self._source.read() as txn:
+            following = ring.position(txn)[0]
         with self._mutex:
             if self._closed:
                 raise StoreClosed(f"the store {self._source.path} has been closed. Open it again.")
             self._inboxes.add(inbox)
             if self._thread is None:
-                self._next = None
-                with self._source.read() as txn:
-                    self._next = ring.position(txn)[0]
+                self._next = following  # or before: a listener hears nothing from before it came
                 self._thread = threading.Thread(target=self._run, name="raxlog live", daemon=True)
                 atexit.register(self._end)  # a thread that reads LMDB must not see the interpreter end
                 self._thread.start()

@@ -44,10 +44,10 @@ class Ahead(NamedTuple):
     changes: dict[bytes, bytes | None]
     commits: int
 
-    def has_room(self) -> bool:
-        """Whether a record as large as those so far still goes into the slot."""
+    def has_room(self, records: int = 1) -> bool:
+        """Whether so many more records, as large as those so far, still go into the slot."""
         used = self.last.next.offset
-        return used + max(_SMALLEST, used // self.commits) <= SLOT_BYTES
+        return used + records * max(_SMALLEST, used // self.commits) <= SLOT_BYTES
 
 
 class Streak:
@@ -70,10 +70,12 @@ class Streak:
 
     def ended(self, ahead: Ahead) -> None:
         """All of it has been published."""
-        if ahead.has_room():
-            self._wanted = min(self._wanted * 2, _MOST) if ahead.commits < _FEWEST else self._wanted
-        else:
-            self._wanted = _FEWEST
+        if not ahead.has_room(2):
+            self._wanted = _FEWEST  # nobody had asked for it
+            return
+        self.commits = 0
+        if ahead.commits < _FEWEST:
+            self._wanted = min(self._wanted * 2, _MOST)
 
     def not_alone(self) -> None:
         """Another process has the store open: look again after some commits."""

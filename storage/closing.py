@@ -7,7 +7,7 @@
     +----------+---------+--------+----------+---------------+
       8          16        8        8 (ns)     24                   integers little-endian
 
-A process writes its slot when it opens, flushes it, and keeps a POSIX lock on its bytes; it
+A process writes its slot when it opens, flushes it, and keeps a lock on its bytes (own_lock.py); it
 clears it when it closes. So a slot that says something and is locked by nobody is of a
 process that ended without closing. What it says tells more:
 
@@ -26,7 +26,6 @@ power cut just after a clean close is taken for one before it: an inspection too
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import functools
 import os
 import struct
@@ -38,10 +37,9 @@ from typing import Any, NamedTuple
 
 from xxhash import xxh3_64_intdigest
 
-from . import block, layout, records
+from . import block, layout, own_lock, records
 from .errors import CorruptionError, RaxlogError
 from .rax import Rax
-from .writer_lock import is_unlocked, lock_holder
 
 OPEN = "open"
 CLEAN, KILLED, POWER_CUT = "clean", "killed", "power cut"
@@ -72,11 +70,11 @@ class Presence:
     def __init__(self, path: Path) -> None:
         self._descriptor = os.open(path / OPEN, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
-            fcntl.lockf(self._descriptor, fcntl.LOCK_EX, 1, _GATE)
+            own_lock.take(self._descriptor, _GATE, 1, waits=True)
             try:
                 self.found, free = _left_behind(self._descriptor)
                 self._slot = free[0]
-                fcntl.lockf(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, _SLOT.size, self._slot)
+                own_lock.take(self._descriptor, self._slot, _SLOT.size)
                 body = struct.pack("<16sQQ24x", boot_id(), os.getpid(), time.time_ns())
                 # Ours stands before those of the dead are cleared: a cut in between tells of one too many.
                 os.pwrite(self._descriptor, struct.pack("<Q", xxh3_64_intdigest(body)) + body, self._slot)
@@ -84,14 +82,14 @@ class Presence:
                     os.pwrite(self._descriptor, bytes(_SLOT.size), slot)
                 os.fdatasync(self._descriptor)
             finally:
-                fcntl.lockf(self._descriptor, fcntl.LOCK_UN, 1, _GATE)
+                own_lock.give_back(self._descriptor, _GATE, 1)
         except BaseException:
             os.close(self._descriptor)
             raise
 
     def is_alone(self) -> bool:
         """Whether no other process has the store open, or is about to. About 0.7 µs."""
-        return is_unlocked(self._descriptor)
+        return own_lock.is_all_free(self._descriptor)
 
     def end(self) -> None:
         """Note that the store was closed, and close the file."""
@@ -112,15 +110,19 @@ class Visit:
 
     def __init__(self, path: Path) -> None:
         self.found: list[tuple[bytes, int]] = []
+        is_new = not (path / OPEN).exists()
         try:
             self._descriptor = os.open(path / OPEN, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            if is_new:
+                with contextlib.suppress(OSError):  # root has come to look: the file is to be the writers' still
+                    os.fchown(self._descriptor, path.stat().st_uid, path.stat().st_gid)
         except OSError:
             self._descriptor = -1
             with contextlib.suppress(OSError):
                 self._descriptor = os.open(path / OPEN, os.O_RDONLY | os.O_CLOEXEC)
         if self._descriptor >= 0:
             with contextlib.suppress(OSError):
-                fcntl.lockf(self._descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, 1, _READERS)
+                own_lock.take(self._descriptor, _READERS, 1, shared=True)
             self.found = _left_behind(self._descriptor)[0]
 
     def end(self) -> None:
@@ -202,7 +204,7 @@ def _left_behind(descriptor: int) -> tuple[list[tuple[bytes, int]], list[int]]:
 
 
 def _is_free(descriptor: int, slot: int) -> bool:
-    return lock_holder(descriptor, slot) is None
+    return own_lock.is_free(descriptor, slot, 1)
 
 
 @functools.cache

@@ -276,9 +276,12 @@ def replay(environment: lmdb.Environment, journal: Journal) -> int:
     Under the writer's lock, before the first read. MapFullError where the map must grow first.
     """
     done = 0
-    last = _last(environment)
-    while (row := journal.read(last + 1)) is not None:
+    while True:
         with environment.begin(write=True) as txn:
+            # Read inside the transaction, while nobody can add to it.
+            row = journal.read(txn.id())
+            if row is None:
+                break
             for key, value in zip(row[::2], row[1::2], strict=True):
                 if value is None:
                     txn.delete(key)
@@ -286,9 +289,6 @@ def replay(environment: lmdb.Environment, journal: Journal) -> int:
                     txn.put(key, value)
             # It must use its number up, also where its records cancel out: nothing may follow them in their slot.
             txn.put(layout.STORE_KEY, txn.get(layout.STORE_KEY) or b"")
-        last, before = _last(environment), last
-        if last == before:
-            break  # it changed nothing, so it is not what was committed
         done += 1
     if done:
         environment.sync(True)

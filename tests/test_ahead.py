@@ -188,6 +188,9 @@ def test_nobody_runs_ahead_while_another_process_has_the_store_open(tmp_path: Pa
 
     def stay(say: Callable[[Any], None]) -> None:
         with raxlog.open(path, readonly=True) as other:
+            for file in path.iterdir():  # as a program does that copies the folder
+                if file.is_file():
+                    file.read_bytes()
             say(None)
             for wanted in range(1, 121):
                 deadline = time.monotonic() + 20
