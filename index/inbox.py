@@ -5,9 +5,13 @@
     subscribe(…, callback=f)                    f is called, by the one thread for callbacks
 
 Whoever fills an inbox signals it; whoever takes looks first and then sleeps until the next
-signal. The signal is counted before the look, so none is lost between the two:
+signal. Which was the last one is noted before the look, so none is lost between the two:
 
-    T1  signals = n       T2  take: nothing there       T3  sleep unless signals != n
+    T1  seen = signal      T2  take: nothing there      T3  lie down      T4  sleep unless signal is another
+    S1  signal = a new one     S2  wake all who lie there
+
+Each of these steps is one step of the interpreter, and no lock is held over two of them: Ctrl-C,
+which can come between any two, would leave it locked for ever.
 
 An inbox is shared by as many threads and tasks as like; each message goes to one of them.
 """
@@ -34,6 +38,8 @@ if TYPE_CHECKING:
 
 M = TypeVar("M")
 
+_LONGEST_SLEEP = 1.0  # seconds: a signal of the system's can come just before a lock is waited for, and be slept over
+
 
 class Inbox(Generic[M]):
     """The three ways to take messages, and the end of a subscription."""
@@ -43,8 +49,8 @@ class Inbox(Generic[M]):
             raise InvalidArgument(f"callback={callback!r:.60} cannot be called; pass a function of one message")
         self._callback = callback
         self._callbacks = callbacks
-        self._condition = threading.Condition(threading.Lock())
-        self._signals = 0
+        self._signal = object()  # the last one
+        self._sleepers: list[threading.Lock] = []
         self._tasks: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
         self._closed = False
         self._error: BaseException | None = None  # why it was closed, if not by its owner
@@ -67,20 +73,29 @@ class Inbox(Generic[M]):
         self._refuse_callback()
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
-            signals = self._signals
+            seen = self._signal
             message = self._take()
             if message is not None:
                 return message
-            with self._condition:
-                if self._closed:
-                    self._raise_error()
-                    return None
-                if self._signals != signals:
-                    continue
-                left = None if deadline is None else deadline - time.monotonic()
-                if left is not None and left <= 0:
-                    return None
-                self._condition.wait(None if left is None else min(left, threading.TIMEOUT_MAX))
+            if self._closed:
+                self._raise_error()
+                return None
+            left = _LONGEST_SLEEP if deadline is None else min(deadline - time.monotonic(), _LONGEST_SLEEP)
+            if left <= 0:
+                return None
+            self._sleep(seen, left)
+
+    def _sleep(self, seen: object, seconds: float) -> None:
+        """Sleep until there is another signal than the one seen, but no longer than that."""
+        sleeper = threading.Lock()
+        sleeper.acquire()
+        self._sleepers.append(sleeper)
+        try:
+            if self._signal is seen:
+                sleeper.acquire(timeout=seconds)
+        finally:
+            with contextlib.suppress(ValueError):
+                self._sleepers.remove(sleeper)
 
     def __iter__(self) -> Iterator[M]:
         return self
@@ -100,23 +115,21 @@ class Inbox(Generic[M]):
         self._refuse_callback()
         loop = asyncio.get_running_loop()
         while True:
-            signals = self._signals
+            seen = self._signal
             message = await self._take_soon()
             if message is not None:
                 return message
-            with self._condition:
-                if self._closed:
-                    self._raise_error()
-                    raise StopAsyncIteration
-                if self._signals != signals:
-                    continue
-                future: asyncio.Future[None] = loop.create_future()
-                task = (loop, future)
-                self._tasks.append(task)
+            if self._closed:
+                self._raise_error()
+                raise StopAsyncIteration
+            future: asyncio.Future[None] = loop.create_future()
+            task = (loop, future)
+            self._tasks.append(task)
             try:
-                await future
+                if self._signal is seen:
+                    await future
             finally:
-                with self._condition, contextlib.suppress(ValueError):
+                with contextlib.suppress(ValueError):
                     self._tasks.remove(task)
 
     def __enter__(self) -> Self:
@@ -142,11 +155,11 @@ class Inbox(Generic[M]):
 
     def signal(self) -> None:
         """There may be something to take, or it is the end."""
-        with self._condition:
-            self._signals += 1
-            tasks, self._tasks = self._tasks, []
-            self._condition.notify_all()
-        for loop, future in tasks:
+        self._signal = object()
+        for sleeper in tuple(self._sleepers):
+            with contextlib.suppress(RuntimeError):  # another signal has woken it
+                sleeper.release()
+        for loop, future in tuple(self._tasks):
             with contextlib.suppress(RuntimeError):  # that loop has been closed meanwhile
                 loop.call_soon_threadsafe(_wake, future)
         if self._callback is not None and not self._closed:
@@ -159,8 +172,8 @@ class Inbox(Generic[M]):
         self.signal()
 
     def forget(self) -> None:
-        """In a child after fork: it is the parent's, and ends here. Its locks may be held for ever."""
-        self._condition = threading.Condition(threading.Lock())
+        """In a child after fork: it is the parent's, and ends here."""
+        self._sleepers = []
         self._tasks = []
         self._closed = True
 

@@ -48,7 +48,7 @@ from .source import Direct
 if TYPE_CHECKING:
     from .stream import Stream
 
-_LONGEST_SLEEP = 86400.0  # lock.acquire() takes no infinite time
+_LONGEST_SLEEP = 1.0  # seconds: Ctrl-C can come just before a lock is waited for, and be slept over
 
 
 class Place:
