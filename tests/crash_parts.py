@@ -136,6 +136,12 @@ def _journal() -> tuple[Any, Any]:
     return journal_workload.append, journal_workload.check
 
 
+def _queue() -> tuple[Any, Any]:
+    import journal_workload  # noqa: PLC0415 - as above
+
+    return journal_workload.consume, journal_workload.check_consumed
+
+
 CUTS: dict[str, Callable[[], tuple[Any, Any]]] = {
     "mixed": lambda: (partial(steps.mixed, steps=400), partial(steps.check_mixed, known=steps.golden(400))),
     "growing": _growing,
@@ -145,6 +151,7 @@ CUTS: dict[str, Callable[[], tuple[Any, Any]]] = {
                        partial(steps.check_tidied, known=steps.golden(44))),
     "swaps": _swaps,
     "journal": _journal,
+    "queue": _queue,
 }
 
 

@@ -38,7 +38,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-SIZES = {"mixed": 70, "growing": 8, "relaxed": 7, "tidied": 3, "journal": 2, "swaps": 1}  # chunks of images
+SIZES = {"mixed": 70, "growing": 8, "relaxed": 7, "tidied": 3, "journal": 2, "queue": 2, "swaps": 1}  # chunks of images
 IMAGES, ROUNDS, FLIPS = 20_000, 1_000, 1_000
 ALL_OF_METAS = 1 << 20  # flips: more than there are
 COMMITS = {"mixed": 200, "compaction": 12, "snapshot": 3}

@@ -87,6 +87,22 @@ def test_a_reader_is_told_that_the_writer_was_killed(killed: tuple[Path, int]) -
         assert store.last_end.how == "killed"
 
 
+def test_a_file_system_that_can_only_write_by_way_of_its_cache_does_as_well(tmp_path: Path) -> None:
+    path = tmp_path / "s.rax"
+    raxlog.open(path).close()
+
+    def work(say: Callable[[Any], None]) -> None:
+        del os.O_DIRECT
+        write_alone(path, say, 23)
+
+    with Child(work) as child:
+        assert child.all_heard() == list(range(23))
+        child.wait()
+    assert in_the_map(path) < 23
+    with raxlog.open(path) as store:
+        assert numbers(store) == list(range(23))
+
+
 def test_a_read_of_the_same_process_sees_each_commit(tmp_path: Path) -> None:
     draw = random.Random(SEED)
     print(f"RAXLOG_SEED={SEED}")
