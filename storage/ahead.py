@@ -46,7 +46,7 @@ class Ahead(NamedTuple):
 
     def has_room(self, records: int = 1) -> bool:
         """Whether so many more records, as large as those so far, still go into the slot."""
-        used = self.last.next.offset
+        used = self.last.end
         return used + records * max(_SMALLEST, used // self.commits) <= SLOT_BYTES
 
 

@@ -229,7 +229,8 @@ class GroupCommit:
                 env.lock.release()
             self._locked = False
         batch = self._batch
-        self._wake_done(own)
+        if len(batch) > 1:
+            self._wake_done(own)
         with self._mutex:
             queue = self._queue
             if len(batch) != 1 or not own.done:
@@ -247,8 +248,6 @@ class GroupCommit:
 
     def _wake_done(self, own: Call[Any]) -> None:
         """Wake the first of those who are done; each wakes the next, unless others hold the interpreter."""
-        if len(self._batch) < 2:
-            return
         main = threading.main_thread().ident
         with self._mutex:
             done = [call for call in self._batch if call.done and call is not own and not call.gone]

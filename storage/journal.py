@@ -82,53 +82,48 @@ _PIECE = 1 << 20
 _pack = msgpack.Packer().pack
 
 
-class Link(NamedTuple):
-    """Where the next record of a transaction goes, and what its checksum is seeded with."""
-
-    offset: int  # in its slot
-    seed: int
-
-
 class Record(NamedTuple):
     """A record of one transaction, made but not written yet."""
 
     transaction: int
-    offset: int
+    offset: int  # in its slot
     content: bytes
-    next: Link
+    end: int  # where the next one goes
+    checksum: int  # and what that one's is seeded with
 
 
 class Journal:
     """The region of one environment's data file, found and ready. Used under the writer's lock."""
 
-    __slots__ = ("_direct", "_file", "_page", "_slots", "first", "written")
+    __slots__ = ("_direct", "_file", "_page", "_seed", "_slots", "written")
 
     def __init__(self, data: Path, slots: int, salt: bytes) -> None:
         self._file = os.open(data, os.O_RDWR | os.O_CLOEXEC)
         self._direct = _open_direct(data)
         self._page: mmap.mmap | None = None
         self._slots = slots
-        self.first = Link(0, xxh3_64_intdigest(salt))
+        self._seed = xxh3_64_intdigest(salt)
         self.written: Record | None = None  # the one whose commit has not come to its end
 
-    def record(self, transaction: int, changes: dict[bytes, bytes | None], at: Link) -> Record | None:
-        """A record of these changes. None where it has no room in the slot."""
+    def record(self, transaction: int, changes: dict[bytes, bytes | None], behind: Record | None) -> Record | None:
+        """A record of these changes, behind another of the same transaction. None where it has no room in the slot."""
         row: list[bytes | None] = []
         for change in changes.items():
             row += change
         body = _pack(row)
-        end = at.offset + aligned(_HEAD + len(body))
+        offset, seed = (0, self._seed) if behind is None else (behind.end, behind.checksum)
+        end = offset + _aligned(_HEAD + len(body))
         if end > SLOT_BYTES:
             return None
         covered = transaction.to_bytes(8, "little") + len(body).to_bytes(4, "little") + body
-        checksum = xxh3_64_intdigest(covered, at.seed)
-        return Record(transaction, at.offset, checksum.to_bytes(8, "little") + covered, Link(end, checksum))
+        checksum = xxh3_64_intdigest(covered, seed)
+        return Record(transaction, offset, checksum.to_bytes(8, "little") + covered, end, checksum)
 
     def write(self, record: Record) -> bool:
         """Write a record, for LMDB's flush to put on disk. False: it got none."""
         self.written = record
         # Whole pages: those that write_through() has written are not in memory, and would be read first.
-        content = record.content.ljust(record.next.offset - record.offset, b"\0")
+        content = record.content.ljust(record.end - record.offset, b"\0")
         with contextlib.suppress(OSError):
             if os.pwrite(self._file, content, self._place(record)) == len(content):
                 return True
@@ -142,7 +137,7 @@ class Journal:
         Straight from a page of ours, where the system can: a tenth faster than by way of its own.
         """
         self.written = record
-        length = record.next.offset - record.offset
+        length = record.end - record.offset
         try:
             if self._direct >= 0:
                 if self._page is None:
@@ -173,25 +168,26 @@ class Journal:
     def read(self, transaction: int) -> list[Any] | None:
         """The changes recorded for a transaction, in order; None where there is no whole record of it."""
         changes: list[Any] = []
-        at = self.first
-        while (record := self._read_at(transaction, at)) is not None:
-            at, row = record
+        offset, seed = 0, self._seed
+        while (found := self._read_at(transaction, offset, seed)) is not None:
+            offset, seed, row = found
             changes += row
-        return None if at is self.first else changes
+        return changes if offset else None
 
-    def _read_at(self, transaction: int, at: Link) -> tuple[Link, list[Any]] | None:
-        place = self._slot(transaction) + at.offset
+    def _read_at(self, transaction: int, offset: int, seed: int) -> tuple[int, int, list[Any]] | None:
+        """Where the record there ends, its checksum, its changes."""
+        place = self._slot(transaction) + offset
         head = os.pread(self._file, _HEAD, place)
-        if at.offset >= SLOT_BYTES or len(head) < _HEAD or int.from_bytes(head[8:16], "little") != transaction:
+        if offset >= SLOT_BYTES or len(head) < _HEAD or int.from_bytes(head[8:16], "little") != transaction:
             return None
         length = int.from_bytes(head[16:], "little")
-        if at.offset + _HEAD + length > SLOT_BYTES:
+        if offset + _HEAD + length > SLOT_BYTES:
             return None
         covered = head[8:] + os.pread(self._file, length, place + _HEAD)
-        checksum = xxh3_64_intdigest(covered, at.seed)
+        checksum = xxh3_64_intdigest(covered, seed)
         if checksum != int.from_bytes(head[:8], "little"):
             return None
-        return Link(at.offset + aligned(_HEAD + length), checksum), msgpack.unpackb(covered[12:])
+        return offset + _aligned(_HEAD + length), checksum, msgpack.unpackb(covered[12:])
 
     def close(self) -> None:
         """Close the file."""
@@ -210,7 +206,7 @@ class Journal:
         return self._slots + transaction % SLOTS * SLOT_BYTES
 
 
-def aligned(length: int) -> int:
+def _aligned(length: int) -> int:
     """The next record begins on a page of its own: writing it must not put those before it at risk."""
     return -(-length // _PAGE) * _PAGE
 

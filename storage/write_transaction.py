@@ -101,7 +101,7 @@ class WriteTransaction:
 
     def _put_first(self, ahead: Ahead) -> None:
         raw = self.raw
-        self.room -= ahead.last.next.offset
+        self.room -= ahead.last.end
         try:
             idle = []
             for key, value in ahead.changes.items():
@@ -123,7 +123,7 @@ class WriteTransaction:
             kept, ahead = env.journal, self.ahead
             record = None
             if kept is not None and self.room >= 0:
-                record = kept.record(self.id, self.record, kept.first if ahead is None else ahead.last.next)
+                record = kept.record(self.id, self.record, None if ahead is None else ahead.last)
                 if record is not None:
                     if not self.publishes and env.run_ahead(record, self.record):
                         env.gate.shut(self.raw.abort)

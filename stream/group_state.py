@@ -37,7 +37,7 @@ NOBODY = 0  # the consumer number of released entries
 class ConsumerState:
     """One consumer of a group."""
 
-    __slots__ = ("active", "name", "number", "pending", "seen")
+    __slots__ = ("active", "key", "name", "number", "pending", "seen")
 
     def __init__(self, number: int, name: bytes, seen: int, active: int = -1, pending: int = 0) -> None:
         self.number = number
@@ -45,6 +45,7 @@ class ConsumerState:
         self.seen = seen  # ms of the last attempt to do anything
         self.active = active  # ms of the last delivery or claim that got something; -1 for never
         self.pending = pending
+        self.key = b""  # of its record, once that has been written
 
 
 class GroupState:
@@ -202,7 +203,8 @@ class GroupState:
             self._group_changed = False
         for number in self._changed:
             consumer = self._consumers[number]
-            key = self.consumer_key(number)
+            key = consumer.key or self.consumer_key(number)
+            consumer.key = key
             row = [consumer.name, consumer.seen, consumer.active, consumer.pending]
             txn.put(key, records.seal(key, row))
         self._changed.clear()
@@ -210,11 +212,13 @@ class GroupState:
     def count_pending(self, txn: WriteTransaction, consumer: int, by: int) -> None:
         """Move the counts of pending entries; nobody's are counted by the group alone."""
         self.pending += by
-        self.changed(txn)
+        self._group_changed = True
         if consumer != NOBODY:
-            owner = self.consumer_no(txn, consumer)
+            owner = self._consumers.get(consumer) or self.consumer_no(txn, consumer)
             owner.pending += by
-            self.changed(txn, owner)
+            self._changed.add(consumer)
+        txn.changes += 1
+        txn.dirty[self.number, self.group] = self
 
 
 def find_group(txn: RaxTransaction, number: int, name: bytes) -> GroupState | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import socket
 import sqlite3
@@ -24,7 +25,7 @@ BATCH = 100
 
 
 class SqliteQueue:
-    """A log, one group's position, its pending rows: what a consumer group is, in SQL."""
+    """A log, one position, pending rows: a queue in SQL with as little state as will do."""
 
     def __init__(self, path: Path) -> None:
         self._db = db = sqlite3.connect(path, isolation_level=None)
@@ -88,6 +89,48 @@ class SqliteQueue:
         self._db.close()
 
 
+class SqliteGroups(SqliteQueue):
+    """The same state as a group's: when a consumer was seen, what it has by ID and by age, entries read.
+
+    In as few statements as it takes: no row of the PEL goes through Python.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        for statement in (
+            "DROP TABLE pending",
+            "DROP TABLE position",
+            "CREATE TABLE position (number INTEGER PRIMARY KEY, last INTEGER NOT NULL, entries_read INTEGER NOT NULL)",
+            "CREATE TABLE consumer (number INTEGER PRIMARY KEY, seen INTEGER NOT NULL, active INTEGER NOT NULL)",
+            "CREATE TABLE pending (number INTEGER NOT NULL, id INTEGER NOT NULL, consumer INTEGER NOT NULL,"
+            " time INTEGER NOT NULL, deliveries INTEGER NOT NULL, PRIMARY KEY (number, id)) WITHOUT ROWID",
+            "CREATE INDEX of_a_consumer ON pending (number, consumer, id)",
+            "CREATE INDEX by_time ON pending (number, time, id)",
+            "INSERT INTO position VALUES (1, 0, 0)",
+            "INSERT INTO consumer VALUES (1, 0, 0)",
+        ):
+            self._db.execute(statement)
+
+    def _read(self) -> list[int]:
+        db = self._db
+        (last,) = db.execute("SELECT last FROM position WHERE number = 1").fetchone()
+        rows = db.execute("SELECT id, data FROM log WHERE id > ? ORDER BY id LIMIT ?", (last, BATCH)).fetchall()
+        for _, data in rows:
+            msgpack.unpackb(data)
+        now = time.time_ns() // 1_000_000
+        if rows:
+            db.execute("INSERT INTO pending SELECT 1, id, 1, ?, 1 FROM log WHERE id > ? ORDER BY id LIMIT ?",
+                       (now, last, BATCH))
+            db.execute("UPDATE position SET last = ?, entries_read = entries_read + ? WHERE number = 1",
+                       (rows[-1][0], len(rows)))
+            db.execute("UPDATE consumer SET seen = ?, active = ? WHERE number = 1", (now, now))
+        return [row[0] for row in rows]
+
+    def _ack(self, ids: list[int]) -> None:
+        self._db.execute("DELETE FROM pending WHERE number = 1 AND id IN (SELECT value FROM json_each(?))",
+                         (json.dumps(ids),))
+
+
 def take_and_ack(group: raxlog.Group) -> int:
     """Two calls, two durable commits."""
     batch = group.read("w", BATCH)
@@ -107,11 +150,13 @@ def take_fused(group: raxlog.Group, held: list[Any]) -> list[Any]:
 def queues(folder: Path, rounds: int, seconds: float, readings: list[Row]) -> list[Figure]:
     """Durable read + ack in hundreds: two calls, fused, and beside redis-server."""
     sqlite = SqliteQueue(folder / "queue.sqlite")
+    groups = SqliteGroups(folder / "groups.sqlite")
     with raxlog.open(folder / "queue.rax") as store, _redis(folder) as redis:
         stream = store.stream("events")
         group = stream.create_group("g", "0", create_stream=True)
         for at in range(0, len(readings), 1000):
             sqlite.extend(readings[at : at + 1000])
+            groups.extend(readings[at : at + 1000])
             stream.extend(readings[at : at + 1000])
         if redis is not None:
             pipe = redis.pipeline(transaction=False)
@@ -119,19 +164,19 @@ def queues(folder: Path, rounds: int, seconds: float, readings: list[Row]) -> li
                 pipe.xadd("events", row)
             pipe.execute()
             redis.xgroup_create("events", "g", "0")
-        held: dict[str, list[Any]] = {"sqlite": [], "raxlog": []}
+        held: dict[Any, list[Any]] = {sqlite: [], groups: [], "raxlog": []}
 
-        def sqlite_two() -> int:
-            done = sqlite.read_and_ack()
+        def sqlite_two(queue: SqliteQueue) -> int:
+            done = queue.read_and_ack()
             if not done:
-                sqlite.rewind()
+                queue.rewind()
             return done
 
-        def sqlite_fused() -> int:
-            held["sqlite"] = sqlite.fused(held["sqlite"])
-            if not held["sqlite"]:
-                sqlite.rewind()
-            return len(held["sqlite"])
+        def sqlite_fused(queue: SqliteQueue) -> int:
+            held[queue] = queue.fused(held[queue])
+            if not held[queue]:
+                queue.rewind()
+            return len(held[queue])
 
         def raxlog_two() -> int:
             done = take_and_ack(group)
@@ -154,17 +199,20 @@ def queues(folder: Path, rounds: int, seconds: float, readings: list[Row]) -> li
             return int(redis.xack("events", "g", *ids))
 
         two: dict[str, Callable[[], float]] = {
-            "sqlite3, two commits": lambda: rate_for(seconds, sqlite_two),
+            "sqlite3, less state, two commits": lambda: rate_for(seconds, lambda: sqlite_two(sqlite)),
+            "sqlite3, a group's state, two commits": lambda: rate_for(seconds, lambda: sqlite_two(groups)),
             "raxlog, two commits": lambda: rate_for(seconds, raxlog_two),
         }
         if redis is not None:
             two["redis 7 (appendfsync always)"] = lambda: rate_for(seconds, redis_two)
         figures = contest("durable read + ack of 100, two calls, entries", two, rounds)
         figures += contest("durable read + ack of 100, fused, entries", {
-            "sqlite3, one commit": lambda: rate_for(seconds, sqlite_fused),
+            "sqlite3, less state, one commit": lambda: rate_for(seconds, lambda: sqlite_fused(sqlite)),
+            "sqlite3, a group's state, one commit": lambda: rate_for(seconds, lambda: sqlite_fused(groups)),
             "raxlog, one commit": lambda: rate_for(seconds, raxlog_fused),
         }, rounds)
     sqlite.close()
+    groups.close()
     return figures
 
 
