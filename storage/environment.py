@@ -24,7 +24,7 @@ import lmdb
 from . import faults, generation
 from .ahead import SPARE_DISK, Ahead
 from .closing import Presence
-from .errors import TransactionError
+from .errors import StoreError, TransactionError
 from .gate import ReadTransaction
 from .journal import Record
 from .store_map import StoreMap
@@ -195,10 +195,18 @@ class Environment(StoreMap):
     def to_be_put_first(self, number: int) -> Ahead | None:
         """What a write transaction of that number begins with. None also where others have applied it."""
         ahead = self.ahead
-        if ahead is not None and (ahead.last.transaction != number
-                                  or (ahead.generation is not self.generation and ahead.generation != self.generation)):
-            self.ahead = ahead = None
-        return ahead
+        if ahead is None or (ahead.last.transaction == number and ahead.generation is self.generation):
+            return ahead
+        if ahead.generation == self.generation:
+            if ahead.last.transaction == number:
+                return ahead
+            if ahead.last.transaction > number:
+                raise StoreError(
+                    f"{self.path} has lost transactions {number} to {ahead.last.transaction - 1}, which were on disk: "
+                    "the disk fails. Close the store; what can be read of it 'raxlog salvage' makes a new one of"
+                )
+        self.ahead = None
+        return None
 
     def caught_up(self, ahead: Ahead) -> None:
         """What was ahead has been committed."""

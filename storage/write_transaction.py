@@ -56,9 +56,9 @@ class WriteTransaction:
         self.record: dict[bytes, bytes | None] = {}
         self.room = journal.LIMIT if env.journal is not None else -1
         self.publishes = True
-        self.ahead = None if env.ahead is None else env.to_be_put_first(self.id)
-        if self.ahead is not None:
-            self._put_first(self.ahead)
+        self.ahead: Ahead | None = None
+        if env.ahead is not None:
+            self._put_first()
         self.get: Callable[..., bytes | None] = raw.get  # type: ignore[assignment]  # buffers are off
         self.cursor: Callable[[], Any] = raw.cursor
 
@@ -99,10 +99,13 @@ class WriteTransaction:
         for item in list(self.dirty.values()):
             item.flush(self)  # takes itself out of dirty
 
-    def _put_first(self, ahead: Ahead) -> None:
+    def _put_first(self) -> None:
         raw = self.raw
-        self.room -= ahead.last.end
         try:
+            self.ahead = ahead = self.env.to_be_put_first(self.id)
+            if ahead is None:
+                return
+            self.room -= ahead.last.end
             idle = []
             for key, value in ahead.changes.items():
                 if value is not None:
