@@ -48,7 +48,7 @@ from .source import Direct
 if TYPE_CHECKING:
     from .stream import Stream
 
-_LONGEST_SLEEP = 1.0  # seconds: Ctrl-C can come just before a lock is waited for, and be slept over
+_LONGEST_SLEEP = 3.0  # seconds: Ctrl-C can come just before a lock is waited for, and be slept over
 
 
 class Place:
