@@ -90,13 +90,7 @@ def _settle(env: Environment) -> list[int]:
 def _do_what_is_due(env: Environment) -> None:
     """Whoever was killed in his commit may have left a record of it in the journal, also of a mark:
     it must not come to life again when what it marks has been removed."""
-    live = env.live()
-    kept = journal.find(live, env.generation / folder.DATA)
-    if kept is not None:
-        try:
-            journal.replay(live, kept)
-        finally:
-            kept.close()
+    journal.apply_what_is_due(env.live(), env.generation / folder.DATA)
 
 
 def _compact(env: Environment, reached: Callable[..., None]) -> Compaction:

@@ -291,6 +291,16 @@ def replay(environment: lmdb.Environment, journal: Journal) -> int:
     return done
 
 
+def apply_what_is_due(environment: lmdb.Environment, data: Path) -> None:
+    """replay() what the journal of a data file holds, where it has one. Under the writer's lock."""
+    kept = find(environment, data)
+    if kept is not None:
+        try:
+            replay(environment, kept)
+        finally:
+            kept.close()
+
+
 def is_due(environment: lmdb.Environment, journal: Journal) -> bool:
     """Whether there seems to be something to replay. To be asked again under the writer's lock."""
     return journal.read(_last(environment) + 1) is not None

@@ -157,12 +157,7 @@ class StoreMap(Growth):
             lock.acquire(_READERS_PATIENCE)
             with lmdb.open(str(self.generation), map_size=size, create=False, max_readers=self.max_readers,
                            max_dbs=MAX_DATABASES, max_spare_txns=0) as environment:
-                kept = journal.find(environment, self.generation / folder.DATA)
-                if kept is not None:
-                    try:
-                        journal.replay(environment, kept)
-                    finally:
-                        kept.close()
+                journal.apply_what_is_due(environment, self.generation / folder.DATA)
         finally:
             lock.close()
 

@@ -9,8 +9,8 @@ it dies, and F_GETLK names the process that holds it: a writer that was stopped 
     byte 1   held by the one that waits for byte 0
 
 Who waits polls byte 0, and a writer in a tight loop would win it back nearly every time. So
-everybody takes byte 1 first, and gives it up once byte 0 is his: the writer that comes back
-stands behind the one that waits.
+nobody takes byte 0 without byte 1, which he gives up once both are his: the writer that comes
+back stands behind the one that waits.
 
 POSIX locks belong to the process, and closing any descriptor of the file drops them all: one
 descriptor per process and path, and threads are kept apart by the committer, not by this.

@@ -42,6 +42,14 @@ def write_alone(path: Path, say: Callable[[Any], None], commits: int) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def killed_after(work: Callable[[Callable[[Any], None]], None], path: Path) -> None:
+    """Run work that says "done" and then kills itself, in a process of its own, on a new store."""
+    raxlog.open(path).close()
+    with Child(work) as child:
+        assert child.all_heard() == ["done"]
+        child.wait()
+
+
 @pytest.fixture(params=[9, 12, 23, 60])
 def killed(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, int]:
     """A store whose writer was killed after so many appends, and how many it had acknowledged."""
@@ -292,10 +300,7 @@ def test_changes_that_cancel_out_use_their_number_up(tmp_path: Path) -> None:
         say("done")
         os.kill(os.getpid(), signal.SIGKILL)
 
-    raxlog.open(path).close()
-    with Child(work) as child:
-        assert child.all_heard() == ["done"]
-        child.wait()
+    killed_after(work, path)
     for _ in range(2):
         with raxlog.open(path) as store:
             assert dict(store.state) == {b"key": b"here"}
@@ -336,10 +341,7 @@ def test_calls_that_change_nothing_leave_it_as_it_is(tmp_path: Path) -> None:
         say("done")
         os.kill(os.getpid(), signal.SIGKILL)
 
-    raxlog.open(path).close()
-    with Child(work) as child:
-        assert child.all_heard() == ["done"]
-        child.wait()
+    killed_after(work, path)
     assert in_the_map(path) < 12
     with raxlog.open(path) as store:
         assert len(store.state) == 9
