@@ -4,28 +4,5 @@ A door, opened by ``import raxlog.crashtest`` and by nothing else; the rooms are
 recovery/crashtest/. docs/crash-testing.md shows how it is used.
 """
 
-from .recovery.crashtest import (
-    CrashTestFailed,
-    Errors,
-    Failure,
-    KillAt,
-    ModeResult,
-    PowerCut,
-    Report,
-    Storm,
-    crash_point,
-    explore,
-)
-
-__all__ = [
-    "CrashTestFailed",
-    "Errors",
-    "Failure",
-    "KillAt",
-    "ModeResult",
-    "PowerCut",
-    "Report",
-    "Storm",
-    "crash_point",
-    "explore",
-]
+from .recovery.crashtest import *  # noqa: F403
+from .recovery.crashtest import __all__  # noqa: F401 - names what the star has brought

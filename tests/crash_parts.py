@@ -5,6 +5,7 @@
     calls        system calls, the N-th         test_system_calls.py
     images       of what a power cut leaves     test_power_cut.py
     errors       of system calls                test_injected_errors.py
+    interrupts   exceptions, a process goes on  test_interrupts.py
     flips        of bits                        test_bit_flips.py
     contention   appends beside kills           test_contention.py
     fuzz         inputs of decoders             test_fuzz_decoders.py
@@ -30,14 +31,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import crash_steps as steps
 import flipped_stores
+import interrupted_steps
 import raxlog
 from children import Child
 from crowd import Crowd
 from flipped_stores import TOLD, Flipper
-from raxlog.crashtest import Errors, KillAt, ModeResult, PowerCut, Report, Storm, explore
+from raxlog.crashtest import Errors, Interrupts, KillAt, ModeResult, PowerCut, Report, Storm, explore
 
 IGNORED = ("wake", "lock.mdb", "writer")  # nothing in them is believed after a start
 CLEAR = (raxlog.RaxlogError,)
@@ -210,6 +213,38 @@ def full_map(seed: int, keep: Path, *, which: Any = "all") -> Outcome:
     outcome = Outcome()
     outcome.add(mode)
     return outcome
+
+
+STEPS = 40  # of a run that is interrupted
+STRUCK = 40  # asynchronous exceptions in one run, beside the signals
+INTERRUPTS = ("alone", "alone, plain", "crowd", "crowd, struck", "buffered")
+
+
+def interrupts(workload: str, how: str, most: int, seed: int, keep: Path) -> Outcome:
+    """So many exceptions in living processes, ten a run."""
+    known = steps.golden(STEPS)
+    with tempfile.NamedTemporaryFile("w+") as count, pure("plain" in workload):
+        check = partial(interrupted_steps.check_crowd, known=known, count=Path(count.name))
+        struck = STRUCK if "struck" in workload else 0
+        writes, check = {
+            "alone": (partial(interrupted_steps.alone, known=known),
+                      partial(interrupted_steps.check_alone, known=known)),
+            "crowd": (partial(interrupted_steps.crowd, known=known, struck=struck), check),
+            "buffered": (interrupted_steps.buffered, interrupted_steps.check_buffered),
+        }[workload.partition(",")[0]]
+        mode = told(explore(writes, check, modes=[Interrupts(how, most, 10)], seed=seed, keep=keep, timeout=20))
+        outcome = Outcome()
+        outcome.add(mode)
+        outcome.also["asynchronous"] = sum(map(int, count.read().split()))
+        outcome.tried += outcome.also["asynchronous"]
+    return outcome
+
+
+@contextmanager
+def pure(wanted: bool) -> Iterator[None]:
+    """Plain kernels for what is started meanwhile, where that is wanted."""
+    with patch.dict(os.environ, {"RAXLOG_PURE": "1"} if wanted else {}):
+        yield
 
 
 # -- flips -----------------------------------------------------------------------------------

@@ -8,10 +8,11 @@
     KillAt.system_call  SIGKILL before the N-th call that changes files half-done changes, anywhere
     Storm            SIGKILL (and SIGSTOP) at random moments            races, locks left behind
     PowerCut         images of what the disk may hold                   missing or misplaced flushes
+    Interrupts       exceptions in a process that goes on               changes by half in memory, hangs
     Errors           ENOSPC, EIO, short writes at the N-th call         unhandled errors
 
     explore ──► stage ──► child          explore.py starts a process, stage.py runs the modes in it
-                  ├── kill_points  system_calls  storm  power_cut  injected       one mode each
+                  ├── kill_points  system_calls  storm  power_cut  injected  interrupts   one mode each
                   ├── recorder.c   recorder.py                 which calls changed which files
                   ├── disk  images                             what of it may be on disk
                   └── report  drawing  timeline                what came of it
@@ -23,6 +24,7 @@ the kernel keeps what a killed process wrote. Power-cut images see that at once.
 from ...storage.crash_point import crash_point
 from .explore import explore
 from .injected import Errors
+from .interrupts import Interrupts, interrupted
 from .kill_points import KillAt
 from .power_cut import PowerCut
 from .report import CrashTestFailed, Failure, ModeResult, Report
@@ -32,6 +34,7 @@ __all__ = [
     "CrashTestFailed",
     "Errors",
     "Failure",
+    "Interrupts",
     "KillAt",
     "ModeResult",
     "PowerCut",
@@ -39,4 +42,5 @@ __all__ = [
     "Storm",
     "crash_point",
     "explore",
+    "interrupted",
 ]

@@ -15,6 +15,7 @@ from typing import Any
 from ...storage.errors import InvalidArgument
 from . import recorder, stage
 from .child import Check, Workload
+from .interrupts import Interrupts
 from .report import CrashTestFailed, Report
 
 DEFAULT_TIMEOUT = 30.0
@@ -33,7 +34,7 @@ def explore(workload: Workload, check: Check, *, modes: Sequence[stage.Mode], se
     of their own, so both are functions of a module (not lambdas, nothing nested), or
     functools.partial of such.
 
-    ``modes``    what to do to it: KillAt, PowerCut, Storm, Errors
+    ``modes``    what to do to it: KillAt, PowerCut, Storm, Errors, Interrupts
     ``seed``     the same seed draws the same cases; told in the report, drawn where it is None
     ``budget``   seconds for all modes together; what was left out then is told
     ``timeout``  seconds for one run or check; longer is a failure, "stuck"
@@ -43,12 +44,14 @@ def explore(workload: Workload, check: Check, *, modes: Sequence[stage.Mode], se
     functions cannot be handed to another process.
     """
     if not modes:
-        raise InvalidArgument("explore() needs at least one mode: KillAt, PowerCut, Storm or Errors")
+        raise InvalidArgument("explore() needs at least one mode: KillAt, PowerCut, Storm, Errors or Interrupts")
     if seed is None:
         seed = random.SystemRandom().randrange(1 << 32)
     missing = ""
     # glibc raises this limit by itself, and then each opening of LMDB clears 2 MB that it hardly uses.
     environment = {"MALLOC_MMAP_THRESHOLD_": str(1 << 20), **os.environ}
+    if any(isinstance(mode, Interrupts) and mode.how == "traced" for mode in modes):
+        environment["RAXLOG_PURE"] = "1"  # compiled kernels have no bytecodes
     try:
         library = recorder.library()
         environment["LD_PRELOAD"] = " ".join(filter(None, (str(library), environment.get("LD_PRELOAD"))))

@@ -20,8 +20,8 @@ from typing import Any
 import pytest
 
 _MARKER = (
-    "crash(images=2000, rounds=50, seed=None, budget=None, ignore=()): a crash test; how many images of power cuts "
-    "and rounds of a storm its crash_explorer tries, and the seconds it may take"
+    "crash(images=2000, rounds=50, interrupts=0, seed=None, budget=None, ignore=()): a crash test; how many images of "
+    "power cuts, rounds of a storm and interrupts its crash_explorer tries, and the seconds it may take"
 )
 
 
@@ -53,7 +53,7 @@ def seconds_of(text: str | float | None) -> float | None:
 @pytest.fixture
 def crash_explorer(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Any]:
     """explore(), with the options of the command line and of the marker; raises on failure."""
-    from . import KillAt, PowerCut, Storm, explore  # noqa: PLC0415 - not for tests that crash nothing
+    from . import Interrupts, KillAt, PowerCut, Storm, explore  # noqa: PLC0415 - not for tests that crash nothing
 
     marker = request.node.get_closest_marker("crash")
     wanted = dict(marker.kwargs) if marker is not None else {}
@@ -64,6 +64,7 @@ def crash_explorer(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[.
     usual = [
         PowerCut(wanted.get("images", 2000), tuple(wanted.get("ignore", ()))),
         KillAt.system_call("all"), Storm(wanted.get("rounds", 50)),
+        *(Interrupts(how, many) for how in ("traced", "signals") if (many := wanted.get("interrupts", 0))),
     ]
 
     def explorer(workload: Any, check: Any, *, modes: Sequence[Any] = usual, **options: Any) -> Any:

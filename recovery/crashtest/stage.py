@@ -101,13 +101,14 @@ class Stage:
 
     def start(self, folder: Path, *, target: int = 0, action: int = 0, error: int = 0, sticky: bool = False,
               classes: int = 127, log: bool = False, watched: bool = True,
-              before: Callable[[], None] | None = None, acks: Path | None = None) -> Runner:
-        """Start the workload; the recorder watches it where there is one."""
+              before: Callable[[], None] | None = None, acks: Path | None = None,
+              workload: Workload | None = None) -> Runner:
+        """Start the workload, or what stands for it; the recorder watches it where there is one."""
         control = None
         if watched and self.recorder is not None:
             control = Control(self.scratch / "control", target=target, action=action, error=error,
                               sticky=sticky, classes=classes)
-        self._running = Runner(self.job.workload, folder, self.scratch, control=control, log=log,
+        self._running = Runner(workload or self.job.workload, folder, self.scratch, control=control, log=log,
                                recorder=self.recorder if watched else None, before=before, acks=acks)
         return self._running
 

@@ -17,9 +17,9 @@ from typing import Any
 
 from .arguments import DONE, NO, USAGE, Command, Failure, Parser, positive
 
-_MODES = ("points", "cuts", "calls", "storm", "errors")
+_MODES = ("points", "cuts", "calls", "storm", "errors", "interrupts")
 _ROOT = Path(__file__).resolve().parents[2]
-LONG = ("kills", "calls", "images", "errors", "flips", "contention", "fuzz", "reader")  # parts of the long run
+LONG = ("kills", "calls", "images", "errors", "flips", "contention", "interrupts", "fuzz", "reader")  # parts of it
 
 
 def _arguments(parser: Parser) -> None:
@@ -38,6 +38,8 @@ def _arguments(parser: Parser) -> None:
                              "may be repeated")
     parser.add_argument("--images", type=positive, default=2000, metavar="N", help="images of power cuts (2000)")
     parser.add_argument("--rounds", type=positive, default=100, metavar="N", help="rounds of the storm (100)")
+    parser.add_argument("--interrupts", type=positive, metavar="N",
+                        help="also raise so many exceptions inside raxlog, in a process that goes on")
     parser.add_argument("--ignore", action="append", default=[], metavar="PATTERN",
                         help="files whose content does not matter after a power cut, like '*.lock'; may be repeated")
     parser.add_argument("--seed", type=int, metavar="N", help="draw the same cases as a run that told this seed")
@@ -69,10 +71,12 @@ def _run(options: argparse.Namespace) -> int:
         "calls": [crashtest.KillAt.system_call("all")],
         "storm": [crashtest.Storm(options.rounds)],
         "errors": [crashtest.Errors("ENOSPC"), crashtest.Errors("short")],
+        "interrupts": [crashtest.Interrupts(how, options.interrupts) for how in ("traced", "signals")
+                       if options.interrupts],
     }
     chosen = [mode for name in _MODES if name in (options.only or _MODES) for mode in modes[name]]
     if not chosen:
-        raise Failure("--only points needs --points, which says at which", USAGE)
+        raise Failure("--only points needs --points, which says at which; --only interrupts --interrupts", USAGE)
     report = crashtest.explore(workload, check, modes=chosen, seed=options.seed, budget=options.budget,
                                keep=options.keep)
     if options.html:
