@@ -217,22 +217,33 @@ def full_map(seed: int, keep: Path, *, which: Any = "all") -> Outcome:
 
 STEPS = 40  # of a run that is interrupted
 STRUCK = 40  # asynchronous exceptions in one run, beside the signals
-INTERRUPTS = ("alone", "alone, plain", "crowd", "crowd, struck", "buffered")
 
 
-def interrupts(workload: str, how: str, most: int, seed: int, keep: Path) -> Outcome:
-    """So many exceptions in living processes, ten a run."""
+COMMITS = tuple(f"raxlog.storage.{one}" for one in (
+    "batch", "commit", "group_commit", "write_transaction", "environment", "journal"))
+
+
+def interrupts(workload: str, how: str, most: int, seed: int, keep: Path, *,
+               spoil: Callable[[], None] | None = None, **options: Any) -> Outcome:
+    """So many exceptions in living processes, ten a run.
+
+    "…, plain": of kernels; "…, struck": other threads too; "…, commits": only in the code that commits.
+    ``spoil`` plants a bug in the process first.
+    """
     known = steps.golden(STEPS)
+    if "commits" in workload:
+        options["inside"] = COMMITS
     with tempfile.NamedTemporaryFile("w+") as count, pure("plain" in workload):
         check = partial(interrupted_steps.check_crowd, known=known, count=Path(count.name))
         struck = STRUCK if "struck" in workload else 0
         writes, check = {
-            "alone": (partial(interrupted_steps.alone, known=known),
+            "alone": (partial(interrupted_steps.alone, known=known, spoil=spoil),
                       partial(interrupted_steps.check_alone, known=known)),
-            "crowd": (partial(interrupted_steps.crowd, known=known, struck=struck), check),
+            "crowd": (partial(interrupted_steps.crowd, known=known, struck=struck, spoil=spoil), check),
             "buffered": (interrupted_steps.buffered, interrupted_steps.check_buffered),
         }[workload.partition(",")[0]]
-        mode = told(explore(writes, check, modes=[Interrupts(how, most, 10)], seed=seed, keep=keep, timeout=20))
+        modes = [Interrupts(how, most, 10, **options)]
+        mode = told(explore(writes, check, modes=modes, seed=seed, keep=keep, timeout=20))
         outcome = Outcome()
         outcome.add(mode)
         outcome.also["asynchronous"] = sum(map(int, count.read().split()))

@@ -34,6 +34,7 @@ from raxlog.recovery.crashtest.interrupts import Interrupted
 Ack = Callable[[Any], None]
 LOCK_TIMEOUT = 5.0  # seconds; what waits so long waits for a lock that was left behind
 _AT_ONCE = 2.5  # seconds, on a busy machine
+NUMBERS = "numbers"
 SIDES = ("left", "right")  # streams that get every message
 _open: list[raxlog.Store] = []  # open still when the check runs
 
@@ -57,7 +58,7 @@ def until_done(work: Callable[[], None]) -> None:
 def steps_there(store: raxlog.Store, name: str, said: int, known: tuple[bytes, ...]) -> int:
     """How many steps a stream holds: as many as were promised, or one more."""
     found = contents(store, name)
-    for n in (said + 1, said):
+    for n in (said, said + 1):  # where that step changes nothing it may be done again
         if n < len(known) and known[n] == found:
             return n
     assert found not in known, f"LOST or TWICE: {name} holds {known.index(found)} steps, {said} were promised"
@@ -179,11 +180,14 @@ class Struck(BaseException, Interrupted):
     """Raised into threads from another one."""
 
 
-def crowd(folder: Path, ack: Ack, *, known: tuple[bytes, ...], threads: int = 4, struck: int = 0) -> None:
+def crowd(folder: Path, ack: Ack, *, known: tuple[bytes, ...], threads: int = 4, struck: int = 0,
+          spoil: Callable[[], None] | None = None) -> None:
     """Threads, the main one among them, that go on from what they find, each with a stream of its own.
 
     ``struck`` asynchronous exceptions are raised into the others, at random moments, wherever they are.
     """
+    if spoil is not None:
+        spoil()
     store = open_store(folder / "s.rax")
     ack(("step", 0))
     wrong: list[str] = []
@@ -197,8 +201,12 @@ def crowd(folder: Path, ack: Ack, *, known: tuple[bytes, ...], threads: int = 4,
             nonlocal said
             store.stream("behind").append({"x": 1}, maxlen=1)  # a call left in another thread's batch is decided by now
             n = steps_there(store, name, said, known)
+            noted = numbers(store, name)
             while n < len(known) - 1:
                 said = n
+                if n not in noted:
+                    store.stream(NUMBERS).append({"who": name, "n": n})
+                    noted.append(n)
                 steps.step(store, name, n)
                 n += 1
                 said = n
@@ -225,6 +233,14 @@ def crowd(folder: Path, ack: Ack, *, known: tuple[bytes, ...], threads: int = 4,
     assert not wrong, wrong[0]
 
 
+def numbers(store: raxlog.Store, name: str) -> list[int]:
+    """What a thread has noted in the stream that all share, where the store makes the IDs."""
+    entries = [entry.fields for entry in store.stream(NUMBERS).range()]
+    found = [int(fields[b"n"]) for fields in entries if fields[b"who"] == name.encode()]
+    assert len(found) == len(set(found)), f"TWICE: {found} of {name}"
+    return found
+
+
 def strike(workers: dict[str, threading.Thread], busy: set[str], striking: threading.Lock, many: int,
            ack: Ack) -> None:
     """Raise into threads that are busy."""
@@ -248,6 +264,8 @@ def check_crowd(folder: Path, acks: list[tuple[str, int]], *, known: tuple[bytes
             n = steps_there(store, name, max((n for one, n in acks if one == name), default=0), known)
             assert n == len(known) - 1, f"LOST: {name} ended after {n} steps"
             steps.whole(told(store, name), name, n)
+            assert sorted(numbers(store, name)) == list(range(n)), f"LOST: {numbers(store, name)} of {n}"
+        counted(store, NUMBERS)
     check_beside(path)
     if count is not None:
         with count.open("a") as lines:

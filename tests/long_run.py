@@ -7,6 +7,7 @@
     calls       mixed, a compaction, a snapshot     every system call; 200 commits of mixed
     images      91 of 20,000 or more                2,000,000 of what a power cut leaves
     errors      12 kinds, a full map                the N-th call, for all N
+    interrupts  100 of 1,000                        100,000 exceptions in processes that go on
     flips       100 of 1,000, and one               100,000 bits, half in heads of pages; all bits of the metas
     contention  commit and relaxed                  10 minutes and 1 minute
     fuzz        12 of 5 minutes                     an hour, beside the others at the lowest priority
@@ -39,7 +40,9 @@ from pathlib import Path
 from typing import Any
 
 SIZES = {"mixed": 70, "growing": 8, "relaxed": 7, "tidied": 3, "journal": 2, "queue": 2, "swaps": 1}  # chunks of images
-IMAGES, ROUNDS, FLIPS = 20_000, 1_000, 1_000
+RAISED = {"alone-traced": 40, "alone-signals": 20, "alone, plain-signals": 5, "crowd-traced": 10, "crowd-signals": 8,
+          "crowd, struck-signals": 5, "buffered-traced": 8, "buffered-signals": 4}  # chunks of interrupts
+IMAGES, ROUNDS, FLIPS, INTERRUPTS = 20_000, 1_000, 1_000, 1_000
 ALL_OF_METAS = 1 << 20  # flips: more than there are
 COMMITS = {"mixed": 200, "compaction": 12, "snapshot": 3}
 ERRORS = 60  # steps
@@ -71,6 +74,7 @@ def chunks() -> list[Chunk]:
     found += [("errors", name, 0.4) for name in [*crash_parts.matrix(None), "full map"]]
     found += [("images", f"{name}-{number:02}", 0.5) for name, many in SIZES.items() for number in range(many)]
     found += [("kills", f"{number:02}", 0.5) for number in range(50)]
+    found += [("interrupts", f"{name}-{number:02}", 0.8) for name, many in RAISED.items() for number in range(many)]
     found += [("flips", f"{where}-{number:02}", 0.2) for where in ("uniform", "heads") for number in range(50)]
     found += [("flips", "metas-00", 0.5)]
     return [Chunk(part, name, number, minutes) for number, (part, name, minutes) in enumerate(found)]
@@ -87,6 +91,9 @@ def perform(chunk: Chunk, seed: int, place: Path) -> Any:
         return parts.calls(chunk.name, COMMITS[chunk.name], seed, keep)
     if chunk.part == "images":
         return parts.images(chunk.name.partition("-")[0], IMAGES, seed, keep, workers=1)
+    if chunk.part == "interrupts":
+        workload, how, _ = chunk.name.split("-")
+        return parts.interrupts(workload, how, INTERRUPTS, seed, keep)
     if chunk.part == "errors":
         if chunk.name == "full map":
             return parts.full_map(seed, keep)

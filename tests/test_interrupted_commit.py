@@ -9,7 +9,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -240,10 +240,9 @@ def signals_in_a_row(path: Path, seconds: float, seed: int, lock_timeout: float 
             def append(n: int) -> None:
                 while time.monotonic() < stop:
                     begun = time.monotonic()
-                    try:
+                    with suppress(raxlog.LockTimeout):
                         stream.append({"n": n})
-                    finally:
-                        longest[n] = max(longest[n], time.monotonic() - begun)
+                    longest[n] = max(longest[n], time.monotonic() - begun)
 
             threads = [threading.Thread(target=append, args=(n,), daemon=True) for n in range(7)]
             for thread in threads:
@@ -254,11 +253,12 @@ def signals_in_a_row(path: Path, seconds: float, seed: int, lock_timeout: float 
                     signal.setitimer(signal.ITIMER_REAL, rng.uniform(0.0003, 0.0012), rng.uniform(0.00003, 0.0001))
                     while True:
                         stream.append({"n": "main"})
-                except Interrupt:
+                except (Interrupt, raxlog.LockTimeout):
                     armed = False
             signal.setitimer(signal.ITIMER_REAL, 0)
             begun = time.monotonic()
-            stream.append({"n": "quiet"})
+            with suppress(raxlog.LockTimeout):
+                stream.append({"n": "quiet"})
             longest[7] = time.monotonic() - begun
             for thread in threads:
                 thread.join(10)
@@ -271,8 +271,8 @@ def signals_in_a_row(path: Path, seconds: float, seed: int, lock_timeout: float 
 
 
 @contextmanager
-def slow_disk(folder: Path, processes: int = 4) -> Iterator[None]:
-    """Other processes that have the disk flush all the time, in the same folder."""
+def busy_machine(folder: Path, processes: int = 6) -> Iterator[None]:
+    """Other processes that compute, and as many that have the disk flush, all the time."""
 
     def flush(say: Callable[[Any], None]) -> None:
         with (folder / f"busy-{os.getpid()}").open("wb", 0) as file:
@@ -283,9 +283,13 @@ def slow_disk(folder: Path, processes: int = 4) -> Iterator[None]:
                     file.truncate(0)
                     file.seek(0)
 
+    def compute(say: Callable[[Any], None]) -> None:
+        while True:
+            pass
+
     with ExitStack() as stack:
-        for _ in range(processes):
-            stack.enter_context(Child(flush))
+        for work in [flush, compute] * processes:
+            stack.enter_context(Child(work))
         yield
 
 
@@ -299,10 +303,9 @@ def test_signals_in_a_row_leave_no_other_thread_asleep(tmp_path: Path) -> None:
 
 
 @pytest.mark.storm
-def test_signals_in_a_row_leave_no_other_thread_asleep_on_a_slow_disk(tmp_path: Path) -> None:
+def test_signals_in_a_row_leave_no_other_thread_asleep_on_a_busy_machine(tmp_path: Path) -> None:
+    """The struck thread is kept from the interpreter, and the disk is slow. RAXLOG_ROUNDS=30 tries more."""
     print(f"RAXLOG_SEED={SEED}")
-    with slow_disk(tmp_path):
-        for seed in range(SEED, SEED + ROUNDS):
-            hangs, wait = signals_in_a_row(tmp_path / f"{seed}.rax", 1.5, seed, lock_timeout=8)
-            assert not hangs
-            assert wait < 4
+    with busy_machine(tmp_path):
+        waits = [signals_in_a_row(tmp_path / f"{seed}.rax", 2, seed, 8) for seed in range(SEED, SEED + ROUNDS)]
+    assert [wait for wait in waits if wait[0] or wait[1] >= 6] == []

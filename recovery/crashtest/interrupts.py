@@ -19,6 +19,7 @@ import signal
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import CodeType, FrameType
@@ -110,8 +111,7 @@ class Interrupts:
             found = f"{'stuck: ' * stuck}the workload {run.ending()}\n{stacks.read_text() if stuck else run.error}"
         lines = struck.read_text().splitlines()
         result.cases += len(lines)
-        for call in (line.split(" in ")[1] for line in lines):
-            result.reached[call] = result.reached.get(call, 0) + 1
+        result.reached = dict(Counter(result.reached) + Counter(line.split(" in ")[1] for line in lines))
         if found is not None:
             where = "; ".join([*lines, f"again: Interrupts({self.how!r}, at={moments})"])
             stage.fail(result, Failure(self.name, where, len(run.acks), found), folder, run.acks)
@@ -123,8 +123,14 @@ class Interrupts:
         with (stage.scratch / "stacks").open("w") as stacks, (stage.scratch / "struck").open("ab", 0) as struck:
             faulthandler.dump_traceback_later(stage.job.timeout * 0.9, file=stacks)
             striker = _Striker(self, moments, struck.fileno(), ack)
-            while striker.breaks_off(stage.job.workload, folder):
-                pass
+            ends = False
+            while not ends:
+                try:
+                    stage.job.workload(folder, striker.word)
+                    ends = True
+                except BaseException as error:
+                    if not interrupted(error):
+                        raise
             (stage.scratch / "ended.new").write_text(str(striker.end()))
             os.rename(stage.scratch / "ended.new", stage.scratch / "ended")
             while stays:
@@ -135,31 +141,20 @@ class _Striker:
     """Raises at each moment of one run."""
 
     def __init__(self, mode: Interrupts, moments: tuple[int, ...], log: int, ack: Ack) -> None:
-        self._mode, self._log, self._ack = mode, log, ack
-        self._left = list(reversed(moments))
-        self._passed = 0  # bytecodes
-        self._began = 0.0
+        self._signals, self._inside = mode.how == "signals", tuple(f"{one}." for one in mode.inside)
         self._kinds = [type(kind.__name__, (kind, Interrupted), {}) for kind in mode.raises]
-        self._inside = tuple(f"{one}." for one in mode.inside)
+        self._log, self._ack, self._left = log, ack, list(reversed(moments))
+        self._began, self._passed = 0.0, 0  # the time; bytecodes since
         sys.unraisablehook = lambda found: None  # a fork's hooks and destructors let nothing out
         signal.signal(signal.SIGALRM, self._alarm)
 
-    def breaks_off(self, workload: Callable[..., object], folder: Any) -> bool:
-        """Call the workload; whether what is raised here has left it."""
-        try:
-            workload(folder, self._word)
-        except BaseException as error:
-            if not interrupted(error):
-                raise
-            return True
-        return False
-
-    def _word(self, what: Any = None) -> None:
+    def word(self, what: Any = None) -> None:
+        """Say a word, and begin to raise; or go on, for an exception has ended the tracing."""
         self._ack(what)
         self._began = self._began or time.monotonic()
-        if self._mode.how == "signals":
+        if self._signals:
             self._wait()
-        else:  # also after an exception, which has ended the tracing
+        else:
             threading.settrace(self._enter)
             sys.settrace(self._enter)
 
@@ -200,12 +195,12 @@ class _Striker:
         while at is not None and (call is None or self._is_hit(at) or at.f_globals["__name__"].startswith(_OUTSIDE)):
             call = at if self._is_hit(at) else call
             at = at.f_back
-        if frame is None or at is None or call is None or not self._left:
+        if frame is None or at is None or call is None:
             return
         try:
             moment = self._left.pop()
         except IndexError:
-            return  # another thread has been faster
+            return  # another thread was faster
         kind = self._kinds[moment % len(self._kinds)]
         code = frame.f_code
         step = f"{dis.opname[code.co_code[frame.f_lasti]]} at byte {frame.f_lasti} of {code.co_qualname}"
