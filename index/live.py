@@ -162,7 +162,7 @@ class Live:
             self._poke()
 
     def _start(self, inbox: Inbox[Any]) -> None:
-        # Not under the mutex: a read may wait for a commit under way (storage/ahead.py), and that for the mutex.
+        # Not under the mutex: a read waits while the map grows, and that commit may want the mutex.
         with self._source.read() as txn:
             following = ring.position(txn)[0]
         with self._mutex:

@@ -91,6 +91,8 @@ def _key(number: int) -> bytes:
 def put(txn: WriteTransaction, message: LiveMessage) -> None:
     """Add a message, and remove what is too old or too much."""
     state = _state(txn)
+    txn.changes += 1
+    txn.dirty[STATE_KEY] = state
     key = _key(state.next)
     value = records.seal(key, message)
     txn.put(key, value)
@@ -109,8 +111,6 @@ def put(txn: WriteTransaction, message: LiveMessage) -> None:
             txn.delete(oldest)
             state.bytes -= len(held)
         state.first += 1
-    txn.changes += 1
-    txn.dirty[STATE_KEY] = state
 
 
 def messages(txn: Any, start: int, most: int) -> list[tuple[int, LiveMessage]]:

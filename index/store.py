@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, overload
 
@@ -51,7 +50,7 @@ class Store(store.Store):
         """Close the store: its live subscriptions end, and handles raise StoreClosed from then on."""
         if self._closed:
             return
-        if self._env.transaction_thread == threading.get_ident():
+        if self._env.in_own_transaction():
             raise TransactionError(f"{self._env.path} cannot be closed inside a transaction; end that first")
         live = self._live
         try:

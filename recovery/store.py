@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -75,7 +74,7 @@ class Store(store.Store):
             raise InvalidArgument("an increment cannot be cut into shards; make the one or the other")
         if place is None and (not cut or keep is not None):
             raise InvalidArgument(f"{destination} is a URL, which only shards can be written to, and without keep")
-        if self._env.durability != "commit" and self._env.transaction_thread != threading.get_ident():
+        if self._env.durability != "commit" and not self._env.in_own_transaction():
             self.flush()
         if cut:
             made = cutting.make(self.path, destination, shards, shard_bytes, progress)

@@ -1,13 +1,16 @@
 """A batch: the calls of several callers, applied in one transaction.
 
     calls A B C     apply A, B, C in order ─ commit                      all done
-    B raises        before it changed anything: B's error, A and C go on
+    B is refused    before it touched anything: B's error, A and C go on
                     after: undo, apply A and C again
     the map is full undo, grow, apply A, B, C again
     no room at all  undo, then A alone, B alone, C alone: only what does not fit fails
+    any other       what the disk says counts; what it does not hold is undone, and applied one by
+    exception       one. Where none of the calls raises it again it came from outside (a signal's
+                    handler): it is the leader's
     the ceiling     one alone goes into the reserve above it, if the store is no larger after it
 
-Nobody is told anything before it is over, so nobody can tell that calls were applied twice;
+No call is released before the batch is over, so that calls were applied twice cannot be seen;
 they are functions of the transaction, which is a fresh one each time.
 """
 
@@ -20,10 +23,9 @@ from typing import Any, Generic, TypeVar
 import lmdb
 
 from . import faults
-from .ahead import Ahead
 from .crash_point import crash_point
 from .environment import Environment
-from .errors import StoreError
+from .errors import RaxlogError, StoreError
 from .layout import STORE_KEY
 from .write_transaction import WriteTransaction
 
@@ -33,18 +35,14 @@ T = TypeVar("T")
 class Call(Generic[T]):
     """One caller's operation, and what became of it."""
 
-    __slots__ = (
-        "concluded", "done", "error", "gone", "operation", "result", "then", "thread", "tries", "waiter", "woken",
-    )
+    __slots__ = ("done", "error", "gone", "operation", "result", "then", "thread", "waiter", "woken")
 
     def __init__(self, operation: Callable[[WriteTransaction], T] | None) -> None:
-        self.operation = operation  # None: the caller wants the lead for itself
+        self.operation = operation  # None: the call wants the lead for itself
         self.result: T | None = None
         self.error: BaseException | None = None
         self.done = False
-        self.gone = False  # its caller waits no more
-        self.concluded = False
-        self.tries = 0  # to conclude
+        self.gone = False  # its caller waits no more, or has been taken for such a one
         self.thread = get_ident()
         self.waiter: Lock | None = None
         self.then: Call[Any] | None = None  # whom its caller wakes, once it has been woken
@@ -58,15 +56,19 @@ class Batcher:
 
     def __init__(self, env: Environment) -> None:
         self.env = env
-        self._committing: tuple[int, Ahead | None, list[Call[Any]]] | None = None
+        self._committing: tuple[int, list[Call[Any]]] | None = None
 
-    def apply(self, batch: list[Call[Any]]) -> None:
-        """Apply and commit the calls; each gets its result or its own error, and is done."""
+    def apply(self, batch: list[Call[Any]]) -> Exception | None:
+        """Apply and commit the calls; each gets its result or its own error, and is done.
+
+        Returns the exception that came from outside, if one did.
+        """
         error = self._attempt(batch)
         if error is None:
-            return
+            return None
         # What cannot be done together is done one by one, so that only what must fails.
         alone = len(batch) == 1
+        outside = None if self._is_known(error) else error
         for call in batch:
             if not call.done:
                 if not alone:
@@ -77,8 +79,20 @@ class Batcher:
                     finally:
                         self.env.set_reserve(False)
                 if error is not None:
-                    call.error = self._reported(error)
-                    call.done = True
+                    outside = self._end(call, error, outside)
+        return outside
+
+    def _end(self, call: Call[Any], error: Exception, outside: Exception | None) -> Exception | None:
+        """End a call that was tried alone, with this error. Returns the exception that came from outside, if any."""
+        if call.done:
+            return error  # it came once the commit counted
+        call.error = self._reported(error)
+        call.done = True
+        return None if type(error) is type(outside) else outside
+
+    @staticmethod
+    def _is_known(error: Exception) -> bool:
+        return isinstance(error, lmdb.Error | RaxlogError)
 
     def _reported(self, error: Exception) -> Exception:
         if not isinstance(error, lmdb.Error):
@@ -90,52 +104,79 @@ class Batcher:
         return reported
 
     def _attempt(self, calls: list[Call[Any]], beyond_ceiling: bool = False) -> Exception | None:
-        """One transaction for all calls. Gives what stands against it, with nothing changed.
+        """One transaction for all calls. Returns the error that prevented the commit (store unchanged), or None.
 
+        Also the exception that came once the commit counted: then the calls are done.
         ``beyond_ceiling``: only if the store is no larger after it.
         """
         env = self.env
         failed: set[int] = set()
         aged = False
         while True:
-            txn = None
             try:
-                txn = WriteTransaction(env)
-                txn.publishes = beyond_ceiling
-                before = txn.pages() if beyond_ceiling else 0
-                if self._run(txn, calls, failed):
-                    txn.abort()
-                    continue
-                if beyond_ceiling and txn.pages() > before:
-                    raise lmdb.MapFullError("the store would be larger than max_map_size")
-                if txn.changes:
-                    self._committing = (txn.id, env.ahead, calls)
-                    crash_point("commit.before")
-                    txn.commit()
-                    crash_point("commit.after")
-                    self._committing = None
-                else:
-                    txn.end_unchanged()
-                _finish(calls)
-                return None
-            except lmdb.MapFullError as error:
-                self._committing = None
-                _undo(txn)
-                if beyond_ceiling:
+                for raw in env.begin_write():
+                    txn = WriteTransaction(env, raw)
+                    again = self._run(txn, calls, failed, beyond_ceiling)
+                    if again:
+                        txn.abort()
+                if not again:
+                    return None
+            except Exception as error:
+                landed = self.settle(error)
+                if landed:
+                    return None if self._is_known(error) else error
+                if not isinstance(error, lmdb.MapFullError) or beyond_ceiling:
                     return error
                 if not env.grow():
                     if aged or not self._age_free_pages():
                         return error
                     aged = True
-            except lmdb.Error as error:
-                _undo(txn)
-                if self._committing is not None and self._landed(error):
-                    return None
-                return error
-            except Exception as error:
-                self._committing = None
-                _undo(txn)
-                return error
+
+    def _run(self, txn: WriteTransaction, calls: list[Call[Any]], failed: set[int], beyond_ceiling: bool) -> bool:
+        """Apply and commit. True if a call raised after it had touched something: undo, again without it."""
+        try:
+            before = txn.pages() if beyond_ceiling else 0
+            for index, call in enumerate(calls):
+                if index not in failed and self._refuses(txn, call):
+                    failed.add(index)
+                    return True
+            if beyond_ceiling and txn.pages() > before:
+                raise lmdb.MapFullError("the store would be larger than max_map_size")
+            self.commit(txn, calls)
+        except BaseException:
+            txn.abort()
+            raise
+        return False
+
+    def _refuses(self, txn: WriteTransaction, call: Call[Any]) -> bool:
+        """Apply one call. Whether it has left the transaction in a state in which nothing can be committed."""
+        before = txn.changes
+        assert call.operation is not None
+        try:
+            call.result = call.operation(txn)
+            call.error = None
+        except RaxlogError as error:
+            call.error = error
+            return not txn.is_untouched(before, error)
+        except lmdb.Error as error:
+            if isinstance(error, lmdb.MapFullError | lmdb.PanicError) or faults.is_disk_full(error):
+                raise
+            # LMDB has given up the transaction with it: that call's error, not the others'.
+            call.error = self._reported(error)
+            return True
+        return False
+
+    def commit(self, txn: WriteTransaction, calls: list[Call[Any]]) -> None:
+        """Commit what the calls have changed; they are done then. After an exception: settle()."""
+        if not txn.changes:
+            txn.end_unchanged()
+        else:
+            self._committing = (txn.id, calls)
+            crash_point("commit.before")
+            txn.commit()
+            crash_point("commit.after")
+            self._committing = None
+        _finish(calls)
 
     def _age_free_pages(self) -> bool:
         """LMDB uses pages again two commits after they were freed. If there are many: commit once."""
@@ -143,96 +184,52 @@ class Batcher:
         if not env.set_reserve(True):
             return False
         try:
-            txn = None
-            try:
-                txn = WriteTransaction(env)
+            for raw in env.begin_write():
+                txn = WriteTransaction(env, raw)
                 used = env.pages_used()
                 if used - txn.pages() < used // 8:
                     txn.abort()
                     return False
                 txn.put(STORE_KEY, txn.get(STORE_KEY) or b"")
-                txn.commit()
-            except lmdb.Error:
-                _undo(txn)
-                return False
+                self.commit(txn, [])
+        except lmdb.Error as error:
+            return self.settle(error)
         finally:
             env.set_reserve(False)
         return True
 
-    def _landed(self, error: lmdb.Error) -> bool:
-        """A commit failed. True, and its calls told, where it can be seen in the store after all."""
-        assert self._committing is not None
-        number, before, calls = self._committing
-        landed = self._counts(number, before)
-        self._committing = None
-        if landed:
-            self._tell_unknown(calls, error)
-            _finish(calls)
-        return landed
+    def settle(self, error: BaseException | None = None) -> bool:
+        """After an exception, with LMDB's transaction ended: is the commit on disk? Then its calls are done.
 
-    def _counts(self, number: int, before: Ahead | None) -> bool:
-        """Whether the commit of that number is in the map, or more has run ahead of it than before."""
-        ahead = self.env.ahead
-        return self.env.has_committed(number) or (ahead is not None and ahead is not before)
-
-    def _tell_unknown(self, calls: list[Call[Any]], error: lmdb.Error) -> None:
-        for call in calls:
-            call.error = StoreError(
-                f"the disk failed at the end of a commit to {self.env.path} ({error}). What was written "
-                "can be read now; whether it survives a power cut is unknown."
-            )
-
-    def _run(self, txn: WriteTransaction, calls: list[Call[Any]], failed: set[int]) -> bool:
-        """Apply each call. True if one raised after it had changed something: undo, again."""
-        for index, call in enumerate(calls):
-            if index in failed:
-                continue
-            before = txn.changes
-            assert call.operation is not None
-            try:
-                call.result = call.operation(txn)
-                call.error = None
-            except Exception as error:
-                if isinstance(error, lmdb.Error):
-                    if isinstance(error, lmdb.MapFullError | lmdb.PanicError) or faults.is_disk_full(error):
-                        raise
-                    # LMDB has given up the transaction with it: that call's error, not the others'.
-                    call.error = self._reported(error)
-                else:
-                    call.error = error
-                if txn.changes != before or isinstance(error, lmdb.Error):
-                    failed.add(index)
-                    return True
-        return False
-
-    def settle(self) -> None:
-        """After an exception: is the transaction on disk? Then its calls are done, else undo it."""
+        Under the lead and the writer's lock. May be broken off, and run again by any thread.
+        """
         env = self.env
-        raw = env.open_write
-        if raw is None and self._committing is None:
-            return
-        if raw is not None:
-            env.warm = {}
-            env.warm_id = -1
-            env.gate.shut(raw.abort)
+        env.forget_warm()
+        env.open_write = None
+        if self._committing is None:
+            return False
+        number, calls = self._committing
+        landed = env.has_committed(number)
+        if not landed:
             env.strike_out()
-            env.open_write = None
-        if self._committing is not None:
-            number, before, calls = self._committing
-            if self._counts(number, before):
-                if env.owes_flush:
-                    try:
-                        env.pay_flush()
-                    except lmdb.Error as error:
-                        self._tell_unknown(calls, error)
-                _finish(calls)
-                env.wake_readers(number)
-            self._committing = None
-
-
-def _undo(txn: WriteTransaction | None) -> None:
-    if txn is not None:  # else it has not come to begin
-        txn.abort()
+        else:
+            if env.owes_flush:
+                try:
+                    env.pay_flush()
+                except lmdb.Error as unpaid:
+                    error = unpaid
+            for call in calls:
+                if isinstance(error, lmdb.Error):
+                    call.error = StoreError(
+                        f"the disk failed at the end of a commit to {env.path} ({error}). What was written "
+                        "can be read now; whether it survives a power cut is unknown."
+                    )
+            _finish(calls)
+            env.wake_readers(number)
+        if isinstance(error, lmdb.Error):
+            env.note_failure(error)
+        self._committing = None
+        return landed
 
 
 def _finish(calls: list[Call[Any]]) -> None:

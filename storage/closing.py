@@ -16,8 +16,9 @@ process that ended without closing. What it says tells more:
     another boot ID        the machine ended while the store was open: a power cut, or a restart
                            that killed it. The newest records are looked at (look_over())
 
-A reader has no slot, but a shared lock behind all of them: who asks whether anybody holds a lock
-on the file learns whether he is alone with the store (ahead.py).
+A slot that tells of a power cut is cleared once what that left has been seen to: a reader that comes
+before still learns of it. A process whose flush has failed notes a boot ID of zeros, so
+that the next opening looks as after a power cut.
 
 It costs one flush for each opening, none for a commit. The slot is cleared without one, so a
 power cut just after a clean close is taken for one before it: an inspection too many.
@@ -48,6 +49,7 @@ _SLOT = struct.Struct("<Q16sQQ24x")
 _GATE = 1 << 40  # a byte far behind all slots: who looks for a free slot holds it
 _READERS = _GATE + 1  # who has the store open with readonly=True holds it, with others
 _MOST_STREAMS = 100
+_UNKNOWN_BOOT = bytes(16)
 
 
 class LastEnd(NamedTuple):
@@ -72,12 +74,10 @@ class Presence:
         try:
             own_lock.take(self._descriptor, _GATE, 1, waits=True)
             try:
-                self.found, free = _left_behind(self._descriptor)
+                self.found, self._cut, free = _left_behind(self._descriptor)
                 self._slot = free[0]
                 own_lock.take(self._descriptor, self._slot, _SLOT.size)
-                body = struct.pack("<16sQQ24x", boot_id(), os.getpid(), time.time_ns())
-                # Ours stands before those of the dead are cleared: a cut in between tells of one too many.
-                os.pwrite(self._descriptor, struct.pack("<Q", xxh3_64_intdigest(body)) + body, self._slot)
+                self._note(boot_id())
                 for slot in free[1:-1]:
                     os.pwrite(self._descriptor, bytes(_SLOT.size), slot)
                 os.fdatasync(self._descriptor)
@@ -87,9 +87,20 @@ class Presence:
             os.close(self._descriptor)
             raise
 
-    def is_alone(self) -> bool:
-        """Whether no other process has the store open, or is about to. About 0.7 µs."""
-        return own_lock.is_all_free(self._descriptor)
+    def clear_the_cut(self) -> None:
+        """Clear the slots that tell of a power cut, once what it left has been seen to."""
+        for slot in self._cut:
+            os.pwrite(self._descriptor, bytes(_SLOT.size), slot)
+        self._cut = []
+
+    def doubt(self) -> None:
+        """Let the next opening look as after a power cut, however this process ends: a flush has failed."""
+        with contextlib.suppress(OSError):
+            self._note(_UNKNOWN_BOOT)
+
+    def _note(self, boot: bytes) -> None:
+        body = struct.pack("<16sQQ24x", boot, os.getpid(), time.time_ns())
+        os.pwrite(self._descriptor, struct.pack("<Q", xxh3_64_intdigest(body)) + body, self._slot)
 
     def end(self) -> None:
         """Note that the store was closed, and close the file."""
@@ -148,13 +159,18 @@ def find_left_behind(path: Path) -> list[tuple[bytes, int]]:
         os.close(descriptor)
 
 
+def is_cut(found: list[tuple[bytes, int]]) -> bool:
+    """Whether the machine, or its disk, failed while one of these had the store open."""
+    here = boot_id()
+    return any(boot != here for boot, _ in found)
+
+
 def judge(found: list[tuple[bytes, int]], txn: Any) -> LastEnd:
     """What the slots of the dead mean. After a power cut it looks over the newest records."""
     if not found:
         return LastEnd(CLEAN, (), ())
     processes = tuple(pid for _, pid in found)
-    here = boot_id()
-    if all(boot == here for boot, _ in found):
+    if not is_cut(found):
         return LastEnd(KILLED, processes, ())
     return LastEnd(POWER_CUT, processes, tuple(look_over(txn)))
 
@@ -185,22 +201,22 @@ def _look_at(txn: Any, name: bytes, value: bytes) -> None:
             block.header(cursor.key(), cursor.value())
 
 
-def _left_behind(descriptor: int) -> tuple[list[tuple[bytes, int]], list[int]]:
-    """The processes that did not clear their slots; all slots nobody holds, theirs and one more."""
+def _left_behind(descriptor: int) -> tuple[list[tuple[bytes, int]], list[int], list[int]]:
+    """The processes that did not clear their slots; the slots that tell of a cut; those that may be taken."""
     content = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
     found: list[tuple[bytes, int]] = []
-    dead, empty = [], []
+    cut, free = [], []
     for slot in range(0, len(content) - _SLOT.size + 1, _SLOT.size):
         raw = content[slot:slot + _SLOT.size]
         if not any(raw):
-            empty.append(slot)
+            free.append(slot)
         elif _is_free(descriptor, slot):
             checksum, boot, pid, _ = _SLOT.unpack(raw)
             torn = checksum != xxh3_64_intdigest(raw[8:])
-            found.append((bytes(16), 0) if torn else (boot, pid))
-            dead.append(slot)
-    empty = [slot for slot in empty if _is_free(descriptor, slot)]
-    return found, [*dead, *empty, len(content) // _SLOT.size * _SLOT.size]
+            found.append((_UNKNOWN_BOOT, 0) if torn else (boot, pid))
+            (cut if is_cut(found[-1:]) else free).append(slot)
+    end = len(content) // _SLOT.size * _SLOT.size
+    return found, cut, [*(slot for slot in free if _is_free(descriptor, slot)), end]
 
 
 def _is_free(descriptor: int, slot: int) -> bool:

@@ -35,7 +35,6 @@ from .commit import committer_of
 from .crash_point import crash_point
 from .environment import Environment
 from .errors import CorruptionError, LockTimeout, StoreFull
-from .write_transaction import WriteTransaction
 
 Progress = Callable[[str, int, int], None]
 
@@ -79,16 +78,21 @@ def tidy(env: Environment) -> None:
 
 def _settle(env: Environment) -> list[int]:
     """Under the writer's lock: be in the generation in force, with CURRENT naming it and no other left."""
-    WriteTransaction(env).end_unchanged()
+    go_over(env)
     _do_what_is_due(env)
-    WriteTransaction(env).end_unchanged()  # that may have been a mark
+    go_over(env)  # that may have been a mark
     if folder.generation(env.path) != env.generation:
         generation.point_to(env.path, env.generation)
     return generation.remove(env.path, env.generation)
 
 
+def go_over(env: Environment) -> None:
+    """Be in the generation in force, as a write transaction is that has begun."""
+    committer_of(env).apply(lambda _: None)
+
+
 def _do_what_is_due(env: Environment) -> None:
-    """Whoever was killed in his commit may have left a record of it in the journal, also of a mark:
+    """A process that was killed in its commit may have left a record of it in the journal, also of a mark:
     it must not come to life again when what it marks has been removed."""
     journal.apply_what_is_due(env.live(), env.generation / folder.DATA)
 
@@ -130,15 +134,10 @@ def _compact(env: Environment, reached: Callable[..., None]) -> Compaction:
 
 
 def _mark(env: Environment, number: int) -> None:
-    txn = WriteTransaction(env)
+    value = records.seal(generation.MARK, [number])
     try:
-        txn.put(generation.MARK, records.seal(generation.MARK, [number]))
-        txn.commit()
+        committer_of(env).apply(lambda txn: txn.put(generation.MARK, value))
         env.live().sync(True)
-    except BaseException:
-        if env.open_write is not None:
-            txn.abort()
-        raise
     finally:
         env.warm_id = env.checked = -1  # our own commit this time, and yet the mark has to be found
 

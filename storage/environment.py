@@ -17,16 +17,15 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+from collections.abc import Iterator
 from typing import Any
 
 import lmdb
 
 from . import faults, generation
-from .ahead import SPARE_DISK, Ahead
 from .closing import Presence
 from .errors import StoreError, TransactionError
 from .gate import ReadTransaction
-from .journal import Record
 from .store_map import StoreMap
 
 FORK_PATIENCE = 2.0  # seconds
@@ -47,12 +46,11 @@ class Environment(StoreMap):
             self.buffer_state.before_fork()
         held: list[Any] = []
         locks: list[Any] = [self.writing, self.gate.bar, self._opening]
-        if self.transaction_thread == threading.get_ident():
+        if self.in_own_transaction():
             locks.remove(self.writing)  # its own thread forks, and would wait for itself
         for lock in locks:
             if lock.acquire(timeout=FORK_PATIENCE):
                 held.append(lock)
-        self.gate.is_shut = True
         self._forked_inside = not (len(held) == len(locks) and self.gate.drain(FORK_PATIENCE))
         return held
 
@@ -60,7 +58,7 @@ class Environment(StoreMap):
         """Let transactions begin again."""
         if self.buffer_state is not None:
             self.buffer_state.after_fork_in_parent()
-        self._forked_inside = self.gate.is_shut = False
+        self._forked_inside = False
         for lock in held:
             lock.release()
 
@@ -75,9 +73,7 @@ class Environment(StoreMap):
         self._reset_locks()
         self._forked_inside = unclean
         self.inherited = True
-        self.warm = {}
-        self.warm_id = -1
-        self.ahead = None  # the parent's: who opens the store here finds it in the journal
+        self.forget_warm()
         if unclean and self._lmdb is not None:
             # Closing it would wait for a thread that is not here, even at the child's exit.
             import ctypes  # noqa: PLC0415 - hardly any process comes here
@@ -95,15 +91,24 @@ class Environment(StoreMap):
         """
         return ReadTransaction(self)
 
-    def begin_write(self) -> lmdb.Transaction:
-        """Begin LMDB's write transaction. The caller holds the writer's lock, and ``writing``."""
+    def begin_write(self) -> Iterator[lmdb.Transaction]:
+        """LMDB's write transaction, for a loop of one turn, in which the caller commits or aborts it.
+
+        Whatever leaves the loop without, at whatever step, undoes it in the same thread, which alone can:
+        the interpreter drops the loop's iterator, and `with` in here is C's, so no exception comes between.
+        The caller holds the writer's lock, and ``writing``.
+        """
         while True:
+            if self.failed_flush is not None:
+                raise StoreError(
+                    f"a flush of {self.path} to disk has failed ({self.failed_flush}), and nothing more is written "
+                    "through this opening of it. See to the disk; then close the store and open it again."
+                )
             try:
-                self.open_write = raw = self.live().begin(write=True)
-                if raw.id() - 1 == self.warm_id or generation.successor(raw.get) is None:
-                    return raw
-                raw.commit()  # empty: writes nothing
-                self.open_write = None
+                with self.live().begin(write=True) as raw:
+                    if raw.id() - 1 == self.warm_id or generation.successor(raw.get) is None:
+                        yield raw
+                        return
                 self.go_over()
             except lmdb.MapResizedError:
                 self.adopt_map_size()
@@ -111,6 +116,10 @@ class Environment(StoreMap):
                 self.reopen()
             except lmdb.Error as error:
                 raise faults.meaning(self.path, error) from error
+
+    def in_own_transaction(self) -> bool:
+        """Whether this thread has a transaction open, or writes exclusively. Not once an exception has ended that."""
+        return self.transaction_thread == threading.get_ident() and self.leading.locked()
 
     def go_over(self) -> None:
         """Map the generation that has superseded this one. The caller holds ``writing``."""
@@ -129,7 +138,7 @@ class Environment(StoreMap):
 
     def leave_superseded(self, map_read: lmdb.Environment) -> None:
         """Go over, for a read that has found the mark in ``map_read`` and has ended."""
-        if self.transaction_thread == threading.get_ident():
+        if self.in_own_transaction():
             raise TransactionError(f"{self.path} is being compacted by this thread; read from it once that has ended")
         with self.writing:
             if self._lmdb is map_read:
@@ -139,6 +148,17 @@ class Environment(StoreMap):
         """Whether that transaction of the leader is in the file, after an error has hidden it."""
         return self._lmdb is not None and bool(self._lmdb.info()["last_txnid"] >= transaction_id)
 
+    def note_failure(self, error: lmdb.Error) -> None:
+        """After an error in a commit or a flush. Where the disk has failed, write nothing more.
+
+        What the system could not flush it takes for flushed from then on. A later commit, whose own flush
+        succeeds, would stand on disk beside a meta page that never came there.
+        """
+        if self.failed_flush is None and faults.is_disk_failure(self.path, error):
+            self.failed_flush = error
+            if isinstance(self.presence, Presence):
+                self.presence.doubt()
+
     def pay_flush(self) -> None:
         """Flush the meta page of a commit that has no record in the journal."""
         assert self._lmdb is not None
@@ -147,71 +167,14 @@ class Environment(StoreMap):
 
     def strike_out(self) -> None:
         """After a commit that did not come to its end: its record in the journal must not count."""
-        kept = self.journal
-        if kept is not None and kept.written is not None:
-            record, ahead = kept.written, self.ahead
-            counts = ahead is not None and ahead.last is record
-            if counts or self.has_committed(record.transaction):
-                kept.written = None
-            else:
-                with contextlib.suppress(OSError):  # the next transaction has its number, and its slot
-                    kept.strike_out()
+        if self.journal is not None:
+            with contextlib.suppress(OSError):  # the next transaction has its number, and its slot
+                self.journal.strike_out()
 
-    # -- ahead of the map (ahead.py) ----------------------------------------------------
-
-    def run_ahead(self, record: Record, changes: dict[bytes, bytes | None]) -> bool:
-        """Let a record be all there is of a commit. False: it needs LMDB's.
-
-        The caller holds the writer's lock. When it returns True the commit is on disk, and counts.
-        """
-        kept, presence, before = self.journal, self.presence, self.ahead
-        if kept is None or not isinstance(presence, Presence) or self.durability != "commit":
-            return False
-        if self.gate.inside or not self.streak.goes_on():
-            return False
-        if before is None and not self._has_spare_disk():
-            return False  # a read could not be given what is ahead if LMDB had no room for it
-        if before is None:
-            ahead = Ahead(self.generation, record, changes, 1)
-        else:
-            ahead = Ahead(self.generation, record, before.changes | changes, before.commits + 1)
-        if not ahead.has_room():
-            return False
-        # Who came before the last look has been seen, who comes later sees the record. The first spares
-        # a flush; with some commits ahead already it would hardly ever tell more than the last one's.
-        if (before is not None or presence.is_alone()) and kept.write_through(record) and presence.is_alone():
-            self.ahead = ahead  # from here on it counts
-            kept.written = None
-            if self.waiting_state is not None:
-                self.wake_readers(record.transaction)
-            return True
-        self.streak.not_alone()
-        return False
-
-    def _has_spare_disk(self) -> bool:
-        disk = os.fstatvfs(self._folder)
-        return disk.f_bavail * disk.f_frsize >= SPARE_DISK
-
-    def to_be_put_first(self, number: int) -> Ahead | None:
-        """What a write transaction of that number begins with. None also where others have applied it."""
-        ahead = self.ahead
-        if ahead is None or (ahead.last.transaction == number and ahead.generation is self.generation):
-            return ahead
-        if ahead.generation == self.generation:
-            if ahead.last.transaction == number:
-                return ahead
-            if ahead.last.transaction > number:
-                raise StoreError(
-                    f"{self.path} has lost transactions {number} to {ahead.last.transaction - 1}, which were on disk: "
-                    "the disk fails. Close the store; what can be read of it 'raxlog salvage' makes a new one of"
-                )
-        self.ahead = None
-        return None
-
-    def caught_up(self, ahead: Ahead) -> None:
-        """What was ahead has been committed."""
-        self.ahead = None
-        self.streak.ended(ahead)
+    def forget_warm(self) -> None:
+        """Drop what is kept from one write transaction to the next: it may not be what is on disk."""
+        self.warm_id = -1
+        self.warm = {}
 
     def cure_read(self, error: lmdb.Error) -> None:
         """Do what lets a read begin after this error; raise where nothing does."""
@@ -242,6 +205,7 @@ class Environment(StoreMap):
             try:
                 self.live().sync(True)
             except lmdb.Error as error:
+                self.note_failure(error)
                 raise faults.meaning(self.path, error) from error
 
     def moment(self, txn: Any) -> int:

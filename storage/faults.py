@@ -37,6 +37,11 @@ def is_disk_full(error: lmdb.Error) -> bool:
     )
 
 
+def is_disk_failure(path: Path, error: lmdb.Error) -> bool:
+    """True for an I/O error that is no want of room: the disk, or its flush, has failed."""
+    return "Input/output error" in str(error) and not _cut_short(path, error)
+
+
 def _cut_short(path: Path, error: lmdb.Error) -> bool:
     """True where an I/O error is what LMDB makes of a write that found room for a part only."""
     if "Input/output error" not in str(error):

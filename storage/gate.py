@@ -1,17 +1,18 @@
-"""The gate: readers pass it freely, until somebody must have the map to himself.
+"""The gate: reads pass without a lock; resize, close and fork wait until none is open.
 
-    reader   inside.add ─ shut? ─ no ─ begin … end ─ inside.discard
-                            └ yes: step back, wait, try again
-    shut()   shut = yes ─ wait until nobody is inside ─ resize, close, fork ─ shut = no
+    reader   inside.add ─ barred? ─ no ─ begin … end ─ inside.discard
+                             └ yes: step back, wait, try again
+    shut()   take the bar ─ wait until no read is inside ─ resize, close, fork ─ give it back
 
-A reader makes himself known before he looks, and who shuts looks after he has shut, so one
-of the two sees the other; under the interpreter's lock that needs no lock of its own, and
-passing costs 0.1 µs.
+A reader makes itself known before it looks at the bar, and shut() looks for readers once it has
+the bar, so one of the two sees the other; under the interpreter's lock that needs no lock of its
+own, and passing costs 0.1 µs.
 
-A thread can be broken off (Ctrl-C) on the very step between its read and its leaving: a read
-that nothing refers to but the gate is such a one, and is let go. Beside that who shuts waits
-ten seconds at most, which no read here takes, and then goes on: LMDB's binding ends a read
-transaction that is still open, and its thread gets an error, never wrong data.
+An exception can break a thread off on the very step between its read and its leaving. What is
+inside is therefore a token of the read, not the read itself: LMDB's transaction ends with the
+read, and a token that only the gate refers to is let go. Beside that shut() waits ten seconds at
+most, which no read here takes, and then goes on: LMDB's binding ends a read transaction that is
+still open, and its thread gets an error, never wrong data.
 """
 
 from __future__ import annotations
@@ -35,14 +36,13 @@ _LONGEST = 10.0
 
 
 class Gate:
-    """One environment's gate. ``inside`` and ``is_shut`` are open to readers, for speed."""
+    """One environment's gate. ``inside`` and ``bar`` are open to readers, for speed."""
 
-    __slots__ = ("bar", "inside", "is_shut")
+    __slots__ = ("bar", "inside")
 
     def __init__(self) -> None:
         self.inside: set[object] = set()
-        self.is_shut = False
-        self.bar = threading.Lock()  # held by the one that shuts
+        self.bar = threading.Lock()  # held while it is shut
 
     def wait(self) -> None:
         """Wait outside until the gate is open again."""
@@ -50,17 +50,13 @@ class Gate:
             pass
 
     def shut(self, action: Callable[[], None]) -> None:
-        """Run ``action`` while nobody is inside."""
+        """Run ``action`` while no read is inside."""
         with self.bar:
-            self.is_shut = True
-            try:
-                self.drain(_LONGEST)
-                action()
-            finally:
-                self.is_shut = False
+            self.drain(_LONGEST)
+            action()
 
     def drain(self, seconds: float) -> bool:
-        """Wait until nobody is inside; False, and those forgotten, if that takes too long."""
+        """Wait until no read is inside; False, and those forgotten, if that takes too long."""
         inside = self.inside
         if inside:
             deadline = time.monotonic() + seconds
@@ -88,42 +84,40 @@ def _references(members: tuple[object, ...]) -> list[int]:
 class ReadTransaction:
     """One short read of a consistent state. Values come out as copies, never LMDB's memory."""
 
-    __slots__ = ("_env", "_txn")
+    __slots__ = ("_env", "_token", "_txn")
 
     def __init__(self, env: Environment) -> None:
         self._env = env
+        self._token = object()
 
     def __enter__(self) -> lmdb.Transaction:
-        env = self._env
-        env.streak.commits = 0
+        env, token = self._env, self._token
         while True:
-            if env.ahead is not None:
-                env.publish()
             gate = env.gate
             try:
-                gate.inside.add(self)
-                if not gate.is_shut:
+                gate.inside.add(token)
+                if not gate.bar.locked():
                     mapped = env.live()
                     self._txn = txn = mapped.begin()
                     if txn.id() == env.checked or env.is_in_force(txn):
                         return txn
                     txn.abort()
-                    gate.inside.discard(self)
+                    gate.inside.discard(token)
                     env.leave_superseded(mapped)
                     continue
             except lmdb.Error as error:
-                gate.inside.discard(self)
+                gate.inside.discard(token)
                 env.cure_read(error)
             except BaseException:
-                gate.inside.discard(self)
+                gate.inside.discard(token)
                 raise
             else:
-                gate.inside.discard(self)
+                gate.inside.discard(token)
                 gate.wait()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  trace: TracebackType | None) -> None:
         self._txn.abort()
-        self._env.gate.inside.discard(self)
+        self._env.gate.inside.discard(self._token)
         if isinstance(error, lmdb.Error):
             raise faults.meaning(self._env.path, error) from error

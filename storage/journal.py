@@ -13,15 +13,12 @@ LMDB's own data file, so that LMDB's one flush of that file covers it too.
                      | magic |  slot 0  |  slot 1  |  slot 2  |  slot 3  |   64 KB each
                      +-------+----------+----------+----------+----------+
 
-    slot        record | record | …       each on a page of its own
+    slot        record | zeros, or what is left of older ones
     record      xxh3_64 (8) | transaction (8) | length (4) | msgpack [key, value | nil, …]
                             |_________ covered by the checksum ___________________________|
 
 Transaction n goes into slot n mod 4, and n is LMDB's own number of it: one more with each
-commit, whoever makes it. Usually it has one record. Where a process runs ahead of the map
-(ahead.py) the transaction grows: each commit of the process adds a record, flushed by itself,
-and LMDB commits with the last. The first checksum of a slot is seeded by the salt, each other
-by the one before it, so that nothing left over from another transaction can follow.
+commit, in whatever process. The checksum is seeded by the salt.
 
 What the file says after a power cut, or a kill, and what is done about it:
 
@@ -34,13 +31,13 @@ It is never more than two: commit n flushes the meta page of n - 1 with its own 
 uses no page of the states n - 2 and n - 1 again while it writes n, so what the records are
 applied to is whole. Four slots, where two would do, leave room for an error of ours.
 
-A commit too large for what is left of a slot gets no record; it pays the second flush, as all of
+A commit too large for a slot gets no record; it pays the second flush, as all of
 them do where there is no journal. So does everything if the region cannot be made or found.
 
 What must hold, and where it is seen to:
   - record n is in the file before commit n's flush (WriteTransaction.commit)
-  - a number that has had records is used up by LMDB, also where these cancel out (replay(),
-    WriteTransaction.commit): else the next commit's record would have old ones behind it
+  - a number that has had a record is used up by LMDB, also where its changes cancel out (replay()):
+    else the record would be due again
   - a record whose commit failed is struck out before the writer's lock is given back
     (settle()): else a power cut would bring back what was reported as failed
   - records are applied under the writer's lock and before the first read (replay())
@@ -48,19 +45,17 @@ What must hold, and where it is seen to:
     that nobody touches. A copy of the file in which it lies elsewhere, or has been left out,
     has no slot where the second record says: then it is made anew, with another salt
 
-A reader who opens the store with ``readonly=True``, before anybody has opened it for writing,
-has them applied too, unless he may not write (StoreMap._visit): he sees them missing then.
+After a power cut a process that opens the store with ``readonly=True`` before any has opened it for
+writing has them applied too; where it may not write they are missing in what it reads (StoreMap._visit).
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
-import mmap
 import os
 import sys
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import lmdb
 import msgpack
@@ -77,147 +72,67 @@ _REGION = layout.family(0, layout.JOURNAL) + b"\x01"
 _PLACE = layout.family(0, layout.JOURNAL) + b"\x02"
 _MAGIC = b"raxlog journal\x00\x01"
 _HEAD = 20
-_PAGE = 4096
 _PIECE = 1 << 20
 _pack = msgpack.Packer().pack
-
-
-class Record(NamedTuple):
-    """A record of one transaction, made but not written yet."""
-
-    transaction: int
-    offset: int  # in its slot
-    content: bytes
-    end: int  # where the next one goes
-    checksum: int  # and what that one's is seeded with
 
 
 class Journal:
     """The region of one environment's data file, found and ready. Used under the writer's lock."""
 
-    __slots__ = ("_direct", "_file", "_page", "_seed", "_slots", "written")
+    __slots__ = ("_file", "_seed", "_slots", "written")
 
     def __init__(self, data: Path, slots: int, salt: bytes) -> None:
         self._file = os.open(data, os.O_RDWR | os.O_CLOEXEC)
-        self._direct = _open_direct(data)
-        self._page: mmap.mmap | None = None
         self._slots = slots
         self._seed = xxh3_64_intdigest(salt)
-        self.written: Record | None = None  # the one whose commit has not come to its end
+        self.written: int | None = None  # the transaction whose record stands, and whose commit has not ended
 
-    def record(self, transaction: int, changes: dict[bytes, bytes | None], behind: Record | None) -> Record | None:
-        """A record of these changes, behind another of the same transaction. None where it has no room in the slot."""
+    def write(self, transaction: int, changes: dict[bytes, bytes | None]) -> bool:
+        """Write a transaction's record, for LMDB's flush to put on disk. False: it got none."""
         row: list[bytes | None] = []
         for change in changes.items():
             row += change
         body = _pack(row)
-        offset, seed = (0, self._seed) if behind is None else (behind.end, behind.checksum)
-        end = offset + _aligned(_HEAD + len(body))
-        if end > SLOT_BYTES:
-            return None
+        if _HEAD + len(body) > SLOT_BYTES:
+            return False
         covered = transaction.to_bytes(8, "little") + len(body).to_bytes(4, "little") + body
-        checksum = xxh3_64_intdigest(covered, seed)
-        return Record(transaction, offset, checksum.to_bytes(8, "little") + covered, end, checksum)
-
-    def write(self, record: Record) -> bool:
-        """Write a record, for LMDB's flush to put on disk. False: it got none."""
-        self.written = record
-        # Whole pages: those that write_through() has written are not in memory, and would be read first.
-        content = record.content.ljust(record.end - record.offset, b"\0")
+        content = xxh3_64_intdigest(covered, self._seed).to_bytes(8, "little") + covered
+        self.written = transaction
         with contextlib.suppress(OSError):
-            if os.pwrite(self._file, content, self._place(record)) == len(content):
+            if os.pwrite(self._file, content, self._slot(transaction)) == len(content):
                 return True
-        with contextlib.suppress(OSError):  # a broken disk: who ends the transaction tries it again
+        with contextlib.suppress(OSError):  # a broken disk: it is tried again when the transaction ends
             self.strike_out()
         return False
-
-    def write_through(self, record: Record) -> bool:
-        """Write a record; when this returns True it is on disk, with nothing else of the file.
-
-        Straight from a page of ours, where the system can: a tenth faster than by way of its own.
-        """
-        self.written = record
-        length = record.end - record.offset
-        try:
-            if self._direct >= 0:
-                if self._page is None:
-                    self._page = mmap.mmap(-1, SLOT_BYTES, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-                self._page[:length] = record.content.ljust(length, b"\0")
-                with memoryview(self._page)[:length] as content:
-                    if os.pwrite(self._direct, content, self._place(record)) == length:
-                        return True
-        except OSError as error:
-            if error.errno != errno.EINVAL:
-                return False
-            self._close_direct()  # not on this file system, or not in pages of this size
-        if not self.write(record):
-            return False
-        try:
-            os.fdatasync(self._file)
-        except OSError:
-            return False
-        return True
 
     def strike_out(self) -> None:
         """Make the record last written void, on disk: its commit has failed."""
         if self.written is not None:
-            os.pwrite(self._file, bytes(_HEAD), self._place(self.written))
+            os.pwrite(self._file, bytes(_HEAD), self._slot(self.written))
             os.fdatasync(self._file)
             self.written = None
 
     def read(self, transaction: int) -> list[Any] | None:
         """The changes recorded for a transaction, in order; None where there is no whole record of it."""
-        changes: list[Any] = []
-        offset, seed = 0, self._seed
-        while (found := self._read_at(transaction, offset, seed)) is not None:
-            offset, seed, row = found
-            changes += row
-        return changes if offset else None
-
-    def _read_at(self, transaction: int, offset: int, seed: int) -> tuple[int, int, list[Any]] | None:
-        """Where the record there ends, its checksum, its changes."""
-        place = self._slot(transaction) + offset
-        head = os.pread(self._file, _HEAD, place)
-        if offset >= SLOT_BYTES or len(head) < _HEAD or int.from_bytes(head[8:16], "little") != transaction:
+        slot = self._slot(transaction)
+        head = os.pread(self._file, _HEAD, slot)
+        if len(head) < _HEAD or int.from_bytes(head[8:16], "little") != transaction:
             return None
         length = int.from_bytes(head[16:], "little")
-        if offset + _HEAD + length > SLOT_BYTES:
+        if _HEAD + length > SLOT_BYTES:
             return None
-        covered = head[8:] + os.pread(self._file, length, place + _HEAD)
-        checksum = xxh3_64_intdigest(covered, seed)
-        if checksum != int.from_bytes(head[:8], "little"):
+        covered = head[8:] + os.pread(self._file, length, slot + _HEAD)
+        if xxh3_64_intdigest(covered, self._seed) != int.from_bytes(head[:8], "little"):
             return None
-        return offset + _aligned(_HEAD + length), checksum, msgpack.unpackb(covered[12:])
+        changes: list[Any] = msgpack.unpackb(covered[12:])
+        return changes
 
     def close(self) -> None:
         """Close the file."""
         os.close(self._file)
-        self._close_direct()
-
-    def _close_direct(self) -> None:
-        if self._direct >= 0:
-            os.close(self._direct)
-            self._direct = -1
-
-    def _place(self, record: Record) -> int:
-        return self._slot(record.transaction) + record.offset
 
     def _slot(self, transaction: int) -> int:
         return self._slots + transaction % SLOTS * SLOT_BYTES
-
-
-def _aligned(length: int) -> int:
-    """The next record begins on a page of its own: writing it must not put those before it at risk."""
-    return -(-length // _PAGE) * _PAGE
-
-
-def _open_direct(data: Path) -> int:
-    if not hasattr(os, "O_DIRECT"):
-        return -1
-    try:
-        return os.open(data, os.O_RDWR | os.O_CLOEXEC | os.O_DIRECT | os.O_DSYNC)
-    except OSError:
-        return -1
 
 
 def find(environment: lmdb.Environment, data: Path) -> Journal | None:
@@ -289,6 +204,15 @@ def replay(environment: lmdb.Environment, journal: Journal) -> int:
     if done:
         environment.sync(True)
     return done
+
+
+def renew(environment: lmdb.Environment) -> None:
+    """Write both meta pages anew, and flush each: after a failed flush the system may keep one in
+    memory that is not on disk. Under the writer's lock."""
+    for _ in range(2):
+        with environment.begin(write=True) as txn:
+            txn.put(layout.STORE_KEY, txn.get(layout.STORE_KEY) or b"")
+        environment.sync(True)
 
 
 def apply_what_is_due(environment: lmdb.Environment, data: Path) -> None:

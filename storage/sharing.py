@@ -79,7 +79,7 @@ def opened(path: Path) -> Environment | None:
 def detach(env: Environment) -> None:
     """Give back what attach() gave; the last one closes the environment."""
     with _registry_lock:
-        if env.handles == 1 and env.transaction_thread == threading.get_ident():
+        if env.handles == 1 and env.in_own_transaction():
             raise TransactionError(f"{env.path} cannot be closed inside a transaction; end that first")
         env.handles -= 1
         if env.handles == 0:

@@ -1,10 +1,9 @@
 """The map: one store's data file, opened, mapped, grown and closed.
 
     open for writing    CURRENT ─ the generation in force ─ LMDB's map ─ this process's slot ─ the journal
-    for reading         CURRENT ─ the generation in force ─ LMDB's map ─ its mark ─ is the journal ahead?
+    for reading         CURRENT ─ the generation in force ─ LMDB's map ─ after a power cut: the journal
 
-Who opens makes himself known first and looks at the journal then: a writer that has seen nobody
-leaves its commits there (ahead.py). How the map grows is in growth.py.
+How the map grows is in growth.py.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ from typing import Any, Literal
 import lmdb
 
 from . import closing, faults, folder, generation, journal, meta_pages, records
-from .ahead import Ahead, Streak
 from .errors import (
+    LockTimeout,
     NotAStore,
     RaxlogError,
     ReadOnlyStore,
@@ -46,7 +45,6 @@ BUFFER_WINDOW = 0.005  # seconds
 _YOUNG_MS = 60_000
 _MOST_MOVES = 20  # generations that may be removed under our hands while we open one
 _PATIENCE = 30.0  # seconds to wait for a writer, at opening, where the journal wants it
-_READERS_PATIENCE = 2.0
 
 
 class StoreMap(Growth):
@@ -77,8 +75,7 @@ class StoreMap(Growth):
             uses_journal and durability != "relaxed" and not readonly and journal.is_supported()
         )
         self.owes_flush = False  # a commit is under way that has no record
-        self.ahead: Ahead | None = None  # commits that are in the journal only
-        self.streak = Streak()
+        self.failed_flush: lmdb.Error | None = None
         self._wanted_map_size = map_size
         self._wake = -1
         self._folder = -1
@@ -113,12 +110,11 @@ class StoreMap(Growth):
                 self._lmdb.reader_check()
                 self.lock = WriterLock(self.path / folder.WRITER)
                 self._wake = os.open(self.path / folder.WAKE, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
-                # Before the journal is looked at: a writer that has seen nobody leaves its commits there.
-                if self.presence is None:
-                    self.presence = closing.Presence(self.path)
+                presence = self.presence = closing.Presence(self.path)
                 self._follow()
                 self._open_journal()
-                found = self.presence.found
+                found = presence.found
+                presence.clear_the_cut()
                 if abs(time.time_ns() // 1_000_000 - self.created_ms) < _YOUNG_MS:
                     # Its creator may not have come to flush its name, on which all hangs.
                     folder.sync_folder(self.path.parent)
@@ -134,8 +130,8 @@ class StoreMap(Growth):
     def _visit(self) -> list[tuple[bytes, int]]:
         """Make a reader known, and see to it that it sees all; what was left behind.
 
-        What lies in the journal only a reader cannot see. So it is applied, where this user may, as
-        by the next writer. A writer at work sees the reader from here on.
+        What a power cut has left in the journal only is applied, where this user may, as by the next
+        writer. A record beside a writer at work is of a call that has not returned: it waits for neither.
         """
         if folder.is_snapshot(self.path):
             return closing.find_left_behind(self.path)
@@ -145,16 +141,20 @@ class StoreMap(Growth):
         if self._has_more_to_show():
             size = self._wanted_map_size or _affordable_map_size()
             self._close_map()
-            with contextlib.suppress(RaxlogError, lmdb.Error, OSError):
-                # Else: a writer that was stopped, a full disk. The older state is to be had still.
-                self._apply_journal(size)
+            cut = closing.is_cut(visit.found)
+            try:
+                self._apply_journal(size, _PATIENCE if cut else 0.0)
+            except (RaxlogError, lmdb.Error, OSError) as error:
+                if cut and isinstance(error, LockTimeout):
+                    raise  # a process has begun to apply it, and stands still
+                # Beside a full disk, say, the older state is to be had still.
             self._open_map(size)
         return visit.found
 
-    def _apply_journal(self, size: int) -> None:
+    def _apply_journal(self, size: int, patience: float) -> None:
         lock = WriterLock(self.path / folder.WRITER)
         try:
-            lock.acquire(_READERS_PATIENCE)
+            lock.acquire(patience)
             with lmdb.open(str(self.generation), map_size=size, create=False, max_readers=self.max_readers,
                            max_dbs=MAX_DATABASES, max_spare_txns=0) as environment:
                 journal.apply_what_is_due(environment, self.generation / folder.DATA)
@@ -271,15 +271,21 @@ class StoreMap(Growth):
 
     def _settle_journal(self) -> None:
         assert self._lmdb is not None
-        assert self.lock is not None
+        assert self.presence is not None
         data = self.generation / folder.DATA
         found = journal.find(self._lmdb, data)
+        cut = closing.is_cut(self.presence.found)
         try:
             if found is None and self.flushes_meta_itself:
                 with self._sole_writer():
                     found = journal.find(self._lmdb, data) or journal.make(self._lmdb, data)
-            elif found is not None and journal.is_due(self._lmdb, found):
+            elif found is not None and cut:
                 with self._sole_writer():
+                    journal.replay(self._lmdb, found)
+                    journal.renew(self._lmdb)
+            elif found is not None and journal.is_due(self._lmdb, found):
+                # Else it is of a call under way, in a process that is alive.
+                with contextlib.suppress(LockTimeout), self._sole_writer(0.0):
                     journal.replay(self._lmdb, found)
             if self.flushes_meta_itself:
                 self.journal, found = found, None
@@ -288,9 +294,9 @@ class StoreMap(Growth):
                 found.close()
 
     @contextlib.contextmanager
-    def _sole_writer(self) -> Iterator[None]:
+    def _sole_writer(self, patience: float = _PATIENCE) -> Iterator[None]:
         assert self.lock is not None
-        self.lock.acquire(_PATIENCE)
+        self.lock.acquire(patience)
         try:
             yield
         finally:
@@ -326,9 +332,6 @@ class StoreMap(Growth):
         """Wait for this process's readers and writer, flush what relaxed durability left, close."""
         if self.buffer_state is not None:
             self.buffer_state.close()
-        if self.ahead is not None:
-            with contextlib.suppress(RaxlogError, lmdb.Error):  # the journal has it, and who opens the store next
-                self.publish()
         self.closed = True
         with self.leading, self.writing:
             self.gate.shut(self._close_quietly)
@@ -345,13 +348,11 @@ class StoreMap(Growth):
 
     def _leave(self) -> None:
         if self.presence is not None:
-            self.presence.end()
+            if self.failed_flush is None:
+                self.presence.end()
+            else:
+                self.presence.close()  # its slot stays: the next opening looks
             self.presence = None
-
-    def publish(self) -> None:
-        """Let LMDB commit what is ahead (ahead.py), so that a read can see it. One flush."""
-        if self.committer_state is not None:
-            self.committer_state.publish()
 
     def reopen(self) -> None:
         """Map the file anew, for an environment LMDB has declared unusable (MDB_PANIC)."""

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
+import lmdb
+
 from . import journal
-from .ahead import Ahead
 from .environment import Environment
-from .layout import STORE_KEY
+from .errors import CorruptionError, RaxlogError
 
 SOURCE_HASH = ""
 
@@ -33,20 +34,18 @@ class WriteTransaction:
     transaction. It is emptied whenever another process has committed in between, and
     whenever a transaction is undone: what is found in it is true.
     ``dirty`` holds those objects that must be flushed before the commit.
-    ``changes`` counts changes; an operation that raises must not have moved it.
+    ``changes`` counts changes. It moves *before* anything is changed, in memory too, so that an
+    exception between two steps finds it moved: see is_untouched().
     ``record`` is what the journal gets of them, while that has room for it.
-    ``ahead`` is what it began with: changes of commits that were in the journal only.
-    ``publishes`` tells whether its commit must reach the map, as it does unless the leader of a
-    batch says otherwise, or may stay in the journal as long as nobody reads (ahead.py).
+
+    Made in ``for raw in env.begin_write()``, which undoes LMDB's transaction whatever becomes of this.
     """
 
-    __slots__ = (
-        "ahead", "changes", "cursor", "dirty", "env", "get", "id", "publishes", "raw", "record", "room", "warm",
-    )
+    __slots__ = ("changes", "cursor", "dirty", "env", "get", "id", "raw", "record", "room", "warm")
 
-    def __init__(self, env: Environment) -> None:
+    def __init__(self, env: Environment, raw: lmdb.Transaction) -> None:
         self.env = env
-        self.raw = raw = env.begin_write()
+        self.raw = env.open_write = raw
         self.id: int = raw.id()
         if env.warm_id != self.id - 1 or len(env.warm) > _WARM_LIMIT:
             env.warm = {}
@@ -55,10 +54,6 @@ class WriteTransaction:
         self.changes = 0
         self.record: dict[bytes, bytes | None] = {}
         self.room = journal.LIMIT if env.journal is not None else -1
-        self.publishes = True
-        self.ahead: Ahead | None = None
-        if env.ahead is not None:
-            self._put_first()
         self.get: Callable[..., bytes | None] = raw.get  # type: ignore[assignment]  # buffers are off
         self.cursor: Callable[[], Any] = raw.cursor
 
@@ -94,58 +89,34 @@ class WriteTransaction:
         else:
             record.clear()
 
+    def is_untouched(self, before: int, error: BaseException) -> bool:
+        """Whether an operation that has raised is known to have changed nothing since ``changes`` was ``before``.
+
+        Only raxlog's own refusals are: they come before the first change. Any other exception may come
+        from outside, between any two steps; and CorruptionError in the middle of loading what is kept warm.
+        """
+        return (
+            self.changes == before and isinstance(error, RaxlogError) and not isinstance(error, CorruptionError)
+        )
+
     def flush(self) -> None:
         """Write out everything that is still only in memory."""
         for item in list(self.dirty.values()):
             item.flush(self)  # takes itself out of dirty
-
-    def _put_first(self) -> None:
-        raw = self.raw
-        try:
-            self.ahead = ahead = self.env.to_be_put_first(self.id)
-            if ahead is None:
-                return
-            self.room -= ahead.last.end
-            idle = []
-            for key, value in ahead.changes.items():
-                if value is not None:
-                    raw.put(key, value)
-                elif not raw.delete(key):
-                    idle.append(key)  # put and deleted since: the map has never had it
-            for key in idle:
-                del ahead.changes[key]
-        except BaseException:
-            self.abort()
-            raise
 
     def commit(self) -> None:
         """Flush and commit; when it returns the data is as safe as the durability says."""
         self.flush()
         env = self.env
         if env.flushes_meta_itself:
-            kept, ahead = env.journal, self.ahead
-            record = None
-            if kept is not None and self.room >= 0:
-                record = kept.record(self.id, self.record, None if ahead is None else ahead.last)
-                if record is not None:
-                    if not self.publishes and env.run_ahead(record, self.record):
-                        env.gate.shut(self.raw.abort)
-                        env.open_write = None
-                        env.warm_id = self.id - 1
-                        return
-                    if not kept.write(record):
-                        record = None
-            if ahead is not None:
-                # LMDB must use this number up, also where the changes cancel out: its slot holds their records.
-                self.raw.put(STORE_KEY, self.raw.get(STORE_KEY) or b"")
-            env.owes_flush = record is None
+            kept = env.journal
+            recorded = kept is not None and self.room >= 0 and kept.write(self.id, self.record)
+            env.owes_flush = not recorded
             self.raw.commit()
-            if record is None:
+            if recorded:
+                kept.written = None  # type: ignore[union-attr]
+            else:
                 env.pay_flush()
-            elif kept is not None:
-                kept.written = None
-            if ahead is not None:
-                env.caught_up(ahead)
         else:
             self.raw.commit()
         env.open_write = None
@@ -153,29 +124,23 @@ class WriteTransaction:
         env.wake_readers(self.id)
 
     def abort(self) -> None:
-        """Undo everything, also what was kept warm. Harmless after a failed commit.
+        """Undo everything, also what was kept warm. Harmless after a commit, failed or not.
 
         LMDB's binding undoes a write only at a moment when no thread at all is in one of its
         calls, and threads that read all the time leave it none, for minutes. So the gate is
         shut for it: it waits for the reads under way, and no more begin.
         """
         env = self.env
-        env.warm = {}
-        env.warm_id = -1
+        env.forget_warm()
         env.gate.shut(self.raw.abort)
-        env.strike_out()
         env.open_write = None
 
     def end_unchanged(self) -> None:
         """End a transaction that changed nothing: no flush to disk, and the warm stays warm.
 
-        LMDB writes nothing for such a commit, and it waits for nobody, as abort() would. What is
-        ahead of the map stays so.
+        LMDB writes nothing for such a commit, and it waits for no reader, as abort() would.
         """
-        if self.ahead is None:
-            self.raw.commit()
-        else:
-            self.env.gate.shut(self.raw.abort)
+        self.raw.commit()
         self.env.open_write = None
         self.env.warm_id = self.id - 1
 

@@ -20,8 +20,8 @@ from collections.abc import Callable
 from functools import partial
 from threading import get_ident
 
-from ..storage.batch import Batcher, Call
-from ..storage.commit import WriteTransaction, committer_of
+from ..storage import compaction
+from ..storage.commit import Committer, WriteTransaction, committer_of
 from ..storage.environment import FORK_PATIENCE, Environment
 from ..storage.errors import AppendsLost, StoreError
 from .buffered import Head, Run, Step, again, lost_of, told
@@ -186,14 +186,13 @@ class Behind:
         """One hold of the lead and the writer's lock: a window and its commit, as a rule."""
         env = self._env
         committer = committer_of(env)
-        WriteTransaction(env).end_unchanged()  # goes over to the generation in force
+        compaction.go_over(env)
         with self._mutex:
             self._hold += 1
             self._heads = {}
             self._due = False
             self._open_window(self._window)
             self._changed()
-        batcher = Batcher(env)
         for _ in range(_NAPS):  # who waits for the lead must let those in who have asked for the window
             if self._batch or not committer.is_awaited():
                 break
@@ -206,7 +205,7 @@ class Behind:
                 self._bell.acquire(timeout=left)
             with self._mutex:
                 batch = self._take()
-            error, visible = self._commit(batcher, batch) if batch else (None, False)
+            error, visible = self._commit(committer, batch) if batch else (None, False)
             with self._mutex:
                 self._flying = []
                 if error is not None:
@@ -252,7 +251,7 @@ class Behind:
         self._changed()
         return batch
 
-    def _commit(self, batcher: Batcher, batch: list[Run | Step]) -> tuple[BaseException | None, bool]:
+    def _commit(self, committer: Committer, batch: list[Run | Step]) -> tuple[BaseException | None, bool]:
         """All of it in one transaction, or nothing. What stands against it; whether it is visible all the same."""
         transaction = 0
 
@@ -266,16 +265,11 @@ class Behind:
             self._aside_until = time.monotonic() + ASIDE
             self._applied = True
 
-        call: Call[None] = Call(operation)
         try:
-            batcher.apply([call])
+            committer.apply(operation)
         except BaseException as error:
-            batcher.settle()
-            if not call.done:
-                return error, False
-        if call.error is None:
-            return None, False
-        return call.error, transaction > 0 and self._env.has_committed(transaction)
+            return error, transaction > 0 and self._env.has_committed(transaction)
+        return None, False
 
     def _is_awaited(self) -> bool:
         lock = self._env.lock

@@ -143,7 +143,7 @@ class Buffer(Behind):
             raise again(self._failure)
         if self._shut:
             raise StoreClosed(f"the store {self._env.path} has been closed. Open it again.")
-        if self._env.transaction_thread == get_ident():
+        if self._env.in_own_transaction():
             raise TransactionError(
                 "this thread has a transaction open; write through it (tx.stream(...)), or end it first"
             )

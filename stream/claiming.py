@@ -40,8 +40,8 @@ def claim(txn: WriteTransaction, stream: StreamWriter, group: GroupState, consum
           ids: list[ID], options: ClaimOptions, now: int) -> list[Entry]:
     """XCLAIM: the entries that changed hands, in the order asked for."""
     if options.lastid is not None and options.lastid > group.last:
-        group.last = options.lastid
         group.changed(txn)
+        group.last = options.lastid
     held = group.pel(txn).find(sorted(set(ids)))
     claimed: list[Entry] = []
     rows: dict[ID, tuple[ID, int, int, int]] = {}

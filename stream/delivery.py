@@ -51,8 +51,8 @@ def read_new(txn: WriteTransaction, stream: StreamWriter, group: GroupState, con
     if group.subjects:
         entries, passed = filtered.read_matching(txn, stream.number, header, group.last, group.subjects, count, takes)
         if passed:
-            advance(group, header, len(passed), passed[-1], passed)
             group.changed(txn)
+            advance(group, header, len(passed), passed[-1], passed)
     else:
         entries = read_now(txn, stream.number, header, start, count)
         if takes is not None:
@@ -60,9 +60,9 @@ def read_new(txn: WriteTransaction, stream: StreamWriter, group: GroupState, con
     if not entries:
         return []
     ids = delivered(entries)
+    group.changed(txn)
     if not group.subjects:
         advance(group, header, len(entries), entries[-1].id, (entry.id for entry in entries))
-    group.changed(txn)
     if not noack:  # else the consumer holds none of them, and does not count as active
         group.got(txn, consumer, now)
         moved = group.pel(txn).add_row(ids, consumer.number, now)

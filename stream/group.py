@@ -323,10 +323,10 @@ class Group:
         read = checked_entries_read(entries_read)
 
         def operation(txn: WriteTransaction, stream: writer.StreamWriter, group: GroupState) -> None:
+            group.changed(txn)
             group.last = stream.header.last if parsed is None else (parsed.ms, parsed.seq)
             group.entries_read = min(read, stream.header.entries_added)
             group.moves += 1
-            group.changed(txn)
 
         self._act(operation)
 

@@ -143,21 +143,21 @@ class GroupState:
         found = self.consumer(txn, name)
         if found is None:
             found = ConsumerState(self.next_consumer, name, now)
+            self.changed(txn)
             self.next_consumer += 1
             key = self._consumer_name_key(name)
             txn.put(key, records.seal(key, [found.number]))
             self._consumers[found.number] = self._consumers[name] = found
-            self.changed(txn)
             self.changed(txn, found)
         elif not 0 <= now - found.seen < SEEN_EVERY:
-            found.seen = now
             self.changed(txn, found)
+            found.seen = now
         return found
 
     def got(self, txn: WriteTransaction, consumer: ConsumerState, now: int) -> None:
         """The consumer has just been given something: seen, and active."""
-        consumer.seen = consumer.active = now
         self.changed(txn, consumer)
+        consumer.seen = consumer.active = now
 
     def remove_consumer(self, txn: WriteTransaction, consumer: ConsumerState) -> None:
         """Delete the consumer's records; its pending entries have been seen to."""
@@ -186,7 +186,7 @@ class GroupState:
     # -- writing ------------------------------------------------------------------------
 
     def changed(self, txn: WriteTransaction, consumer: ConsumerState | None = None) -> None:
-        """Say that the group (or one of its consumers) has changed and must be flushed."""
+        """Say that the group (or one of its consumers) must be flushed. Before anything of it is changed."""
         txn.changes += 1
         txn.dirty[self.number, self.group] = self
         if consumer is None:
@@ -211,14 +211,12 @@ class GroupState:
 
     def count_pending(self, txn: WriteTransaction, consumer: int, by: int) -> None:
         """Move the counts of pending entries; nobody's are counted by the group alone."""
+        self.changed(txn)
         self.pending += by
-        self._group_changed = True
         if consumer != NOBODY:
             owner = self._consumers.get(consumer) or self.consumer_no(txn, consumer)
             owner.pending += by
             self._changed.add(consumer)
-        txn.changes += 1
-        txn.dirty[self.number, self.group] = self
 
 
 def find_group(txn: RaxTransaction, number: int, name: bytes) -> GroupState | None:
@@ -275,9 +273,9 @@ def create_group(txn: WriteTransaction, stream: StreamWriter, name: bytes, last:
     """A new group that has delivered everything up to ``last``, of certain subjects or of all."""
     header = stream.header
     state = GroupState(stream.number, header.next_group, name)
+    stream.changed(txn)
     header.next_group += 1
     header.groups += 1
-    stream.changed(txn)
     key = layout.family(stream.number, layout.GROUP_NAME) + layout.name_suffix(name)
     txn.put(key, records.seal(key, [state.group]))
     state.last = last
@@ -290,6 +288,7 @@ def create_group(txn: WriteTransaction, stream: StreamWriter, name: bytes, last:
 
 def destroy_group(txn: WriteTransaction, stream: StreamWriter, state: GroupState) -> None:
     """Delete a group. Its consumers and pending entries are out of reach at once, swept later."""
+    stream.changed(txn)
     txn.dirty.pop((state.number, state.group), None)
     txn.warm.pop((stream.number, state.name), None)
     txn.delete(layout.family(stream.number, layout.GROUP_NAME) + layout.name_suffix(state.name))
@@ -297,5 +296,4 @@ def destroy_group(txn: WriteTransaction, stream: StreamWriter, state: GroupState
     doomed = layout.DOOMED_STREAMS + stream.number.to_bytes(8, "big") + state.group.to_bytes(4, "big")
     txn.put(doomed, records.seal(doomed, [state.name]))
     stream.header.groups -= 1
-    stream.changed(txn)
 

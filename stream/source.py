@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NoReturn, Protocol, TypeVar
@@ -71,11 +71,11 @@ class Direct:
             self.buffer.flush()
         return committer_of(self.env).submit(operation, self.lock_timeout)
 
-    def begin(self) -> WriteTransaction:
-        """A transaction of this thread's own, behind all that has been appended before."""
+    def begin(self) -> Generator[WriteTransaction, bool, None]:
+        """A transaction of this thread's own, behind all that has been appended before: Committer.alone()."""
         if self.buffer is not None:
             self.buffer.flush()
-        return committer_of(self.env).begin(self.lock_timeout)
+        return committer_of(self.env).alone(self.lock_timeout)
 
     def _read_flushed(self) -> AbstractContextManager[Any]:
         assert self.buffer is not None

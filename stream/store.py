@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -148,7 +147,7 @@ class Store:
         appends before it, and raises AppendsLost where there was none.
         """
         self._require_open()
-        if self._env.transaction_thread == threading.get_ident():
+        if self._env.in_own_transaction():
             raise TransactionError("this thread has a transaction open; flush() once it has ended")
         if self._source.buffer is not None:
             self._source.buffer.flush(tell=True)

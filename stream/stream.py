@@ -268,12 +268,12 @@ class Stream(ReadableStream):
                         "been given back yet; the stream's order would be lost"
                     )
                 deleting.forget_leaves_after(txn, stream, last)
+            stream.changed(txn)
             header.last = (last.ms, last.seq)
             if entries_added is not None:
                 header.entries_added = entries_added
             if deleted != StreamID.MIN:
                 header.max_deleted = (deleted.ms, deleted.seq)
-            stream.changed(txn)
 
         self._submit(operation)
 
@@ -297,13 +297,13 @@ class Stream(ReadableStream):
         def operation(txn: WriteTransaction) -> None:
             stream = writer.require(txn, self.name)
             header = stream.header
-            header.limits = header.limits.changed(compression, node_max_bytes, node_max_entries)
             window, cap = header.idempotence
             wanted = (idempotence_window or window, idempotence_cap or cap)
             if wanted != header.idempotence:
                 forget_all(txn, stream)
-                header.idempotence = wanted
             stream.changed(txn)
+            header.idempotence = wanted
+            header.limits = header.limits.changed(compression, node_max_bytes, node_max_entries)
 
         self._submit(operation)
 

@@ -18,14 +18,17 @@ begins: the map grows first when less than a quarter, or 64 MB, is free.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, ItemsView, Iterator, MutableMapping, ValuesView
+from collections.abc import Callable, Generator, ItemsView, Iterator, MutableMapping, ValuesView
+from contextlib import suppress
+from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar
+from weakref import ref
 
 import lmdb
 
 from ..storage import layout, records
-from ..storage.commit import WriteTransaction, committer_of
+from ..storage.commit import WriteTransaction
 from ..storage.errors import CorruptionError, InvalidArgument, TransactionError
 from ..storage.faults import meaning
 from ..storage.rax import Rax
@@ -37,6 +40,8 @@ from .stream import Stream
 from .sweeping import sweep
 
 MAX_STATE_VALUE = 1 << 24
+
+_UNFINISHED = TransactionError("it was broken off")
 
 T = TypeVar("T")
 
@@ -175,10 +180,32 @@ class _Guarded(Within):
         return self._owner.apply(operation)
 
 
+class _Exit:
+    """``Transaction.__exit__``: a `with` gets a callable that the transaction ends with, however the `with` is left.
+
+    An exception from outside (a signal's handler) can strike on the first step of any ``__exit__`` that is
+    written in Python, before its first line. The `with` has looked ``__exit__`` up before, and keeps what it
+    found on the interpreter's own stack, nowhere else: so that owns the open transaction. Dropped without
+    having run, it undoes it.
+    """
+
+    def __get__(self, tx: Transaction | None, owner: type[Transaction]) -> Any:
+        if tx is None:
+            return self
+        leave = partial(Transaction._leave, tx)
+        if tx._txn is None:
+            tx._owner = ref(leave)
+        return leave
+
+    def __call__(self, tx: Transaction, *raised: Any) -> None:  # as ExitStack does
+        tx._leave(*raised)
+
+
 class Transaction:
     """All or nothing, one commit: made by ``store.transaction()``, used with ``with``."""
 
-    __slots__ = ("_direct", "_encoding", "_ended", "_limits", "_source", "_spoiled", "_thread", "_txn")
+    __slots__ = ("_direct", "_encoding", "_ended", "_limits", "_owner", "_source", "_spoiled", "_steps", "_thread",
+                 "_txn")
 
     def __init__(self, direct: Direct, encoding: str | None, limits: NodeLimits) -> None:
         self._direct = direct
@@ -189,31 +216,42 @@ class Transaction:
         self._thread = 0
         self._ended = False
         self._spoiled: BaseException | None = None
+        self._owner: Callable[[], Any] = lambda: None  # what __exit__ was looked up as last, while it is there
+        self._steps: Generator[WriteTransaction, bool, None] | None = None  # where no `with` owns them
 
     def __enter__(self) -> Transaction:
         if self._ended or self._txn is not None:
             raise TransactionError("a transaction is used once; begin another with store.transaction()")
-        self._txn = self._direct.begin()
-        self._thread = threading.get_ident()
-        self._source = _Guarded(self, self._txn)
+        steps = self._direct.begin()
+        try:
+            self._txn = next(steps)
+            self._thread = threading.get_ident()
+            self._source = _Guarded(self, self._txn)
+            owner = self._owner()
+            if owner is None:
+                self._steps = steps
+            else:
+                owner.steps = steps
+        except BaseException:
+            steps.close()
+            raise
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
+    __exit__ = _Exit()
+
+    def _leave(self, kind: type[BaseException] | None, error: BaseException | None,
+               trace: TracebackType | None) -> None:
         self.require()
-        txn = self._txn
-        assert txn is not None
         self._ended = True
-        committer = committer_of(self._direct.env)
-        if error is not None or self._spoiled is not None:
-            committer.end(txn, keep=False)
-            if error is None:
-                raise TransactionError(
-                    f"a call inside the transaction failed half way ({self._spoiled}), so all of it was undone"
-                ) from self._spoiled
-            return
-        committer.end(txn, keep=True)
-        sweep(self._direct)
+        keep = error is None and self._spoiled is None
+        with suppress(StopIteration):  # no local name: the owner alone keeps the transaction open
+            (self._steps or self._owner().steps).send(keep)
+        if keep:
+            sweep(self._direct)
+        elif error is None:
+            raise TransactionError(
+                f"a call inside the transaction failed half way ({self._spoiled}), so all of it was undone"
+            ) from self._spoiled
 
     def stream(self, name: Any) -> Stream:
         """The stream of that name, inside this transaction."""
@@ -250,15 +288,17 @@ class Transaction:
         txn = self._txn
         assert txn is not None
         before = txn.changes
+        spoiled, self._spoiled = self._spoiled, _UNFINISHED
         try:
-            return operation(txn)
+            result = operation(txn)
         except lmdb.Error as error:  # a full map, for one: LMDB takes nothing more in this transaction
             self._spoiled = meaning(self._direct.path, error)
             raise self._spoiled from error
         except BaseException as error:
-            if txn.changes != before:
-                self._spoiled = error
+            self._spoiled = spoiled if txn.is_untouched(before, error) else error
             raise
+        self._spoiled = spoiled
+        return result
 
     def flushed(self) -> WriteTransaction:
         """The transaction with nothing left in memory, so that reads see all of it."""

@@ -115,7 +115,7 @@ def evict(txn: WriteTransaction, writer: StreamWriter, trim: Trim, limit: int,
     if removed or evicted:
         writer.forget_tail()
         header.first = first_live(txn, writer)
-        writer.changed(txn)
+        writer.changed(txn)  # here, behind the flush in first_live(); the nodes' deletions have counted as changes
     return evicted, stopped
 
 

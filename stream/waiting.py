@@ -114,7 +114,7 @@ class Waiting:
         StoreClosed when the store is closed meanwhile, and what a probe raises. Costs about
         8 µs before it sleeps.
         """
-        if self._env.transaction_thread == threading.get_ident():
+        if self._env.in_own_transaction():
             raise TransactionError(
                 "this thread has a transaction open, and who could bring news waits for its end; wait before it begins"
             )

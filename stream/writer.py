@@ -67,6 +67,7 @@ class StreamWriter:
         ms, seq = self.next_id(new, now)
         if not self.tail_known:
             self._load_tail(txn)
+        self.changed(txn)
         tail = self.tail
         if tail is not None:
             encoded = tail.encode(ms, seq, flat)
@@ -79,7 +80,7 @@ class StreamWriter:
             tail = self._start_node(txn, ms, seq, flat)
             tail.push(tail.encode(ms, seq, flat))
         sid = make_id(ms, seq)
-        self._added(txn, 1, sid, sid)
+        self._added(1, sid, sid)
         return sid
 
     def extend(self, txn: WriteTransaction, now: int, flats: list[list[bytes]]) -> list[StreamID]:
@@ -89,6 +90,7 @@ class StreamWriter:
             at = len(ids)
             ms, seq = self.next_id(AUTO, now)
             if self.tail is not None and seq <= MAX64 - len(flats):
+                self.changed(txn)
                 limits = self.header.limits
                 size = self.tail.size
                 capacity = max(limits.page_bytes, block.run_bytes(size + block.HEADER_SIZE)) - block.HEADER_SIZE
@@ -99,12 +101,12 @@ class StreamWriter:
                     limits.max_entries or -1, ids,
                 )
                 if filled:
-                    self._added(txn, filled, ids[at], ids[-1])
+                    self._added(filled, ids[at], ids[-1])
                     continue
             ids.append(self.append(txn, AUTO, now, flats[at]))
         return ids
 
-    def _added(self, txn: WriteTransaction, count: int, first: tuple[int, int], last: tuple[int, int]) -> None:
+    def _added(self, count: int, first: tuple[int, int], last: tuple[int, int]) -> None:
         """Entries have been pushed to the tail: count them."""
         header = self.header
         self.tail_span += count
@@ -115,10 +117,9 @@ class StreamWriter:
         if header.length == 0:
             header.first = (first[0], first[1])
         header.length += count
-        self.changed(txn)
 
     def changed(self, txn: WriteTransaction) -> None:
-        """Say that the header (at least) has changed and must be flushed."""
+        """Say that the header (at least) must be flushed. Before anything of it is changed."""
         txn.changes += 1
         txn.dirty[self.number] = self
 

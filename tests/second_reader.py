@@ -135,21 +135,17 @@ def with_journal(everything: dict[bytes, bytes], data: bytes, newest: int) -> di
     changed = dict(everything)
     for number in (newest + 1, newest + 2):
         slot = data[offset + number % 4 * SLOT :][:SLOT]
-        seed, at, found = xxhash.xxh3_64_intdigest(salt), 0, False
-        while at + 20 <= SLOT and int.from_bytes(slot[at + 8 : at + 16], "little") == number:
-            end = at + 20 + int.from_bytes(slot[at + 16 : at + 20], "little")
-            stated = int.from_bytes(slot[at : at + 8], "little")
-            if end > SLOT or xxhash.xxh3_64_intdigest(slot[at + 8 : end], seed) != stated:
-                break
-            row = msgpack.unpackb(slot[at + 20 : end])
-            for key, value in zip(row[::2], row[1::2], strict=True):
-                if value is None:
-                    changed.pop(key, None)
-                else:
-                    changed[key] = value
-            seed, at, found = stated, -(-end // 4096) * 4096, True
-        if not found:
+        end = 20 + int.from_bytes(slot[16:20], "little")
+        if int.from_bytes(slot[8:16], "little") != number or end > SLOT:
             break
+        if xxhash.xxh3_64_intdigest(slot[8:end], xxhash.xxh3_64_intdigest(salt)) != int.from_bytes(slot[:8], "little"):
+            break
+        row = msgpack.unpackb(slot[20:end])
+        for key, value in zip(row[::2], row[1::2], strict=True):
+            if value is None:
+                changed.pop(key, None)
+            else:
+                changed[key] = value
     return dict(sorted(changed.items()))
 
 

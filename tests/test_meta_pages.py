@@ -71,7 +71,7 @@ def last(path: Path, **options: bool) -> bytes:
 @pytest.mark.parametrize("extra", range(4))
 @pytest.mark.parametrize("readonly", [False, True])
 def test_no_bit_of_a_transactions_number_hides_the_last_commit(folder: Path, extra: int, readonly: bool) -> None:
-    newest = made(folder / "sound.rax", FIRST + extra)[0].transaction
+    made(folder / "sound.rax", FIRST + extra)
     messages = []
     for page in (0, 1):
         for bit in range(64):
@@ -79,8 +79,6 @@ def test_no_bit_of_a_transactions_number_hides_the_last_commit(folder: Path, ext
             shutil.copytree(folder / "sound.rax", copy)
             flip(copy, 8 * (PAGE * page + NUMBER) + bit)
             there = FIRST + extra - 1
-            if readonly and (page, bit) == (newest % 2, 1) and newest & 2:
-                there -= 1  # the one that looks sound; a writer has the journal, a reader may not apply it
             try:
                 assert last(copy, readonly=readonly) == b"%d" % there, (page, bit)
             except raxlog.CorruptionError as error:

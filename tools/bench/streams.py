@@ -15,7 +15,6 @@ from typing import Any
 
 import lmdb
 import raxlog
-from raxlog.storage.journal import Journal
 
 from .peers import BareLmdb, Row, SqliteLog
 from .rounds import Figure, contest, median_us, rate_for, rate_of
@@ -232,19 +231,16 @@ def _unsynced_append(folder: Path, readings: list[Row]) -> float:
 def without_flushes(path: Path) -> Iterator[raxlog.Store]:
     """A store whose commits do not wait for the disk: for measuring CPU, for nothing else."""
     real: Any = lmdb.open
-    through = Journal.write_through
 
     def unsynced(*args: Any, **options: Any) -> Any:
         return real(*args, **{**options, "sync": False, "metasync": False})
 
     lmdb.open = unsynced  # type: ignore[assignment]
-    Journal.write_through = Journal.write  # type: ignore[method-assign]
     try:
         with raxlog.open(path) as store:
             yield store
     finally:
         lmdb.open = real
-        Journal.write_through = through  # type: ignore[method-assign]
 
 
 def _single(contest_name: str, value: float, unit: str) -> Figure:

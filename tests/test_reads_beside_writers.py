@@ -1,0 +1,178 @@
+"""A read waits for no writer, in whatever process, and sees all that was acknowledged before it began."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import raxlog
+from children import Child, wait_until_stopped
+from crash_parts import in_memory
+
+SEED = int(os.environ.get("RAXLOG_SEED", time.time_ns() % 1_000_000_007))
+AT_ONCE = 0.5  # seconds
+OPENERS = int(os.environ.get("RAXLOG_OPENERS", "20"))  # 200 in the long form
+
+
+def holding(path: Path, seconds: float) -> Callable[[Callable[[Any], None]], None]:
+    """A process that appends alone, then has a transaction open for a while."""
+
+    def work(say: Callable[[Any], None]) -> None:
+        with raxlog.open(path) as store:
+            for n in range(30):
+                store.stream("s").append({"n": n})
+            with store.transaction() as tx:
+                tx.stream("s").append({"n": "in the transaction"})
+                say("inside")
+                time.sleep(seconds)
+
+    return work
+
+
+@pytest.mark.parametrize("options", [{}, {"readonly": True}], ids=["for writing", "readonly"])
+def test_a_store_is_opened_and_read_at_once_beside_a_transaction(path: Path, options: dict[str, Any]) -> None:
+    with Child(holding(path, 5)) as child:
+        assert child.heard() == "inside"
+        began = time.monotonic()
+        with raxlog.open(path, **options) as store:
+            assert len(store.stream("s")) == 30
+            assert sum(1 for _ in store.stream("s").range()) == 30
+            longest = time.monotonic() - began
+    print(f"opened and read in {longest * 1000:.1f} ms")
+    assert longest < AT_ONCE
+
+
+def test_a_process_that_has_just_written_reads_at_once_beside_anothers_transaction(path: Path) -> None:
+    with raxlog.open(path) as store:
+        for n in range(20):
+            store.stream("s").append({"n": n})
+
+        def hold(say: Callable[[Any], None]) -> None:
+            with raxlog.open(path) as other, other.transaction() as tx:
+                tx.state[b"k"] = b"v"
+                say("inside")
+                time.sleep(5)
+
+        with Child(hold) as child:
+            assert child.heard() == "inside"
+            longest = 0.0
+            for _ in range(50):
+                began = time.monotonic()
+                assert len(store.stream("s")) == 20
+                longest = max(longest, time.monotonic() - began)
+    print(f"longest read {longest * 1000:.1f} ms")
+    assert longest < AT_ONCE
+
+
+@pytest.mark.storm
+def test_readonly_openers_beside_stopped_writers_see_all_that_was_acknowledged(tmp_path: Path) -> None:
+    print(f"RAXLOG_SEED={SEED}")
+    rng = random.Random(SEED)
+    longest = 0.0
+    for number in range(OPENERS):
+        path = tmp_path / f"{number}.rax"
+
+        def write(say: Callable[[Any], None], path: Path = path) -> None:
+            with raxlog.open(path) as store:
+                for n in range(100_000):
+                    store.stream("s").append({"n": n})
+                    say(n)
+
+        with Child(write) as child:
+            for _ in range(20):
+                child.heard()
+            time.sleep(rng.random() * 0.02)
+            child.send(signal.SIGSTOP)
+            wait_until_stopped(child.pid)
+            began = time.monotonic()
+            with raxlog.open(path, readonly=True) as store:
+                seen = len(store.stream("s"))
+                longest = max(longest, time.monotonic() - began)
+                child.kill()
+                acknowledged = len(child.all_heard()) + 20
+                assert acknowledged <= seen <= acknowledged + 1
+    print(f"longest opening and read {longest * 1000:.1f} ms")
+    assert longest < AT_ONCE
+
+
+def stopped_behind_its_record(path: Path) -> Callable[[Callable[[Any], None]], None]:
+    """A writer that stands still once its record is in the journal, and before LMDB has committed."""
+
+    def work(say: Callable[[Any], None]) -> None:
+        store = raxlog.open(path)
+        with store.transaction() as tx:
+            tx.stream("s").append({"n": "not returned"})
+            txn = tx.flushed()
+            assert txn.env.journal is not None
+            assert txn.env.journal.write(txn.id, txn.record)
+            say("recorded")
+            os.kill(os.getpid(), signal.SIGSTOP)
+        say("committed")
+        store.close()
+
+    return work
+
+
+@pytest.mark.parametrize("options", [{}, {"readonly": True}], ids=["for writing", "readonly"])
+def test_a_record_of_a_call_that_has_not_returned_is_neither_waited_for_nor_shown(
+    path: Path, options: dict[str, Any]
+) -> None:
+    with raxlog.open(path) as store:
+        store.stream("s").append({"n": "acknowledged"})
+    with Child(stopped_behind_its_record(path)) as child:
+        assert child.heard() == "recorded"
+        wait_until_stopped(child.pid)
+        began = time.monotonic()
+        with raxlog.open(path, **options) as store:
+            assert len(store.stream("s")) == 1
+            assert time.monotonic() - began < AT_ONCE
+            child.send(signal.SIGCONT)
+            assert child.heard() == "committed"
+            assert len(store.stream("s")) == 2
+        child.finish()
+    assert raxlog.check(path).ok
+
+
+def test_what_a_power_cut_left_in_the_journal_is_waited_for_not_passed_over(path: Path) -> None:
+    """A process that has come to apply it stands still: a reader must not show less than was acknowledged."""
+    with in_memory() as place:
+        path = place / "s.rax"
+
+        def cut(say: Callable[[Any], None]) -> None:
+            store = raxlog.open(path)
+            store.stream("s").append({"n": 0})
+            store._env.presence.doubt()  # type: ignore[union-attr]  # its slot is as of another boot
+            stopped_behind_its_record(path)(say)
+
+        with Child(cut) as child:
+            assert child.heard() == "recorded"
+            wait_until_stopped(child.pid)
+            child.kill()
+
+        def apply(say: Callable[[Any], None]) -> None:
+            from raxlog.storage.writer_lock import WriterLock  # noqa: PLC0415 - in the child only
+
+            lock = WriterLock(path / "writer")
+            lock.acquire(1)
+            say("has the lock")
+            time.sleep(1)
+            lock.release()
+            say("gave it back")
+            time.sleep(5)
+
+        with Child(apply) as child:
+            assert child.heard() == "has the lock"
+            with raxlog.open(path, readonly=True) as store:
+                assert len(store.stream("s")) == 2
+            assert child.heard() == "gave it back"
+        with raxlog.open(path) as store:
+            assert store.last_end.how == "power cut"
+            assert len(store.stream("s")) == 2
+        with raxlog.open(path) as store:
+            assert store.last_end.how == "clean"
