@@ -18,7 +18,6 @@ stream of subjects that reach nobody displaces only its like.
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable
 from typing import NamedTuple
@@ -26,6 +25,7 @@ from weakref import ReferenceType, WeakSet, ref
 
 from ..storage.errors import InvalidArgument
 from ..storage.rax import RaxTransaction
+from ..storage.sharing import at_fork
 from . import matching
 from . import subject as subjects
 from .matching import NOBODY, Match
@@ -236,4 +236,4 @@ def _after_fork() -> None:
         cache.after_fork()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+at_fork(after_in_child=_after_fork)

@@ -19,7 +19,6 @@ An inbox is shared by as many threads and tasks as like; each message goes to on
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 import threading
 import time
@@ -31,6 +30,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from ..storage.errors import InvalidArgument
+from ..storage.sharing import at_fork
 from ..stream.clock import duration_ms
 
 if TYPE_CHECKING:
@@ -279,4 +279,4 @@ def _after_fork_in_child() -> None:
         callbacks.forget()
 
 
-os.register_at_fork(after_in_child=_after_fork_in_child)
+at_fork(after_in_child=_after_fork_in_child)

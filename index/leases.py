@@ -22,6 +22,7 @@ import threading
 from pathlib import Path
 
 from ..storage.errors import ReadOnlyStore
+from ..storage.sharing import at_fork
 from ..storage.writer_lock import lock_holder
 
 LIVE = "live"
@@ -137,4 +138,4 @@ def _after_fork_in_child() -> None:
         leases.forget()
 
 
-os.register_at_fork(after_in_child=_after_fork_in_child)
+at_fork(after_in_child=_after_fork_in_child)

@@ -27,6 +27,7 @@ from collections.abc import Callable, Hashable
 from typing import Any, NoReturn, TypeVar
 
 from ..storage.errors import CorruptionError, StoreClosed, StoreError
+from ..storage.sharing import at_fork
 from ..storage.write_transaction import WriteTransaction
 from ..stream.probe import Probe
 from ..stream.source import Direct
@@ -362,5 +363,5 @@ def _after_fork_in_child() -> None:
         live.forget()
 
 
-os.register_at_fork(after_in_child=_after_fork_in_child)
+at_fork(after_in_child=_after_fork_in_child)
 

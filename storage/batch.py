@@ -175,8 +175,8 @@ class Batcher:
             crash_point("commit.before")
             txn.commit()
             crash_point("commit.after")
-            self._committing = None
         _finish(calls)
+        self._committing = None  # last: until then settle() knows of them
 
     def _age_free_pages(self) -> bool:
         """LMDB uses pages again two commits after they were freed. If there are many: commit once."""

@@ -17,7 +17,9 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+from collections import deque
 from collections.abc import Iterator
+from operator import methodcaller
 from typing import Any
 
 import lmdb
@@ -29,6 +31,7 @@ from .gate import ReadTransaction
 from .store_map import StoreMap
 
 FORK_PATIENCE = 2.0  # seconds
+ACQUIRE = methodcaller("acquire", True, FORK_PATIENCE)
 
 
 class Environment(StoreMap):
@@ -36,7 +39,7 @@ class Environment(StoreMap):
 
     # -- forking ------------------------------------------------------------------------
 
-    def before_fork(self) -> list[Any]:
+    def before_fork(self) -> None:
         """Let no transaction be open in the moment of the fork; the locks to give back.
 
         Waits two seconds at most: for one that a thread keeps open longer than that, the
@@ -44,27 +47,24 @@ class Environment(StoreMap):
         """
         if self.buffer_state is not None:
             self.buffer_state.before_fork()
-        held: list[Any] = []
         locks: list[Any] = [self.writing, self.gate.bar, self._opening]
         if self.in_own_transaction():
             locks.remove(self.writing)  # its own thread forks, and would wait for itself
-        for lock in locks:
-            if lock.acquire(timeout=FORK_PATIENCE):
-                held.append(lock)
-        self._forked_inside = not (len(held) == len(locks) and self.gate.drain(FORK_PATIENCE))
-        return held
+        # C's alone, as giving them back is: no exception comes between a lock and its place in the list.
+        self._fork_locks.extend(filter(ACQUIRE, [lock for lock in locks if lock not in self._fork_locks]))
+        self._forked_inside = not (len(self._fork_locks) == len(locks) and self.gate.drain(FORK_PATIENCE))
 
-    def after_fork_in_parent(self, held: list[Any]) -> None:
+    def after_fork_in_parent(self) -> None:
         """Let transactions begin again."""
         if self.buffer_state is not None:
             self.buffer_state.after_fork_in_parent()
         self._forked_inside = False
-        for lock in held:
-            lock.release()
+        release_all(self._fork_locks)
 
     def after_fork_in_child(self) -> None:
         """Close the inherited environment, make every lock anew."""
         unclean = self._forked_inside
+        self._fork_locks = []
         if self.waiting_state is not None:
             self.waiting_state.forget()
             self.waiting_state = None
@@ -217,3 +217,9 @@ class Environment(StoreMap):
         """The number of the newest commit that a reader can see."""
         with self.read() as txn:
             return int(txn.id())
+
+
+def release_all(locks: list[Any]) -> None:
+    """Empty a list of locks, giving each back as it leaves the list."""
+    with contextlib.suppress(IndexError):
+        deque(map(methodcaller("release"), iter(locks.pop, None)), 0)

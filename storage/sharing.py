@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from . import compaction, folder
-from .environment import FORK_PATIENCE, Environment
+from .environment import ACQUIRE, Environment, release_all
 from .errors import SettingsConflict, TransactionError
 from .store_map import BUFFER_WINDOW
 
@@ -89,31 +89,37 @@ def detach(env: Environment) -> None:
             env.close()
 
 
-_held: list[tuple[Environment, list[Any]]] = []
-_registry_held = False
+_registry_held: list[Any] = []
 
 
 def _before_fork() -> None:
-    global _registry_held  # noqa: PLW0603 - the three hooks share what the first could take
-    _registry_held = _registry_lock.acquire(timeout=FORK_PATIENCE)
+    if not _registry_held:
+        _registry_held.extend(filter(ACQUIRE, [_registry_lock]))
     for env in list(_environments.values()):
-        _held.append((env, env.before_fork()))
+        env.before_fork()
 
 
 def _after_fork_in_parent() -> None:
-    for env, locks in _held:
-        env.after_fork_in_parent(locks)
-    _held.clear()
-    if _registry_held:
-        _registry_lock.release()
+    for env in list(_environments.values()):
+        env.after_fork_in_parent()
+    release_all(_registry_held)
 
 
 def _after_fork_in_child() -> None:
     global _registry_lock  # noqa: PLW0603 - the parent's lock may be held by a thread that is not here
     _registry_lock = threading.RLock()
-    _held.clear()
+    _registry_held.clear()
     for env in _environments.values():
         env.after_fork_in_child()
 
 
-os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
+def at_fork(**hooks: Callable[[], None]) -> None:
+    """Register hooks of os.fork() that may be run again: an exception that strikes one ends it, and goes no further.
+
+    Each is registered twice, so that the second run does what the first one was kept from.
+    """
+    os.register_at_fork(**hooks)
+    os.register_at_fork(**hooks)
+
+
+at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

@@ -97,6 +97,7 @@ class StoreMap(Growth):
         self.open_write: lmdb.Transaction | None = None
         self.transaction_thread: int | None = None  # the thread that has a transaction of its own
         self._forked_inside = False
+        self._fork_locks: list[Any] = []  # those that a fork under way holds
 
     def _open(self) -> None:
         try:

@@ -220,7 +220,7 @@ STRUCK = 40  # asynchronous exceptions in one run, beside the signals
 
 
 COMMITS = tuple(f"raxlog.storage.{one}" for one in (
-    "batch", "commit", "group_commit", "write_transaction", "environment", "journal"))
+    "batch", "commit", "write_transaction", "environment", "journal"))
 
 
 def interrupts(workload: str, how: str, most: int, seed: int, keep: Path, *,
