@@ -205,7 +205,8 @@ def _left_behind(descriptor: int) -> tuple[list[tuple[bytes, int]], list[int], l
     """The processes that did not clear their slots; the slots that tell of a cut; those that may be taken."""
     content = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
     found: list[tuple[bytes, int]] = []
-    cut, free = [], []
+    cut: list[int] = []
+    free: list[int] = []
     for slot in range(0, len(content) - _SLOT.size + 1, _SLOT.size):
         raw = content[slot:slot + _SLOT.size]
         if not any(raw):
