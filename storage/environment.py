@@ -189,7 +189,7 @@ class Environment(StoreMap):
         return False
 
     def _has_spare_disk(self) -> bool:
-        disk = os.fstatvfs(self._folder)
+        disk = os.fstatvfs(self._wake)
         return disk.f_bavail * disk.f_frsize >= SPARE_DISK
 
     def to_be_put_first(self, number: int) -> Ahead | None:

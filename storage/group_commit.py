@@ -42,7 +42,7 @@ from typing import Any, TypeVar
 
 from .batch import Batcher, Call
 from .environment import Environment
-from .errors import LockTimeout, ReadOnlyStore, StoreClosed, TransactionError
+from .errors import LockTimeout, ReadOnlyStore, TransactionError
 from .write_transaction import WriteTransaction
 
 T = TypeVar("T")
@@ -267,11 +267,8 @@ class GroupCommit:
     def _lock(self, timeout: float) -> None:
         env = self._env
         env.live()
-        lock = env.lock
-        if lock is None:
-            raise StoreClosed(f"the store {env.path} has been closed. Open it again.")
         self._locked = True
-        lock.acquire(timeout)
+        env.lock_writer(timeout)
 
     def _lead(self, timeout: float) -> None:
         env = self._env
