@@ -58,7 +58,7 @@ import lmdb
 from . import faults
 from .batch import Batcher, Call
 from .environment import Environment
-from .errors import LockTimeout, ReadOnlyStore, StoreClosed, TransactionError
+from .errors import LockTimeout, ReadOnlyStore, TransactionError
 from .write_transaction import WriteTransaction
 
 __all__ = ["Committer", "WriteTransaction", "committer_of"]
@@ -338,13 +338,9 @@ class Committer:
     # -- leading ------------------------------------------------------------------------
 
     def _lock(self, timeout: float) -> None:
-        env = self._env
-        env.live()
-        lock = env.lock
-        if lock is None:
-            raise StoreClosed(f"the store {env.path} has been closed. Open it again.")
+        self._env.live()
         self._locked = True
-        lock.acquire(timeout)
+        self._env.lock_writer(timeout)
 
     def _commit_batch(self) -> Exception | None:
         """Commit what the queue holds. Returns the exception that came from outside, if one did."""
