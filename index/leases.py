@@ -4,26 +4,24 @@
                      byte 0x3f2a…  locked by process 4711  ──  its subscriptions' owner number
                      byte 0x81c0…  not locked              ──  its process is gone: so is what it owned
 
-A process that subscribes draws an owner number of 56 random bits and takes the POSIX lock on
-the byte of that number. The kernel gives the lock back when the process ends, however it
-ends, so nobody has to be told of a kill, no clock is compared, and no heartbeat is written.
-Whether an owner lives is one F_GETLK, about 2 µs. Who finds a dead one removes what it owned.
+A process that subscribes draws an owner number of 56 random bits and locks the byte of that
+number (own_lock.py). The kernel gives the lock back when the process ends, however it ends, so
+nobody has to be told of a kill, no clock is compared, and no heartbeat is written. Whether an
+owner lives is one system call, about 2 µs. Who finds a dead one removes what it owned.
 
-POSIX locks belong to the process, and closing any descriptor of the file drops them all: so
-there is one descriptor per process and file, counted here by the open stores that share it.
-They are not inherited by a fork: a child owns nothing of its parent's.
+There is one descriptor per process and file, counted here by the open stores that share it.
+A forked child closes it: it owns nothing of its parent's.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
 import threading
 from pathlib import Path
 
+from ..storage import own_lock
 from ..storage.errors import ReadOnlyStore
 from ..storage.sharing import at_fork
-from ..storage.writer_lock import lock_holder
 
 LIVE = "live"
 _OWNER_BYTES = 7  # offsets of locks are signed 64-bit numbers
@@ -53,7 +51,7 @@ class Leases:
                 if owner in self._held:
                     continue
                 try:
-                    fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, owner)
+                    own_lock.take(descriptor, owner, 1)
                 except (BlockingIOError, PermissionError):
                     continue  # another process drew the same: once in 2**56 times
                 self._held.add(owner)
@@ -64,7 +62,9 @@ class Leases:
         with self._mutex:
             if owner in self._held and self._pid == os.getpid():
                 self._held.discard(owner)
-                fcntl.lockf(self._descriptor, fcntl.LOCK_UN, 1, owner)
+                own_lock.give_back(self._descriptor, owner, 1)
+                if not self._held:
+                    self._close()  # the next owner is of the file in place then: this one may have been deleted
 
     def lives(self, owner: int) -> bool:
         """Whether the process that took this number is still there. One system call."""
@@ -75,15 +75,18 @@ class Leases:
                 descriptor = self._opened(for_writing=False)
             except FileNotFoundError:
                 return False
-            return lock_holder(descriptor, owner) is not None
+            return not own_lock.is_free(descriptor, owner, 1)
 
     def close(self) -> None:
         """Close the file, and with it give back all that is held."""
         with self._mutex:
-            if self._descriptor >= 0:
-                os.close(self._descriptor)
-                self._descriptor = -1
+            self._close()
             self._held.clear()
+
+    def _close(self) -> None:
+        if self._descriptor >= 0:
+            own_lock.close_file(self._descriptor)
+            self._descriptor = -1
 
     def forget(self) -> None:
         """In a child after fork: it holds nothing. Closing its copy leaves the parent's locks alone."""
@@ -96,15 +99,15 @@ class Leases:
             return self._descriptor
         if for_writing:
             if self._descriptor >= 0:
-                os.close(self._descriptor)  # opened to look only, so no lock is lost
+                own_lock.close_file(self._descriptor)  # opened to look only, so no lock is lost
             try:
-                self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+                self._descriptor = own_lock.open_file(self._path)
             except OSError as error:
                 self._descriptor = -1
                 raise ReadOnlyStore(f"no subscriptions: {self._path} cannot be written ({error})") from error
             self._writable = True
         else:
-            self._descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
+            self._descriptor = own_lock.open_file(self._path, os.O_RDONLY)
             self._writable = False
         return self._descriptor
 

@@ -301,8 +301,9 @@ class Live:
         if owner is not None:
             self._leases.give_back(owner)
         raise StoreError(
-            f"another process has taken this one for dead, and its live subscriptions with it: something in this "
-            f"process has opened and closed {self._source.path / LIVE}, which drops the lease on them. Subscribe again."
+            "another process has taken this one for dead, and its live subscriptions with it: the lease on them was "
+            f"lost, for {self._source.path / LIVE} was deleted (or, on another system than Linux, opened and closed "
+            "by this process). Subscribe again."
         )
 
     def _targets(self, txn: Any, message: LiveMessage) -> list[tuple[Listener, int, bytes | None]]:

@@ -18,7 +18,7 @@ from typing import Any
 
 import lmdb
 
-from ..storage import faults, folder, generation, layout, records
+from ..storage import faults, folder, generation, layout, map_lock, records
 from ..storage.errors import (
     InvalidArgument,
     NotAStore,
@@ -27,7 +27,6 @@ from ..storage.errors import (
     UnsupportedFormat,
 )
 from ..storage.pages import PageFile
-from ..storage.writer_lock import lock_holder
 from ..stream.header import NodeLimits, shown
 from . import aside
 from .check_records import SUBJECT_KINDS
@@ -142,14 +141,7 @@ def _holds_records(found: Path) -> bool:
 
 
 def _require_rest(found: Path) -> None:
-    try:
-        descriptor = os.open(found / folder.LOCK, os.O_RDONLY)
-    except OSError:
-        return  # without a lock file nobody has it open
-    try:
-        holder = lock_holder(descriptor, 0)
-    finally:
-        os.close(descriptor)
+    holder = map_lock.holder(found)
     if holder is not None:
         raise StoreError(
             f"{found.parent} is open in process {holder}: close it there first. A store in use is copied with "

@@ -70,7 +70,7 @@ class Presence:
     """This process's slot in the file ``open``. Closing it as it stands tells of no clean end."""
 
     def __init__(self, path: Path) -> None:
-        self._descriptor = os.open(path / OPEN, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        self._descriptor = own_lock.open_file(path / OPEN)
         try:
             own_lock.take(self._descriptor, _GATE, 1, waits=True)
             try:
@@ -84,7 +84,7 @@ class Presence:
             finally:
                 own_lock.give_back(self._descriptor, _GATE, 1)
         except BaseException:
-            os.close(self._descriptor)
+            own_lock.close_file(self._descriptor)
             raise
 
     def clear_the_cut(self) -> None:
@@ -110,7 +110,7 @@ class Presence:
 
     def close(self) -> None:
         """Close the file, and note nothing: in a forked child, whose parent has the slot."""
-        os.close(self._descriptor)
+        own_lock.close_file(self._descriptor)
 
 
 class Visit:
@@ -123,14 +123,14 @@ class Visit:
         self.found: list[tuple[bytes, int]] = []
         is_new = not (path / OPEN).exists()
         try:
-            self._descriptor = os.open(path / OPEN, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            self._descriptor = own_lock.open_file(path / OPEN)
             if is_new:
                 with contextlib.suppress(OSError):  # root has come to look: the file is to be the writers' still
                     os.fchown(self._descriptor, path.stat().st_uid, path.stat().st_gid)
         except OSError:
             self._descriptor = -1
             with contextlib.suppress(OSError):
-                self._descriptor = os.open(path / OPEN, os.O_RDONLY | os.O_CLOEXEC)
+                self._descriptor = own_lock.open_file(path / OPEN, os.O_RDONLY)
         if self._descriptor >= 0:
             with contextlib.suppress(OSError):
                 own_lock.take(self._descriptor, _READERS, 1, shared=True)
@@ -143,20 +143,36 @@ class Visit:
     def close(self) -> None:
         """Give up the lock, and close the file."""
         if self._descriptor >= 0:
-            os.close(self._descriptor)
+            own_lock.close_file(self._descriptor)
             self._descriptor = -1
 
 
 def find_left_behind(path: Path) -> list[tuple[bytes, int]]:
     """Boot ID and number of each process that did not close the store; changes nothing."""
     try:
-        descriptor = os.open(path / OPEN, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = own_lock.open_file(path / OPEN, os.O_RDONLY)
     except OSError:
         return []  # nobody has ever opened it for writing, or it cannot be told
     try:
         return _left_behind(descriptor)[0]
     finally:
-        os.close(descriptor)
+        own_lock.close_file(descriptor)
+
+
+def find_user(path: Path) -> str | None:
+    """A process that has the store open at this moment, in words; None if none has."""
+    try:
+        descriptor = own_lock.open_file(path / OPEN, os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        found = own_lock.find(descriptor, 0, 0)
+        if found is None:
+            return None
+        slot = os.pread(descriptor, _SLOT.size, found[0])
+        return f"process {_SLOT.unpack(slot)[2]}" if len(slot) == _SLOT.size else "a process that reads"
+    finally:
+        own_lock.close_file(descriptor)
 
 
 def is_cut(found: list[tuple[bytes, int]]) -> bool:
@@ -205,7 +221,8 @@ def _left_behind(descriptor: int) -> tuple[list[tuple[bytes, int]], list[int], l
     """The processes that did not clear their slots; the slots that tell of a cut; those that may be taken."""
     content = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
     found: list[tuple[bytes, int]] = []
-    cut, free = [], []
+    cut: list[int] = []
+    free: list[int] = []
     for slot in range(0, len(content) - _SLOT.size + 1, _SLOT.size):
         raw = content[slot:slot + _SLOT.size]
         if not any(raw):

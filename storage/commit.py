@@ -39,8 +39,8 @@ struck thread's coming to any later step of its own:
   - what the lead has in hand is kept in attributes, and _leave() ends it from these alone: it is
     run in a fresh thread, which no signal strikes. Starting that is the first step, in C, of the
     handler of the exception
-  - where even that thread is not to be had, a call that waits half a second for a leader that does
-    not lead does the same
+  - where that thread is not to be had, or is struck itself, the others do the same: the struck thread's
+    own next call, or any call that waits, once the leader has not led for half a second
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ import lmdb
 from . import faults
 from .batch import Batcher, Call
 from .environment import Environment
-from .errors import LockTimeout, ReadOnlyStore, StoreClosed, TransactionError
+from .errors import LockTimeout, ReadOnlyStore, TransactionError
 from .write_transaction import WriteTransaction
 
 __all__ = ["Committer", "WriteTransaction", "committer_of"]
@@ -100,6 +100,7 @@ class Committer:
         self._gathered = threading.Lock()
         self._gathered.acquire()
         self._locked = False
+        self._silent: tuple[Call[Any] | None, float] = (None, 0.0)  # a leader that does not lead, and since when
 
     def submit(self, operation: Callable[[WriteTransaction], T], timeout: float) -> T:
         """Apply ``operation`` in a transaction shared with others; its result once committed.
@@ -229,7 +230,6 @@ class Committer:
 
     def _wait(self, call: Call[Any], deadline: float, timeout: float) -> bool:
         """Sleep until the call leads, or is done (False). LockTimeout."""
-        silent: tuple[Call[Any] | None, float] = (None, 0.0)  # a leader that does not lead, and since when
         while not call.done:
             now = time.monotonic()
             with self._mutex:
@@ -244,11 +244,14 @@ class Committer:
                 if now >= deadline and call in self._queue:
                     self._queue.remove(call)
                     break
-            if self._env.leading.locked() or leader is not silent[0]:
-                silent = (leader, now)
-            elif leader is not None and now - silent[1] > _LEADERLESS:
+            silent, since = self._silent
+            if leader is None or self._env.leading.locked():
+                self._silent = (None, 0.0)
+            elif leader.thread == call.thread or (leader is silent and now - since > _LEADERLESS):
                 self._leave(leader)
                 continue
+            elif leader is not silent:
+                self._silent = (leader, now)
             left = min(deadline - now, _LOOK_AGAIN)
             assert call.waiter is not None
             call.waiter.acquire(timeout=left if left > 0 else _LOOK_AGAIN)  # applied by now: the word comes soon
@@ -335,13 +338,9 @@ class Committer:
     # -- leading ------------------------------------------------------------------------
 
     def _lock(self, timeout: float) -> None:
-        env = self._env
-        env.live()
-        lock = env.lock
-        if lock is None:
-            raise StoreClosed(f"the store {env.path} has been closed. Open it again.")
+        self._env.live()
         self._locked = True
-        lock.acquire(timeout)
+        self._env.lock_writer(timeout)
 
     def _commit_batch(self) -> Exception | None:
         """Commit what the queue holds. Returns the exception that came from outside, if one did."""

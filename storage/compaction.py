@@ -34,7 +34,8 @@ from . import faults, folder, generation, journal, records
 from .commit import committer_of
 from .crash_point import crash_point
 from .environment import Environment
-from .errors import CorruptionError, LockTimeout, StoreFull
+from .errors import CorruptionError, LockTimeout, StoreError, StoreFull
+from .write_transaction import WriteTransaction
 
 Progress = Callable[[str, int, int], None]
 
@@ -101,7 +102,7 @@ def _compact(env: Environment, reached: Callable[..., None]) -> Compaction:
     began = time.monotonic()
     try:
         held = _settle(env)
-        old = env.generation
+        old, last = env.generation, env.last_transaction_id()
         before = (old / folder.DATA).stat().st_size
         number = generation.next_number(env.path, old)
         new = env.path / generation.name_of(number)
@@ -117,7 +118,7 @@ def _compact(env: Environment, reached: Callable[..., None]) -> Compaction:
             shutil.rmtree(new, ignore_errors=True)
             raise
         reached("prepared")
-        _mark(env, number)  # C4
+        _mark(env, number, last + 1)  # C4
         reached("marked")
         generation.point_to(env.path, new, prepared=True)  # C5
         reached("switched")
@@ -133,10 +134,19 @@ def _compact(env: Environment, reached: Callable[..., None]) -> Compaction:
     return Compaction(number, before, after, time.monotonic() - began, tuple(sorted(set(held))))
 
 
-def _mark(env: Environment, number: int) -> None:
+def _mark(env: Environment, number: int, transaction: int) -> None:
     value = records.seal(generation.MARK, [number])
+
+    def operation(txn: WriteTransaction) -> None:
+        if txn.id != transaction:
+            raise StoreError(
+                f"another process has written to {env.path} during its compaction, for the file {folder.WRITER} was "
+                "deleted, and what it wrote is not in the copy. Nothing was changed; compact the store again."
+            )
+        txn.put(generation.MARK, value)
+
     try:
-        committer_of(env).apply(lambda txn: txn.put(generation.MARK, value))
+        committer_of(env).apply(operation)
         env.live().sync(True)
     finally:
         env.warm_id = env.checked = -1  # our own commit this time, and yet the mark has to be found

@@ -106,7 +106,9 @@ class Environment(StoreMap):
                 )
             try:
                 with self.live().begin(write=True) as raw:
-                    if raw.id() - 1 == self.warm_id or generation.successor(raw.get) is None:
+                    if raw.id() - 1 == self.warm_id or (
+                        generation.successor(raw.get) is None and self.journal_fits()
+                    ):
                         yield raw
                         return
                 self.go_over()

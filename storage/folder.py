@@ -3,9 +3,10 @@
     events.rax/
     ├── CURRENT        one line: the name of the generation folder in force
     ├── 000001/        a generation: LMDB's data.mdb and lock.mdb
-    ├── writer         whoever writes holds a POSIX lock on it (writer_lock.py)
+    ├── writer         the process that writes holds a lock on it (writer_lock.py)
     ├── wake           8 bytes, overwritten after each commit; sleeping readers watch it
-    └── live           whoever listens live holds a POSIX lock on a byte of it (index/leases.py)
+    ├── open           the processes that have the store open (closing.py)
+    └── live           each process that listens live holds a lock on a byte of it (index/leases.py)
 
 A store is built under a temporary name beside its place, gets its first commit, is flushed
 file by file and folder by folder, and only then renamed. LMDB alone leaves a window before
@@ -28,11 +29,10 @@ from pathlib import Path
 
 import lmdb
 
-from . import records
+from . import map_lock, records
 from .crash_point import crash_point
 from .errors import CorruptionError, NotAStore, ReadOnlyStore, StoreError, StoreFull
 from .layout import FORMAT, STORE_KEY
-from .writer_lock import lock_holder
 
 CURRENT = "CURRENT"
 FIRST_GENERATION = "000001"
@@ -40,7 +40,7 @@ WRITER = "writer"
 WAKE = "wake"
 MANIFEST = "manifest.json"  # in snapshots only (recovery/manifest.py)
 DATA = "data.mdb"
-LOCK = "lock.mdb"
+LOCK = map_lock.LOCK
 _CREATING = ".creating-"
 _LEFTOVER = re.compile(r"\.creating-\d+-[0-9a-f]{8}$")
 _LOCK_BYTES = 8192  # of LMDB's lock file: its head and the slots of its first 126 readers
@@ -136,14 +136,7 @@ def can_register(folder: Path) -> bool:
     except FileNotFoundError:
         return os.access(folder, os.W_OK)
     except OSError as error:
-        try:
-            descriptor = os.open(path, os.O_RDONLY)
-        except OSError:
-            return False
-        try:
-            holder = lock_holder(descriptor, 0)  # LMDB keeps a shared lock there while it is open
-        finally:
-            os.close(descriptor)
+        holder = map_lock.holder(folder)
         if holder is not None:
             raise ReadOnlyStore(
                 f"{folder.parent} is open in process {holder}, and this process may not register as a "

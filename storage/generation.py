@@ -18,8 +18,8 @@ So CURRENT is only where the search begins. Where a process was killed, or the p
 between the mark and the change of CURRENT, the mark leads on; the next who opens the store
 for writing finishes the change.
 
-A generation can go once CURRENT is past it and no process has it open, which LMDB's lock on
-its lock file tells. It is renamed first, so that whoever opens it in that moment gets the
+A generation can go once CURRENT is past it and no process has it open, which the locks on
+its lock file tell (map_lock.py). It is renamed first, so that whoever opens it in that moment gets the
 whole of it or nothing.
 """
 
@@ -32,9 +32,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from . import folder, layout, records
+from . import folder, layout, map_lock, records
 from .errors import CorruptionError
-from .writer_lock import lock_holder
 
 MARK = layout.family(0, layout.SUPERSEDED)
 BUILDING = ".tmp"
@@ -96,7 +95,7 @@ def remove(path: Path, in_force: Path) -> list[int]:
     """
     held = []
     for leftover in leftovers(path, in_force):
-        holder = _holder(leftover)
+        holder = map_lock.holder(leftover)
         if holder is not None:
             held.append(holder)
             continue
@@ -112,15 +111,3 @@ def remove(path: Path, in_force: Path) -> list[int]:
                 leftover.unlink()
     return held
 
-
-def _holder(generation: Path) -> int | None:
-    """A process that has the generation open. Not to be asked about one this process has open:
-    closing the descriptor would give up its locks."""
-    try:
-        descriptor = os.open(generation / folder.LOCK, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return None  # without a lock file nobody has it open
-    try:
-        return lock_holder(descriptor, 0)
-    finally:
-        os.close(descriptor)

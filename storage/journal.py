@@ -79,9 +79,10 @@ _pack = msgpack.Packer().pack
 class Journal:
     """The region of one environment's data file, found and ready. Used under the writer's lock."""
 
-    __slots__ = ("_file", "_seed", "_slots", "written")
+    __slots__ = ("_file", "_seed", "_slots", "data", "written")
 
     def __init__(self, data: Path, slots: int, salt: bytes) -> None:
+        self.data = data
         self._file = os.open(data, os.O_RDWR | os.O_CLOEXEC)
         self._slots = slots
         self._seed = xxh3_64_intdigest(salt)

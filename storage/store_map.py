@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 import lmdb
 
-from . import closing, faults, folder, generation, journal, meta_pages, records
+from . import closing, faults, folder, generation, journal, map_lock, meta_pages, own_lock, records
 from .errors import (
     LockTimeout,
     NotAStore,
@@ -31,6 +31,7 @@ from .errors import (
 )
 from .gate import Gate
 from .growth import Growth
+from .in_place import FilesInPlace
 from .journal import Journal
 from .layout import FORMAT, STORE_KEY
 from .writer_lock import WriterLock
@@ -78,8 +79,9 @@ class StoreMap(Growth):
         self.failed_flush: lmdb.Error | None = None
         self._wanted_map_size = map_size
         self._wake = -1
-        self._folder = -1
+        self._files = FilesInPlace()
         self._lmdb: lmdb.Environment | None = None
+        self._map_lock = -1
         self.waiting_state: Any = None  # who sleeps until a commit; made by waiting.py
         self.buffer_state: Any = None  # appends that are committed behind their callers; made by buffering.py
         self._reset_locks()
@@ -101,17 +103,18 @@ class StoreMap(Growth):
 
     def _open(self) -> None:
         try:
+            self._files.open(self.path)
             self._open_map(self._wanted_map_size or _affordable_map_size())
             self._read_store_record()
-            self._folder = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY)
             if self.readonly:
                 found = self._visit()
             else:
                 assert self._lmdb is not None
                 self._lmdb.reader_check()
                 self.lock = WriterLock(self.path / folder.WRITER)
-                self._wake = os.open(self.path / folder.WAKE, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+                self._open_wake()
                 presence = self.presence = closing.Presence(self.path)
+                self._files.add(folder.WRITER, closing.OPEN)
                 self._follow()
                 self._open_journal()
                 found = presence.found
@@ -156,10 +159,11 @@ class StoreMap(Growth):
         lock = WriterLock(self.path / folder.WRITER)
         try:
             lock.acquire(patience)
-            with lmdb.open(str(self.generation), map_size=size, create=False, max_readers=self.max_readers,
-                           max_dbs=MAX_DATABASES, max_spare_txns=0) as environment:
-                journal.apply_what_is_due(environment, self.generation / folder.DATA)
+            self._lmdb, self._map_lock = map_lock.open_held(self.generation, map_size=size, max_dbs=MAX_DATABASES,
+                                                            max_readers=self.max_readers, max_spare_txns=0)
+            journal.apply_what_is_due(self._lmdb, self.generation / folder.DATA)
         finally:
+            self._close_map()
             lock.close()
 
     def _follow(self) -> None:
@@ -189,6 +193,7 @@ class StoreMap(Growth):
             try:
                 self._map_generation(wanted, size)
             except (lmdb.Error, NotAStore, OSError):
+                self._close_map()
                 missed, wanted = wanted, folder.generation(self.path)
                 left -= 1
                 if missed == wanted or not left:
@@ -228,9 +233,8 @@ class StoreMap(Growth):
         lockless = self.readonly and (at_rest or not folder.can_register(generation))
         while True:
             try:
-                self._lmdb = lmdb.open(
-                    str(generation), map_size=size, subdir=True, create=False,
-                    readonly=self.readonly, lock=not lockless,
+                self._lmdb, self._map_lock = map_lock.open_held(
+                    generation, map_size=size, readonly=self.readonly, lock=not lockless,
                     metasync=self.durability != "relaxed" and not self.flushes_meta_itself,
                     # No spare transactions: a fork would leave their reader slots in doubt.
                     max_readers=self.max_readers, max_dbs=MAX_DATABASES, max_spare_txns=0,
@@ -242,6 +246,7 @@ class StoreMap(Growth):
                 if size <= 1 << 24:
                     raise
                 size //= 2  # the address space is limited (ulimit -v, 32 bits): reserve less
+        self._files.follow(generation, folder.LOCK, folder.DATA)
 
     def _read_store_record(self) -> None:
         with self._begin_read() as txn:
@@ -294,10 +299,47 @@ class StoreMap(Growth):
             if found is not None:
                 found.close()
 
+    def lock_writer(self, timeout: float) -> None:
+        """Take the writer's lock, and see that the files which are open are in place. About 4 µs.
+
+        What can be made again is, else StoreError. LockTimeout after ``timeout`` seconds.
+        """
+        lock, files = self.lock, self._files
+        if lock is None:
+            raise StoreClosed(f"the store {self.path} has been closed. Open it again.")
+        lock.acquire(timeout)
+        try:
+            while missing := files.missing():
+                if folder.WRITER in missing:
+                    lock.reopen()
+                    files.add(folder.WRITER)
+                    lock.acquire(timeout)
+                elif folder.WAKE in missing:
+                    self._open_wake()
+                else:
+                    raise StoreError(
+                        f"{self.path / missing[0]} has been deleted or replaced while the store is in use: what this "
+                        "process wrote now could be lost, or damage the store. End every process that has the store "
+                        "open, run 'raxlog check', and open it again."
+                    )
+        except BaseException:
+            lock.release()
+            raise
+
+    def is_lock_awaited(self) -> bool:
+        """Whether the writer's lock is to be given up soon: another process waits for it, or a file is gone."""
+        return self.lock is not None and (self.lock.is_awaited() or bool(self._files.missing()))
+
+    def _open_wake(self) -> None:
+        if self._wake >= 0:
+            os.close(self._wake)
+        self._wake = os.open(self.path / folder.WAKE, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        self._files.add(folder.WAKE)
+
     @contextlib.contextmanager
     def _sole_writer(self, patience: float = _PATIENCE) -> Iterator[None]:
         assert self.lock is not None
-        self.lock.acquire(patience)
+        self.lock_writer(patience)
         try:
             yield
         finally:
@@ -307,6 +349,8 @@ class StoreMap(Growth):
         if self._lmdb is not None:
             self._lmdb.close()
             self._lmdb = None
+        own_lock.close_file(self._map_lock)
+        self._map_lock = -1
 
     def _close_files(self) -> None:
         self._close_map()
@@ -319,10 +363,10 @@ class StoreMap(Growth):
         if self.lock is not None:
             self.lock.close()
             self.lock = None
-        for descriptor in (self._wake, self._folder):
-            if descriptor >= 0:
-                os.close(descriptor)
-        self._wake = self._folder = -1
+        self._files.close()
+        if self._wake >= 0:
+            os.close(self._wake)
+            self._wake = -1
 
     def __reduce__(self) -> str:
         raise StoreError(
@@ -364,12 +408,15 @@ class StoreMap(Growth):
             self._close_map()
             self.warm = {}
             self.warm_id = -1
-            before = self.generation
             self._open_map(size)
-            if self.journal is not None and self.generation != before:
-                self.journal.close()
+            if self.journal is not None and not self.journal_fits():
                 assert self._lmdb is not None
-                self.journal = journal.find(self._lmdb, self.generation / folder.DATA)
+                old, self.journal = self.journal, journal.find(self._lmdb, self.generation / folder.DATA)
+                old.close()
+
+    def journal_fits(self) -> bool:
+        """Whether the journal lies in the file that is mapped. Not where an exception kept it from following."""
+        return self.journal is None or self.journal.data == self.generation / folder.DATA
 
     def live(self) -> lmdb.Environment:
         """The LMDB environment, opened anew in a forked child; StoreClosed after close()."""

@@ -1,40 +1,36 @@
 """The writer's lock: who writes, with a timeout and a name.
 
-LMDB's own lock waits for ever and knows no names. So whoever wants to write first takes a
-POSIX record lock on the file ``writer``. The kernel frees it when the process dies, however
-it dies, and F_GETLK names the process that holds it: a writer that was stopped in the middle
-(SIGSTOP, a debugger) costs the others a LockTimeout that says which process, not a hang.
+LMDB's own lock waits for ever and knows no names. So a process that wants to write first locks bytes
+of the file ``writer`` (own_lock.py). The kernel frees them when the process dies, however it dies, and
+their range names it: a writer that was stopped in the middle (SIGSTOP, a debugger) costs the others a
+LockTimeout that says which process, not a hang.
 
-    byte 0   held from before LMDB's write transaction begins until it has ended
-    byte 1   held by the one that waits for byte 0
+    2^32 - pid … 2^32            the lock: held from before LMDB's write transaction begins until it has ended
+    2^32 + 1 … 2^32 + 1 + pid    the place in line: held by the process that waits for the lock
 
-Who waits polls byte 0, and a writer in a tight loop would win it back nearly every time. So
-nobody takes byte 0 without byte 1, which he gives up once both are his: the writer that comes
-back stands behind the one that waits.
+Any two ranges of the same kind have a byte in common, so one process holds each. What is asked is
+who has that byte, and the answer is a range, which tells the number of the process.
 
-POSIX locks belong to the process, and closing any descriptor of the file drops them all: one
-descriptor per process and path, and threads are kept apart by the committer, not by this.
+A process that waits polls, and a writer in a tight loop would win the lock back nearly every time. So
+none takes the lock without the place in line, which it gives up once both are its own: the writer that
+comes back stands behind the one that waits.
+
+One lock per process and path: threads are kept apart by the committer, not by this.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
-import struct
-import sys
 import time
 from pathlib import Path
 
+from . import own_lock
 from .errors import LockTimeout
 
-_LOCK = fcntl.LOCK_EX | fcntl.LOCK_NB
-_UNLOCK = fcntl.LOCK_UN
-_lockf = fcntl.lockf
-
-_IS_LINUX = sys.platform.startswith("linux")
-
-# struct flock: Linux puts the type first, the BSDs and macOS the offsets.
-_FLOCK = struct.Struct("hhqqi") if _IS_LINUX else struct.Struct("qqihh")
+_LOCK = 1 << 32
+_LINE = _LOCK + 1
 
 _FIRST_NAP = 0.00005
 _LONGEST_NAP = 0.002
@@ -43,11 +39,17 @@ _LONGEST_NAP = 0.002
 class WriterLock:
     """The lock of one store, for one process. ``path`` is the file ``writer``."""
 
-    __slots__ = ("_descriptor", "_path")
+    __slots__ = ("_both", "_descriptor", "_line", "_lock", "_no_line", "_none", "_path")
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        pid = os.getpid()
+        self._both = own_lock.question(fcntl.F_WRLCK, _LOCK - pid, pid + 2)
+        self._lock = own_lock.question(fcntl.F_WRLCK, _LOCK - pid, pid + 1)
+        self._line = own_lock.question(fcntl.F_WRLCK, _LINE, pid + 1)
+        self._no_line = own_lock.question(fcntl.F_UNLCK, _LINE, pid + 1)
+        self._none = own_lock.question(fcntl.F_UNLCK, _LOCK - pid, 2 * pid + 2)
+        self._descriptor = own_lock.open_file(path)
 
     def acquire(self, timeout: float) -> None:
         """Take the lock, waiting up to ``timeout`` seconds, else LockTimeout with the holder.
@@ -56,21 +58,21 @@ class WriterLock:
         """
         descriptor = self._descriptor
         try:
-            _lockf(descriptor, _LOCK, 2, 0)  # both bytes or none: so nobody waits
-            _lockf(descriptor, _UNLOCK, 1, 1)
+            own_lock.ask(descriptor, self._both)  # or none: so no process waits
+            own_lock.ask(descriptor, self._no_line)
         except BlockingIOError:
             deadline = time.monotonic() + timeout
-            self._poll(1, deadline, timeout)
+            self._poll(self._line, deadline, timeout)
             try:
-                self._poll(0, deadline, timeout)
+                self._poll(self._lock, deadline, timeout)
             finally:
-                _lockf(descriptor, _UNLOCK, 1, 1)
+                own_lock.ask(descriptor, self._no_line)
 
-    def _poll(self, byte: int, deadline: float, timeout: float) -> None:
+    def _poll(self, wanted: bytes, deadline: float, timeout: float) -> None:
         nap = _FIRST_NAP
         while True:
             try:
-                _lockf(self._descriptor, _LOCK, 1, byte)
+                own_lock.ask(self._descriptor, wanted)
                 return
             except BlockingIOError:
                 if time.monotonic() >= deadline:
@@ -84,43 +86,39 @@ class WriterLock:
     def release(self) -> None:
         """Give the lock up, and the place in line too: harmless where neither is held."""
         try:
-            _lockf(self._descriptor, _UNLOCK, 2, 0)
+            own_lock.ask(self._descriptor, self._none)
         except (OSError, ValueError):
             if self._descriptor >= 0:  # else it has been closed, which gave up both
                 raise
 
     def holder(self) -> str:
-        """The process that holds the lock, in words: its number and, where told, its command."""
+        """The process that holds the lock, in words: its number and, where known, its command."""
         pid = self.holder_pid()
         if pid is None:
             return "nobody any more"
-        try:
+        with contextlib.suppress(OSError):
             command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-        except OSError:
-            command = ""
-        return f"process {pid}" + (f" ({command.strip()[:120]})" if command.strip() else "")
+            return f"process {pid}" + (f" ({command.strip()[:120]})" if command.strip() else "")
+        return f"process {pid}"
 
     def holder_pid(self) -> int | None:
         """The number of the process that holds the lock; None if none (or this one) does."""
-        pid = lock_holder(self._descriptor, 0)
-        return lock_holder(self._descriptor, 1) if pid is None else pid
+        found = own_lock.find(self._descriptor, _LOCK, 1)
+        if found is not None:
+            return _LOCK - found[0]
+        found = own_lock.find(self._descriptor, _LINE, 1)
+        return None if found is None else found[1] - _LINE
 
     def is_awaited(self) -> bool:
         """Whether another process stands in line for the lock. One system call."""
-        return lock_holder(self._descriptor, 1) is not None
+        return not own_lock.is_free(self._descriptor, _LINE, 1)
+
+    def reopen(self) -> None:
+        """Go over to the file that is in place of one that was deleted, as the others do. The lock is given up."""
+        before, self._descriptor = self._descriptor, own_lock.open_file(self._path)
+        own_lock.close_file(before)
 
     def close(self) -> None:
         """Close the descriptor, which drops whatever this process still holds."""
         descriptor, self._descriptor = self._descriptor, -1
-        os.close(descriptor)
-
-
-def lock_holder(descriptor: int, byte: int) -> int | None:
-    """The process that holds a POSIX lock on this byte of the file; None if no other does."""
-    if _IS_LINUX:
-        query = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0)
-        kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, query))
-    else:
-        query = _FLOCK.pack(byte, 1, 0, fcntl.F_WRLCK, os.SEEK_SET)
-        _, _, pid, kind, _ = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, query))
-    return None if kind == fcntl.F_UNLCK else int(pid)
+        own_lock.close_file(descriptor)

@@ -214,7 +214,7 @@ class Behind:
                 elif batch and not self._batch:
                     self._callers = set()
                 self._settled = self._number - 1
-                self._hands_over = self._shut or self._forking or committer.is_awaited() or self._is_awaited()
+                self._hands_over = self._shut or self._forking or committer.is_awaited() or env.is_lock_awaited()
                 if not self._batch:
                     self._hands_over = True
                     self._changed()
@@ -270,10 +270,6 @@ class Behind:
         except BaseException as error:
             return error, transaction > 0 and self._env.has_committed(transaction)
         return None, False
-
-    def _is_awaited(self) -> bool:
-        lock = self._env.lock
-        return lock is not None and lock.is_awaited()
 
     def _fail(self, error: BaseException, visible: bool) -> None:
         """What has been buffered is lost: nothing more is taken until that has been told."""

@@ -222,10 +222,11 @@ def test_a_folder_that_may_not_be_written_is_status_3(raxlog_cli: Run, tmp_path:
 
 def test_reading_works_beside_a_writer_and_writing_waits_no_longer_than_told(orders: str) -> None:
     holder = (
-        "import fcntl, sys, time; f = open(sys.argv[1], 'r+b'); fcntl.lockf(f, fcntl.LOCK_EX, 1, 0);"
-        "print('held', flush=True); time.sleep(60)"
+        "import raxlog, sys, time\n"
+        "with raxlog.open(sys.argv[1]) as store, store.transaction():\n"
+        "    print('held', flush=True); time.sleep(60)"
     )
-    with subprocess.Popen([sys.executable, "-c", holder, f"{orders}/writer"], stdout=subprocess.PIPE) as other:
+    with subprocess.Popen([sys.executable, "-c", holder, orders], stdout=subprocess.PIPE) as other:
         assert other.stdout is not None
         other.stdout.readline()
         try:

@@ -26,14 +26,13 @@ def insisting(folder: Path, ack: Callable[[Any], None], *, many: int) -> None:
             store.stream("s").append({"n": n})
             ack(n)
     except raxlog.StoreError as error:
-        flushed = "Input/output" in str(error)
         for _ in range(3):
             try:
                 store.stream("s").append({"n": "again"})
                 ack("again")
             except raxlog.StoreError as second:
-                assert flushed, f"refused after {error}: {second}"
-                assert "open it again" in str(second), f"not refused for the flush: {second}"
+                if "Input/output" not in str(error) or "open it again" not in str(second):
+                    raise
         len(store.stream("s"))
         store.close()
         store = raxlog.open(folder / "s.rax")

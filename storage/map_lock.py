@@ -1,0 +1,85 @@
+"""LMDB's lock file, kept in force where a copy of the folder drops LMDB's own locks on it.
+
+    byte 0        LMDB: a read lock of each process that maps the file. A process that opens and finds
+                  none takes itself to be alone, and initialises the file
+    byte <pid>    LMDB: a write lock of each process that reads. Where there is none the process counts
+                  as dead, and the pages that its reads see may be used again
+    byte 2^40     ours: held during an opening
+
+LMDB's are POSIX locks, which a program that opens, reads and closes this file loses. So both bytes bear a
+lock of ours as well (own_lock.py), which LMDB takes for another process'. Its write lock suffers no other
+beside it: it is made a read lock before, which says the same to all who ask.
+
+LMDB comes first, for it must find out whether it is alone. Byte 2^40 keeps others from opening until our
+locks are there: a copy may be going on already.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+from typing import Any
+
+import lmdb
+
+from . import closing, own_lock
+from .errors import StoreError
+
+LOCK = "lock.mdb"
+_OPENING = 1 << 40  # far behind the byte of any process
+
+
+def open_held(generation: Path, lock: bool = True, **options: Any) -> tuple[lmdb.Environment, int]:
+    """Map a generation with LMDB's locks and ours; ours go with the descriptor, to be closed after LMDB.
+
+    -1 without ``lock``. lmdb.Error; StoreError where the lock file was deleted in use.
+    """
+    if not lock:
+        return lmdb.open(str(generation), create=False, lock=False, **options), -1
+    descriptor = _open(generation / LOCK)
+    try:
+        own_lock.take(descriptor, _OPENING, 1, waits=True)
+        environment = lmdb.open(str(generation), create=False, **options)
+        try:
+            with environment.begin():  # with its first read LMDB takes the lock on the process' byte
+                pid = os.getpid()
+                own_lock.take(descriptor, 0, 1, shared=True, waits=True)
+                fcntl.lockf(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, 1, pid)
+                own_lock.take(descriptor, pid, 1, shared=True)
+            own_lock.give_back(descriptor, _OPENING, 1)
+        except BaseException:
+            environment.close()
+            raise
+    except BaseException:
+        own_lock.close_file(descriptor)
+        raise
+    return environment, descriptor
+
+
+def _open(path: Path) -> int:
+    try:
+        return own_lock.open_file(path, os.O_RDWR)
+    except FileNotFoundError:
+        user = closing.find_user(path.parent.parent)
+        if user is not None:
+            raise StoreError(
+                f"{path} has been deleted while {user} has the store open. Opened without it, the store would be "
+                "damaged. End every process that has it open, and open it again."
+            ) from None
+    return own_lock.open_file(path)
+
+
+def holder(generation: Path) -> int | None:
+    """The number of a process that has the generation mapped; None if none has, or it cannot be asked."""
+    try:
+        descriptor = own_lock.open_file(generation / LOCK, os.O_RDONLY)
+    except OSError:
+        return None
+    try:
+        if own_lock.is_free(descriptor, 0, 1):
+            return None
+        reader = own_lock.find(descriptor, 1, _OPENING - 1)
+        return 0 if reader is None else reader[0]  # 0: it is just opening, or is none of raxlog's
+    finally:
+        own_lock.close_file(descriptor)
