@@ -106,9 +106,7 @@ class Environment(StoreMap):
                 )
             try:
                 with self.live().begin(write=True) as raw:
-                    if raw.id() - 1 == self.warm_id or (
-                        generation.successor(raw.get) is None and self.journal_fits()
-                    ):
+                    if raw.id() - 1 == self.warm_id or generation.successor(raw.get) is None:
                         yield raw
                         return
                 self.go_over()

@@ -10,7 +10,6 @@ another cannot be told from it: so long the files are looked at each time.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import threading
 import time
@@ -63,10 +62,13 @@ class FilesInPlace:
             return missing
 
     def _identity(self, name: str) -> tuple[int, int] | None:
-        with contextlib.suppress(OSError):
+        try:
             status = os.stat(name, dir_fd=self._store)
-            return status.st_dev, status.st_ino
-        return None
+        except TimeoutError:
+            raise  # a signal's handler raised it, most likely: it says nothing about the file
+        except OSError:
+            return None
+        return status.st_dev, status.st_ino
 
     def close(self) -> None:
         """Close the folders."""
@@ -76,9 +78,9 @@ class FilesInPlace:
             self._store = -1
 
     def _leave_generation(self) -> None:
-        if self._generation >= 0:
-            os.close(self._generation)
-            self._generation = -1
+        left, self._generation = self._generation, -1
+        if left >= 0:
+            os.close(left)
 
 
 def _open_folder(path: Path) -> int:

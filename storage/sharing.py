@@ -116,10 +116,10 @@ def _after_fork_in_child() -> None:
 def at_fork(**hooks: Callable[[], None]) -> None:
     """Register hooks of os.fork() that may be run again: an exception that strikes one ends it, and goes no further.
 
-    Each is registered twice, so that the second run does what the first one was kept from.
+    Each is registered several times, so that the next run does what the one before was kept from.
     """
-    os.register_at_fork(**hooks)
-    os.register_at_fork(**hooks)
+    for _ in range(4):
+        os.register_at_fork(**hooks)
 
 
 at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

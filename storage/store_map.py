@@ -349,8 +349,8 @@ class StoreMap(Growth):
         if self._lmdb is not None:
             self._lmdb.close()
             self._lmdb = None
-        own_lock.close_file(self._map_lock)
-        self._map_lock = -1
+        lock, self._map_lock = self._map_lock, -1
+        own_lock.close_file(lock)
 
     def _close_files(self) -> None:
         self._close_map()
@@ -405,18 +405,23 @@ class StoreMap(Growth):
 
     def _map_anew(self, size: int) -> None:
         with self._opening:
-            self._close_map()
-            self.warm = {}
-            self.warm_id = -1
-            self._open_map(size)
-            if self.journal is not None and not self.journal_fits():
-                assert self._lmdb is not None
-                old, self.journal = self.journal, journal.find(self._lmdb, self.generation / folder.DATA)
-                old.close()
+            self._map(size)
 
-    def journal_fits(self) -> bool:
-        """Whether the journal lies in the file that is mapped. Not where an exception kept it from following."""
-        return self.journal is None or self.journal.data == self.generation / folder.DATA
+    def _map(self, size: int) -> None:
+        """Map the generation in force, and have its journal. The caller holds ``_opening``."""
+        self.warm = {}
+        self.warm_id = -1
+        try:
+            self._close_map()
+            self._open_map(size)
+            data = self.generation / folder.DATA
+            if self.journal is not None and self.journal.data != data:
+                assert self._lmdb is not None
+                old, self.journal = self.journal, journal.find(self._lmdb, data)
+                old.close()
+        except BaseException:
+            self._close_map()  # what is mapped is mapped with all that goes with it: live() does it again
+            raise
 
     def live(self) -> lmdb.Environment:
         """The LMDB environment, opened anew in a forked child; StoreClosed after close()."""
@@ -429,9 +434,11 @@ class StoreMap(Growth):
                     f"{self.path}, and cannot use that store. Fork outside of transactions, or spawn."
                 )
             with self._opening:
-                if self._lmdb is None:
+                if self._lmdb is None and self.inherited:
                     self._open()
                     self.inherited = False
+                elif self._lmdb is None:
+                    self._map(self._wanted_map_size or _affordable_map_size())
         return self._lmdb  # type: ignore[return-value]
 
 

@@ -227,7 +227,8 @@ def interrupts(workload: str, how: str, most: int, seed: int, keep: Path, *,
                spoil: Callable[[], None] | None = None, **options: Any) -> Outcome:
     """So many exceptions in living processes, ten a run.
 
-    "…, plain": of kernels; "…, struck": other threads too; "…, commits": only in the code that commits.
+    "…, plain": of kernels, and nothing is forked; "…, struck": asynchronous ones into other threads too;
+    "…, commits": only in the code that commits; "…, compacting": that too, now and then.
     ``spoil`` plants a bug in the process first.
     """
     known = steps.golden(STEPS)
@@ -237,7 +238,8 @@ def interrupts(workload: str, how: str, most: int, seed: int, keep: Path, *,
         check = partial(interrupted_steps.check_crowd, known=known, count=Path(count.name))
         struck = STRUCK if "struck" in workload else 0
         writes, check = {
-            "alone": (partial(interrupted_steps.alone, known=known, spoil=spoil),
+            "alone": (partial(interrupted_steps.alone, known=known, spoil=spoil, compacts="compacting" in workload,
+                              forks="plain" not in workload),
                       partial(interrupted_steps.check_alone, known=known)),
             "crowd": (partial(interrupted_steps.crowd, known=known, struck=struck, spoil=spoil), check),
             "buffered": (interrupted_steps.buffered, interrupted_steps.check_buffered),

@@ -1,6 +1,6 @@
 """Workloads whose process goes on after an exception: crash_steps' steps, and calls of every other kind.
 
-    alone      the main thread: each step until it is done; compactions, forks and publishing in between
+    alone      the main thread: each step until it is done; forks, publishing and compactions in between
     crowd      threads that share their commits, a stream each
     buffered   appends committed behind their caller, and flushes
 
@@ -86,8 +86,9 @@ def problems(path: Path) -> list[Any]:
 # -- one thread ------------------------------------------------------------------------------
 
 
-def alone(folder: Path, ack: Ack, *, known: tuple[bytes, ...], spoil: Callable[[], None] | None = None) -> None:
-    """Every step, until it is done; among them compactions, forks, and messages published to two streams."""
+def alone(folder: Path, ack: Ack, *, known: tuple[bytes, ...], compacts: bool = False, forks: bool = True,
+          spoil: Callable[[], None] | None = None) -> None:
+    """Every step, until it is done; among them forks, messages published to two streams, compactions if asked for."""
     if spoil is not None:
         spoil()
     store = open_store(folder / "s.rax")
@@ -104,9 +105,9 @@ def alone(folder: Path, ack: Ack, *, known: tuple[bytes, ...], spoil: Callable[[
             if n % 4 == 3 and n not in sent:
                 store.publish(f"news.{n}", {"n": n, "x": b"x" * (n * 37 % 300)})
                 ack(("published", n))
-            if n % 11 == 5:
+            if compacts and n % 11 == 5:
                 store.compact()
-            if n % 13 == 6:
+            if forks and n % 13 == 6:
                 in_a_child(functools.partial(until_done, functools.partial(next_step, store, n, known)))
             else:
                 steps.step(store, "s", n)

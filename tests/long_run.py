@@ -40,8 +40,9 @@ from pathlib import Path
 from typing import Any
 
 SIZES = {"mixed": 70, "growing": 8, "relaxed": 7, "tidied": 3, "journal": 2, "queue": 2, "swaps": 1}  # chunks of images
-RAISED = {"alone-traced": 40, "alone-signals": 20, "alone, plain-signals": 5, "crowd-traced": 10, "crowd-signals": 8,
-          "crowd, struck-signals": 5, "buffered-traced": 8, "buffered-signals": 4}  # chunks of interrupts
+RAISED = {"alone-traced": 30, "alone, commits-traced": 10, "alone-signals": 20, "alone, plain-signals": 5,
+          "crowd-traced": 8, "crowd, commits-traced": 5, "crowd-signals": 6, "crowd, struck-signals": 4,
+          "buffered-traced": 8, "buffered-signals": 4}  # chunks of interrupts
 IMAGES, ROUNDS, FLIPS, INTERRUPTS = 20_000, 1_000, 1_000, 1_000
 ALL_OF_METAS = 1 << 20  # flips: more than there are
 COMMITS = {"mixed": 200, "compaction": 12, "snapshot": 3}

@@ -17,6 +17,7 @@ import crash_parts
 import interrupt_victims as victims
 import pytest
 from raxlog.crashtest import Interrupts, Report, explore
+from raxlog.storage.batch import Batcher
 
 pytestmark = pytest.mark.storm
 
@@ -26,8 +27,9 @@ Ack = Callable[[Any], None]
 
 
 CASES = [
-    *[("alone", "traced", 200)] * 4, *[("alone", "signals", 100)] * 3, ("alone, plain", "signals", 100),
-    *[("crowd", "traced", 150)] * 2, ("crowd", "signals", 100), ("crowd, struck", "signals", 100),
+    *[("alone", "traced", 200)] * 4, ("alone, commits", "traced", 200), *[("alone", "signals", 100)] * 3,
+    ("alone, plain", "signals", 100), ("crowd", "traced", 150), ("crowd, commits", "traced", 200),
+    ("crowd", "signals", 100), ("crowd, struck", "signals", 50),
     ("buffered", "traced", 200), ("buffered", "signals", 100),
 ]
 
@@ -38,7 +40,7 @@ def test_no_moment_is_a_bad_one_for_an_exception(number: int, tmp_path: Path) ->
     workload, how, most = CASES[number]
     outcome = crash_parts.interrupts(workload, how, most, SEED + number, tmp_path)
     assert outcome.failed == 0
-    assert outcome.tried > most // 2
+    assert outcome.tried > most // 4  # others came after the end of their run
 
 
 # -- controls --------------------------------------------------------------------------------
@@ -89,3 +91,46 @@ def test_the_interrupts_catch_a_bug_and_say_how_to_repeat_it(kind: type[victims.
     again = counted(kind, at=at)
     assert found in again.failures[0].found
     assert again.modes[0].cases == 1
+
+
+# -- two faults that there once were -----------------------------------------------------------
+
+
+def trust_changes() -> None:
+    """A call that raises is believed to have touched nothing as long as it has put nothing."""
+
+    def refuses(batcher: Batcher, txn: Any, call: Any) -> bool:
+        changes, put, dirty = txn.changes, len(txn.record), dict(txn.dirty)
+        try:
+            call.result = call.operation(txn)
+            call.error = None
+        except Exception as error:
+            call.error = error
+            if len(txn.record) != put:
+                return True
+            txn.changes, txn.dirty = changes, dirty
+        return False
+
+    Batcher._refuses = refuses  # type: ignore[method-assign]
+
+
+def forget_the_commit() -> None:
+    """After an exception the disk is not asked: what it interrupted is applied again, call by call."""
+    settle = Batcher.settle
+
+    def forget(batcher: Batcher, error: BaseException | None = None) -> bool:
+        batcher._committing = None
+        return settle(batcher, error)
+
+    Batcher.settle = forget  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize(("workload", "spoil", "inside"), [
+    ("alone", trust_changes, ("raxlog.stream",)), ("crowd", forget_the_commit, crash_parts.COMMITS),
+])  # fmt: skip
+def test_the_interrupts_catch_a_call_kept_by_half_and_a_batch_applied_twice(
+    workload: str, spoil: Callable[[], None], inside: tuple[str, ...], tmp_path: Path
+) -> None:
+    tries = (crash_parts.interrupts(workload, "traced", 60, SEED + n, tmp_path, spoil=spoil, inside=inside,
+                                    raises=(TimeoutError, RuntimeError)) for n in range(8))
+    assert any(outcome.failed for outcome in tries)

@@ -31,7 +31,7 @@ from .report import Failure, ModeResult
 from .stage import Stage
 
 _OUTSIDE = ("raxlog.recovery.crashtest", "threading", "contextlib")  # not hit, and no part of the workload
-_SOON = 20e-6  # seconds to the next try, where a signal falls outside the code to be hit
+_SOON, _APART = 20e-6, 500e-6  # seconds to the next signal, where one fell outside the code to be hit; where it hit
 
 
 class Interrupted:
@@ -179,15 +179,16 @@ class _Striker:
                 self._strike(frame)
         return self._step
 
-    def _wait(self) -> None:
+    def _wait(self, least: float = _SOON) -> None:
         if self._left:
-            signal.setitimer(signal.ITIMER_REAL, max(_SOON, self._began + self._left[-1] / 1e6 - time.monotonic()))
+            signal.setitimer(signal.ITIMER_REAL, max(least, self._began + self._left[-1] / 1e6 - time.monotonic()))
 
     def _alarm(self, number: int, frame: FrameType | None) -> None:
+        left = len(self._left)
         try:
             self._strike(frame)
         finally:
-            self._wait()
+            self._wait(_SOON if len(self._left) == left else _APART)
 
     def _strike(self, frame: FrameType | None) -> None:
         """Note what is raised here and raise it, where code to be hit runs that the workload has called."""
