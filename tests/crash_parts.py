@@ -215,7 +215,7 @@ def full_map(seed: int, keep: Path, *, which: Any = "all") -> Outcome:
     return outcome
 
 
-STEPS = 40  # of a run that is interrupted
+STEPS = 30  # of a run that is interrupted
 STRUCK = 40  # asynchronous exceptions in one run, beside the signals
 
 
