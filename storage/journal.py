@@ -206,7 +206,7 @@ def replay(environment: lmdb.Environment, journal: Journal) -> int:
     return done
 
 
-def renew(environment: lmdb.Environment) -> None:
+def renew_metas(environment: lmdb.Environment) -> None:
     """Write both meta pages anew, and flush each: after a failed flush the system may keep one in
     memory that is not on disk. Under the writer's lock."""
     for _ in range(2):

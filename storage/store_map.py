@@ -287,7 +287,7 @@ class StoreMap(Growth):
             elif found is not None and cut:
                 with self._sole_writer():
                     journal.replay(self._lmdb, found)
-                    journal.renew(self._lmdb)
+                    journal.renew_metas(self._lmdb)
             elif found is not None and journal.is_due(self._lmdb, found):
                 # Else it is of a call under way, in a process that is alive.
                 with contextlib.suppress(LockTimeout), self._sole_writer(0.0):
