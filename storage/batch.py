@@ -5,7 +5,6 @@
                     after: undo, apply A and C again
     the map is full undo, grow, apply A, B, C again
     no room at all  undo, then A alone, B alone, C alone: only what does not fit fails
-    the ceiling     one alone goes into the reserve above it, if the store is no larger after it
 
 Nobody is told anything before it is over, so nobody can tell that calls were applied twice;
 they are functions of the transaction, which is a fresh one each time.
@@ -71,11 +70,6 @@ class Batcher:
             if not call.done:
                 if not alone:
                     error = self._attempt([call])
-                if isinstance(error, lmdb.MapFullError) and self.env.set_reserve(True):
-                    try:
-                        error = self._attempt([call], beyond_ceiling=True)
-                    finally:
-                        self.env.set_reserve(False)
                 if error is not None:
                     call.error = self._reported(error)
                     call.done = True
@@ -83,17 +77,12 @@ class Batcher:
     def _reported(self, error: Exception) -> Exception:
         if not isinstance(error, lmdb.Error):
             return error
-        path = self.env.path
-        known = isinstance(error, lmdb.MapFullError) or faults.is_disk_full(error)
-        reported = faults.no_room(path) if known else faults.meaning(path, error)
+        reported = faults.meaning(self.env.path, error)
         reported.__cause__ = error
         return reported
 
-    def _attempt(self, calls: list[Call[Any]], beyond_ceiling: bool = False) -> Exception | None:
-        """One transaction for all calls. Gives what stands against it, with nothing changed.
-
-        ``beyond_ceiling``: only if the store is no larger after it.
-        """
+    def _attempt(self, calls: list[Call[Any]]) -> Exception | None:
+        """One transaction for all calls. Gives what stands against it, with nothing changed."""
         env = self.env
         failed: set[int] = set()
         aged = False
@@ -101,13 +90,10 @@ class Batcher:
             txn = None
             try:
                 txn = WriteTransaction(env)
-                txn.publishes = beyond_ceiling
-                before = txn.pages() if beyond_ceiling else 0
+                txn.publishes = False
                 if self._run(txn, calls, failed):
                     txn.abort()
                     continue
-                if beyond_ceiling and txn.pages() > before:
-                    raise lmdb.MapFullError("the store would be larger than max_map_size")
                 if txn.changes:
                     self._committing = (txn.id, env.ahead, calls)
                     crash_point("commit.before")
@@ -121,8 +107,6 @@ class Batcher:
             except lmdb.MapFullError as error:
                 self._committing = None
                 _undo(txn)
-                if beyond_ceiling:
-                    return error
                 if not env.grow():
                     if aged or not self._age_free_pages():
                         return error
@@ -131,7 +115,9 @@ class Batcher:
                 _undo(txn)
                 if self._committing is not None and self._landed(error):
                     return None
-                return error
+                if aged or faults.why_full(env.path, error) is None or not self._age_free_pages():
+                    return error
+                aged = True
             except Exception as error:
                 self._committing = None
                 _undo(txn)
@@ -139,24 +125,18 @@ class Batcher:
 
     def _age_free_pages(self) -> bool:
         """LMDB uses pages again two commits after they were freed. If there are many: commit once."""
-        env = self.env
-        if not env.set_reserve(True):
-            return False
+        txn = None
         try:
-            txn = None
-            try:
-                txn = WriteTransaction(env)
-                used = env.pages_used()
-                if used - txn.pages() < used // 8:
-                    txn.abort()
-                    return False
-                txn.put(STORE_KEY, txn.get(STORE_KEY) or b"")
-                txn.commit()
-            except lmdb.Error:
-                _undo(txn)
+            txn = WriteTransaction(self.env)
+            used = self.env.pages_used()
+            if used - txn.pages() < used // 8:
+                txn.abort()
                 return False
-        finally:
-            env.set_reserve(False)
+            txn.put(STORE_KEY, txn.get(STORE_KEY) or b"")
+            txn.commit()
+        except lmdb.Error:
+            _undo(txn)
+            return False
         return True
 
     def _landed(self, error: lmdb.Error) -> bool:
@@ -194,7 +174,7 @@ class Batcher:
                 call.error = None
             except Exception as error:
                 if isinstance(error, lmdb.Error):
-                    if isinstance(error, lmdb.MapFullError | lmdb.PanicError) or faults.is_disk_full(error):
+                    if isinstance(error, lmdb.MapFullError | lmdb.PanicError) or faults.why_full(self.env.path, error):
                         raise
                     # LMDB has given up the transaction with it: that call's error, not the others'.
                     call.error = self._reported(error)

@@ -6,22 +6,33 @@ transaction here: every value is copied out.
 
 The map is large and sparse from the start (64 GiB cost nothing until used), so growth is
 rare. Another process may grow it too; LMDB then says MapResized at the next begin, and the
-new size is taken over behind the same gate. A ceiling (``max_map_size``) leaves a reserve
-above itself, into which only calls may write that make the store no larger: without it
-nothing could be deleted from a full store, since deleting takes new pages first.
+new size is taken over behind the same gate.
+
+    pages of the file     records, their tree    free      reserve
+                         |__________________|____________|_________|
+                         occupied            may be taken, as long as the disk gives what lies behind
+
+Deleting takes new pages first, so some must be left where no more are to be had: a commit that
+would make the store larger is refused where it leaves less than the reserve (require_room()). One
+that does not may have it. It lies at the file's end, on the disk already, or among the free pages;
+above a ceiling (``max_map_size``) where there is one. What is asked is how many pages the records
+occupy, not how long the file is: so the reserve comes back by itself when it has been used.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import lmdb
 
-from . import faults
+from . import disk, faults, folder
 from .gate import Gate
 
-_RESERVE = 1 << 20  # above the ceiling; a trim of 1,000 nodes takes some 20 pages of it
+_RESERVE = 64  # pages; a trim of 1,000 nodes takes some 20
+_MOST_AHEAD = 256  # pages that are taken from the disk at a time
 
 
 class Growth(ABC):
@@ -30,6 +41,8 @@ class Growth(ABC):
     path: Path
     gate: Gate
     max_map_size: int | None
+    generation: Path
+    _enough_for: int  # pages: room for so many has been seen to
     _lmdb: lmdb.Environment | None
 
     @abstractmethod
@@ -66,9 +79,7 @@ class Growth(ABC):
 
     def _adopt(self) -> None:
         needed = self._bytes_used()
-        size = needed * 2
-        if self.max_map_size is not None:
-            size = max(needed, min(size, self.max_map_size))
+        size = max(needed, min(needed * 2, self._largest()))
         try:
             self._set_map_size(size)
         except lmdb.MemoryError:
@@ -80,8 +91,7 @@ class Growth(ABC):
         environment.reader_check()  # pages held back by dead readers may be all that is missing
         size = int(environment.info()["map_size"])
         for wanted in (size * 2, size + size // 4):
-            if self.max_map_size is not None:
-                wanted = min(wanted, self.max_map_size)
+            wanted = min(wanted, self._largest())
             if wanted <= size:
                 return False
             try:
@@ -91,18 +101,41 @@ class Growth(ABC):
                 continue  # no address space for so much
         return False
 
-    def set_reserve(self, on: bool) -> bool:
-        """Open or close the reserve above the ceiling. False where there is no ceiling."""
-        ceiling = self.max_map_size
-        if ceiling is None:
-            return False
+    def _largest(self) -> int:
+        """The size beyond which the map does not grow: the ceiling, or what others use beyond it, and the reserve."""
+        if self.max_map_size is None:
+            return 1 << 62
+        reserve = _RESERVE * int(self.live().stat()["psize"])
         used = self._bytes_used()
-        size = ceiling if used <= ceiling + _RESERVE else used  # or others have no such ceiling
-        try:
-            self.gate.shut(lambda: self._set_map_size(size + _RESERVE * on))
-        except lmdb.Error:
-            return False
-        return True
+        return reserve + (self.max_map_size if used <= self.max_map_size + reserve else used)
+
+    def require_room(self, occupied: int) -> None:
+        """StoreFull where a commit would make the store larger and leave less than the reserve.
+
+        ``occupied``: the pages of its records after the commit. Under the writer's lock. Costs nothing until more room
+        than last time is wanted, and 20 µs then.
+        """
+        if occupied <= self._enough_for:
+            return
+        stat = self.live().stat()
+        if occupied <= pages_in(stat):
+            return
+        size = int(stat["psize"])
+        most = occupied + _MOST_AHEAD if self.max_map_size is None else self.max_map_size // size
+        if occupied > most:
+            raise faults.no_room(self.path)
+        used, ahead = self.pages_used(), min(occupied // 4, _MOST_AHEAD, most - occupied)
+        while True:
+            end = occupied + _RESERVE + ahead
+            try:
+                if end > used:
+                    disk.allocate(self.generation / folder.DATA, used * size, end * size)
+                self._enough_for = occupied + ahead
+                return
+            except OSError as error:
+                if not ahead:
+                    raise faults.meaning(self.path, error) from error
+                ahead = 0
 
     def make_room(self) -> None:
         """Grow the map while less than a quarter of it, or 64 MB, is free at its end."""
@@ -111,3 +144,8 @@ class Growth(ABC):
             free = size - self._bytes_used()
             if free >= min(size // 4, 64 << 20) or not self.grow():
                 return
+
+
+def pages_in(stat: Mapping[str, Any]) -> int:
+    """The pages of the store's records and their tree, of what LMDB tells of it."""
+    return int(stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"])

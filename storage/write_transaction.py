@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from . import journal
 from .ahead import Ahead
 from .environment import Environment
+from .growth import pages_in
 from .layout import STORE_KEY
 
 SOURCE_HASH = ""
@@ -119,9 +120,12 @@ class WriteTransaction:
             raise
 
     def commit(self) -> None:
-        """Flush and commit; when it returns the data is as safe as the durability says."""
-        self.flush()
+        """Flush and commit; when it returns the data is as safe as the durability says.
+
+        StoreFull, and nothing written, where the store may not become as large (growth.py).
+        """
         env = self.env
+        env.require_room(self.pages())
         if env.flushes_meta_itself:
             kept, ahead = env.journal, self.ahead
             record = None
@@ -182,5 +186,4 @@ class WriteTransaction:
     def pages(self) -> int:
         """The pages that hold the store's records, with all changes so far."""
         self.flush()
-        stat = self.raw.stat(self.env.live().open_db(None, txn=self.raw))
-        return int(stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"])
+        return pages_in(self.raw.stat(self.env.live().open_db(None, txn=self.raw)))
