@@ -15,10 +15,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import zstandard
 from xxhash import xxh3_64_digest, xxh3_64_intdigest
 
-from ..storage import layout
+from ..storage import layout, zstd
 from ..storage.errors import CorruptionError
 
 DIGEST = "digest"
@@ -32,8 +31,7 @@ class DigestWriter:
     """Writes a digest row by row. A context manager."""
 
     def __init__(self, path: Path) -> None:
-        self._file = path.open("wb")
-        self._zstd = zstandard.ZstdCompressor(level=3, write_checksum=True).stream_writer(self._file)
+        self._file = zstd.create(path)
         self._rows = bytearray()
         self.records = 0
 
@@ -42,7 +40,7 @@ class DigestWriter:
         self._rows += _LENGTH.pack(len(key)) + key + checksum
         self.records += 1
         if len(self._rows) >= _FLUSH:
-            self._zstd.write(self._rows)
+            self._file.write(self._rows)
             self._rows.clear()
 
     def __enter__(self) -> DigestWriter:
@@ -50,15 +48,15 @@ class DigestWriter:
 
     def __exit__(self, *_: object) -> None:
         try:
-            self._zstd.write(self._rows)
+            self._file.write(self._rows)
         finally:
-            self._zstd.close()  # type: ignore[no-untyped-call]  # and the file
+            self._file.close()
 
 
 def read_digest(path: Path) -> Iterator[tuple[bytes, bytes]]:
     """Keys and checksums, in order. CorruptionError where the file cannot be read to its end."""
     try:
-        with path.open("rb") as file, zstandard.ZstdDecompressor().stream_reader(file) as rows:
+        with path.open("rb") as file, zstd.unpacked(file) as rows:
             held = b""
             while True:
                 more = rows.read(_FLUSH)
@@ -73,7 +71,7 @@ def read_digest(path: Path) -> Iterator[tuple[bytes, bytes]]:
                     yield held[at + 2 : end - 8], held[end - 8 : end]
                     at = end
                 held = held[at:]
-    except (OSError, zstandard.ZstdError) as error:
+    except (OSError, *zstd.ERRORS) as error:
         raise CorruptionError(f"the digest {path} cannot be read ({error})") from error
     if held:
         raise CorruptionError(f"the digest {path} ends in the middle of a row")

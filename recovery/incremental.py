@@ -23,8 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import zstandard
-
+from ..storage import zstd
 from ..storage.errors import CorruptionError, StoreError
 from . import aside, manifest
 from .digest import DIGEST, DigestWriter, read_digest
@@ -87,8 +86,7 @@ class ChangesWriter:
     """Writes what differs from an older digest. A context manager: at its end the last vanished keys go out."""
 
     def __init__(self, path: Path, older: Iterator[tuple[bytes, bytes]]) -> None:
-        self._file = path.open("wb")
-        self._zstd = zstandard.ZstdCompressor(level=3, write_checksum=True).stream_writer(self._file)
+        self._file = zstd.create(path)
         self._rows = bytearray()
         self._older = older
         self._next = next(older, None)
@@ -115,7 +113,7 @@ class ChangesWriter:
         self._rows += row
         self.bytes += len(row)
         if len(self._rows) >= _FLUSH:
-            self._zstd.write(self._rows)
+            self._file.write(self._rows)
             self._rows.clear()
 
     def __enter__(self) -> Self:
@@ -127,15 +125,15 @@ class ChangesWriter:
             if kind is None:
                 while self._next is not None:
                     self._write_gone(self._next[0])
-                self._zstd.write(self._rows)
+                self._file.write(self._rows)
         finally:
-            self._zstd.close()  # type: ignore[no-untyped-call]
+            self._file.close()
 
 
 def read_changes(path: Path) -> Iterator[tuple[bytes, bytes | None]]:
     """Keys and their new values (None: gone), in the order of keys. CorruptionError."""
     try:
-        with path.open("rb") as file, zstandard.ZstdDecompressor().stream_reader(file) as rows:
+        with path.open("rb") as file, zstd.unpacked(file) as rows:
             held = b""
             while more := rows.read(_FLUSH):
                 held += more
@@ -149,7 +147,7 @@ def read_changes(path: Path) -> Iterator[tuple[bytes, bytes | None]]:
                     yield held[middle - key_size : middle], held[middle:end] if kind == _PUT else None
                     at = end
                 held = held[at:]
-    except (OSError, zstandard.ZstdError) as error:
+    except (OSError, *zstd.ERRORS) as error:
         raise CorruptionError(f"the increment {path} cannot be read ({error})") from error
     if held:
         raise CorruptionError(f"the increment {path} ends in the middle of a row")

@@ -31,7 +31,7 @@ import lmdb
 from . import disk, faults, folder
 from .gate import Gate
 
-_RESERVE = 64  # pages; a trim of 1,000 nodes takes some 20
+RESERVE = 64  # pages; a trim of 1,000 nodes takes some 20
 _MOST_AHEAD = 256  # pages that are taken from the disk at a time
 
 
@@ -42,7 +42,7 @@ class Growth(ABC):
     gate: Gate
     max_map_size: int | None
     generation: Path
-    _enough_for: int  # pages: room for so many has been seen to
+    _enough_for: int  # pages: room for so many has been seen to; -1 before the first commit
     _lmdb: lmdb.Environment | None
 
     @abstractmethod
@@ -105,37 +105,36 @@ class Growth(ABC):
         """The size beyond which the map does not grow: the ceiling, or what others use beyond it, and the reserve."""
         if self.max_map_size is None:
             return 1 << 62
-        reserve = _RESERVE * int(self.live().stat()["psize"])
+        reserve = RESERVE * int(self.live().stat()["psize"])
         used = self._bytes_used()
         return reserve + (self.max_map_size if used <= self.max_map_size + reserve else used)
 
     def require_room(self, occupied: int) -> None:
         """StoreFull where a commit would make the store larger and leave less than the reserve.
 
-        ``occupied``: the pages of its records after the commit. Under the writer's lock. Costs nothing until more room
-        than last time is wanted, and 20 µs then.
+        ``occupied``: the pages of its records after the commit. Under the writer's lock. The first time, and when more
+        room than before is wanted, it is taken from the disk: some 20 µs.
         """
         if occupied <= self._enough_for:
             return
         stat = self.live().stat()
-        if occupied <= pages_in(stat):
-            return
-        size = int(stat["psize"])
+        size, grows, is_first = int(stat["psize"]), occupied > pages_in(stat), self._enough_for < 0
+        self._enough_for = max(0, self._enough_for)
         most = occupied + _MOST_AHEAD if self.max_map_size is None else self.max_map_size // size
-        if occupied > most:
+        if grows and occupied > most:
             raise faults.no_room(self.path)
-        used, ahead = self.pages_used(), min(occupied // 4, _MOST_AHEAD, most - occupied)
-        while True:
-            end = occupied + _RESERVE + ahead
+        used, ahead = self.pages_used(), max(0, min(occupied // 4, _MOST_AHEAD, most - occupied))
+        while grows or is_first:
+            end = occupied + RESERVE + ahead
             try:
                 if end > used:
                     disk.allocate(self.generation / folder.DATA, used * size, end * size)
                 self._enough_for = occupied + ahead
                 return
             except OSError as error:
-                if not ahead:
+                if not ahead and grows:
                     raise faults.meaning(self.path, error) from error
-                ahead = 0
+                is_first, ahead = False, 0
 
     def make_room(self) -> None:
         """Grow the map while less than a quarter of it, or 64 MB, is free at its end."""

@@ -256,14 +256,35 @@ def make(environment: lmdb.Environment, data: Path) -> Journal | None:
             txn.delete(_PLACE)
             txn.put(_REGION, region)
         environment.sync(True)
-        first = _search(data, _MAGIC + salt, page)
-        if first is None:
+        at = _search(data, _MAGIC + salt)
+        if at is None:
             return None
-        with environment.begin(write=True) as txn:
-            txn.put(_PLACE, records.seal(_PLACE, [first + page, salt]))
+        _note_place(environment, at, salt)
         environment.sync(True)
         return find(environment, data)
     return None
+
+
+def renew(environment: lmdb.Environment, data: Path) -> None:
+    """Take over the region of the file that this one is a copy of, with another salt.
+
+    Without it the records of old transactions would be taken for those of new ones with their numbers.
+    """
+    with environment.begin() as txn:
+        _, salt = records.unseal(_PLACE, txn.get(_PLACE) or b"")
+    at = _search(data, _MAGIC + salt)
+    if at is not None:  # else no slot is where the record says, and it is made anew
+        salt = os.urandom(16)
+        with data.open("r+b") as file:
+            file.seek(at + len(_MAGIC))
+            file.write(salt)
+        _note_place(environment, at, salt)
+
+
+def _note_place(environment: lmdb.Environment, at: int, salt: bytes) -> None:
+    page = int(environment.stat()["psize"])
+    with environment.begin(write=True) as txn:
+        txn.put(_PLACE, records.seal(_PLACE, [at // page * page + page, salt]))
 
 
 def replay(environment: lmdb.Environment, journal: Journal) -> int:
@@ -317,8 +338,8 @@ def _last(environment: lmdb.Environment) -> int:
     return int(environment.info()["last_txnid"])
 
 
-def _search(data: Path, wanted: bytes, page: int) -> int | None:
-    """The offset of the page that holds the bytes, searched from the end, where new pages are."""
+def _search(data: Path, wanted: bytes) -> int | None:
+    """The offset of the bytes, searched from the end, where new pages are."""
     with data.open("rb") as file:
         end = file.seek(0, os.SEEK_END)
         while end > 0:
@@ -327,6 +348,6 @@ def _search(data: Path, wanted: bytes, page: int) -> int | None:
             piece = file.read(end - start + len(wanted))
             at = piece.rfind(wanted)
             if at >= 0:
-                return int(start + at) // page * page
+                return int(start + at)
             end = start
     return None
