@@ -15,6 +15,8 @@ file after it: the writer's lock is held throughout, and the mark stands before 
 Each step can be left off at by a kill, a power cut or an exception. Before C4 the store is as
 it was; after it it is compacted. What is left over is cleared away by the next compaction, or
 by the next process that opens the store for writing.
+
+How long the copy will be is known before C1: where it would be no shorter, nothing is done.
 """
 
 from __future__ import annotations
