@@ -10,6 +10,7 @@ verified: what is damaged comes into no snapshot.
 
 from __future__ import annotations
 
+import io
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,26 +32,19 @@ class DigestWriter:
     """Writes a digest row by row. A context manager."""
 
     def __init__(self, path: Path) -> None:
-        self._file = zstd.create(path)
-        self._rows = bytearray()
+        self._rows = io.BufferedWriter(zstd.create(path), _FLUSH)
         self.records = 0
 
     def add(self, key: bytes, checksum: bytes) -> None:
         """The next row; keys ascend."""
-        self._rows += _LENGTH.pack(len(key)) + key + checksum
+        self._rows.write(_LENGTH.pack(len(key)) + key + checksum)
         self.records += 1
-        if len(self._rows) >= _FLUSH:
-            self._file.write(self._rows)
-            self._rows.clear()
 
     def __enter__(self) -> DigestWriter:
         return self
 
     def __exit__(self, *_: object) -> None:
-        try:
-            self._file.write(self._rows)
-        finally:
-            self._file.close()
+        self._rows.close()
 
 
 def read_digest(path: Path) -> Iterator[tuple[bytes, bytes]]:

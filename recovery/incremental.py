@@ -16,6 +16,7 @@ record that was changed and changed back is not written.
 
 from __future__ import annotations
 
+import io
 import struct
 from collections.abc import Iterator
 from dataclasses import replace
@@ -86,8 +87,7 @@ class ChangesWriter:
     """Writes what differs from an older digest. A context manager: at its end the last vanished keys go out."""
 
     def __init__(self, path: Path, older: Iterator[tuple[bytes, bytes]]) -> None:
-        self._file = zstd.create(path)
-        self._rows = bytearray()
+        self._rows = io.BufferedWriter(zstd.create(path), _FLUSH)
         self._older = older
         self._next = next(older, None)
         self.changed = self.gone = self.bytes = 0
@@ -110,11 +110,8 @@ class ChangesWriter:
         self._next = next(self._older, None)
 
     def _write(self, row: bytes) -> None:
-        self._rows += row
+        self._rows.write(row)
         self.bytes += len(row)
-        if len(self._rows) >= _FLUSH:
-            self._file.write(self._rows)
-            self._rows.clear()
 
     def __enter__(self) -> Self:
         return self
@@ -125,9 +122,8 @@ class ChangesWriter:
             if kind is None:
                 while self._next is not None:
                     self._write_gone(self._next[0])
-                self._file.write(self._rows)
         finally:
-            self._file.close()
+            self._rows.close()
 
 
 def read_changes(path: Path) -> Iterator[tuple[bytes, bytes | None]]:

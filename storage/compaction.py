@@ -157,7 +157,7 @@ def _mark(env: Environment, number: int) -> None:
 
 
 def _size_of_copy(env: Environment) -> int:
-    """How many bytes the new file will have: the pages in use, those that _make_journal() takes, and the reserve."""
+    """How many bytes the new file will have: the pages in use, those that journal.renew() takes, and the reserve."""
     stat = env.live().stat()
     return int((2 + pages_in(stat) + stat["depth"] + 1 + RESERVE) * stat["psize"])
 
@@ -185,23 +185,17 @@ def _copy(env: Environment, place: Path, size: int, reached: Callable[..., None]
             raise CorruptionError(
                 f"the data file of {env.path} says it holds {stat['entries']} records, and a copy of it has {entries}"
             )
-        _make_journal(env, made, data)
+        old = journal.find(live, env.generation / folder.DATA)
+        if old is None:
+            journal.leave_out(made)
+        else:
+            old.close()
+            journal.renew(made, data)
         made.sync(True)
     disk.allocate(data, data.stat().st_size, size)
     folder.sync_file(data)
     folder.sync_folder(place)
     reached("flushed", size, size)
-
-
-def _make_journal(env: Environment, made: lmdb.Environment, data: Path) -> None:
-    """A journal of the copy's own: its transactions have the numbers of old ones, whose records
-    must not be taken for theirs."""
-    old = journal.find(env.live(), env.generation / folder.DATA)
-    if old is None:
-        journal.leave_out(made)
-    else:
-        old.close()
-        journal.renew(made, data)
 
 
 def _copy_pages(live: lmdb.Environment, place: Path, look: Callable[[], None]) -> None:

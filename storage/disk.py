@@ -11,9 +11,7 @@ FULL = {
     errno.EDQUOT: "the quota of the disk is used up. Make room, or have it raised",
     errno.EFBIG: "this process may write no larger file. Raise the limit (ulimit -f)",
 }
-CUT_SHORT = (errno.EIO, -30772)  # what LMDB 0.9 and 1.0 make of a write that found room for a part only
 _KNOWN = (*FULL, errno.EIO, errno.EACCES, errno.EROFS)
-_PIECE = 1 << 18
 
 
 def cause(error: BaseException) -> int:
@@ -38,13 +36,3 @@ def allocate(file: Path, start: int, end: int) -> None:
             os.pwrite(descriptor, bytes(max(0, end - start)), start)
     finally:
         os.close(descriptor)
-
-
-def why_cut_short(file: Path) -> int:
-    """The system's number for why a write to the end of a file did not come to its own end."""
-    try:
-        end = file.stat().st_size
-        allocate(file, end, end + _PIECE)
-    except OSError as error:
-        return cause(error)
-    return errno.EIO

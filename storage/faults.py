@@ -24,15 +24,20 @@ from .errors import (
     StoreFull,
 )
 
+_CUT_SHORT = (errno.EIO, -30772)  # by LMDB 0.9 and 1.0
+_PIECE = 1 << 18
 _DAMAGED = (lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.BadTxnError)
 
 
 def why_full(path: Path, error: Exception) -> str | None:
     """Which room an error says is missing, and what to do; None for any other error."""
     number = disk.cause(error)
-    if number in disk.CUT_SHORT:
-        newest = max(path.glob("*/data.mdb"), default=None)
-        number = number if newest is None else disk.why_cut_short(newest)
+    if number in _CUT_SHORT:
+        try:
+            for data in sorted(path.glob("*/data.mdb"))[-1:]:
+                disk.allocate(data, data.stat().st_size, data.stat().st_size + _PIECE)
+        except OSError as met:
+            number = disk.cause(met)
     return disk.FULL.get(number)
 
 

@@ -12,11 +12,9 @@ new size is taken over behind the same gate.
                          |__________________|____________|_________|
                          occupied            may be taken, as long as the disk gives what lies behind
 
-Deleting takes new pages first, so some must be left where no more are to be had: a commit that
-would make the store larger is refused where it leaves less than the reserve (require_room()). One
-that does not may have it. It lies at the file's end, on the disk already, or among the free pages;
-above a ceiling (``max_map_size``) where there is one. What is asked is how many pages the records
-occupy, not how long the file is: so the reserve comes back by itself when it has been used.
+Deleting takes new pages first, so a commit that makes the store larger must leave some: at the file's end, on the disk
+already, or free in it; above a ceiling (``max_map_size``) where there is one. One that does not may have them. What
+is asked is how many pages the records occupy, so the reserve comes back by itself when it has been used.
 """
 
 from __future__ import annotations
@@ -103,17 +101,15 @@ class Growth(ABC):
 
     def _largest(self) -> int:
         """The size beyond which the map does not grow: the ceiling, or what others use beyond it, and the reserve."""
-        if self.max_map_size is None:
-            return 1 << 62
-        reserve = RESERVE * int(self.live().stat()["psize"])
-        used = self._bytes_used()
-        return reserve + (self.max_map_size if used <= self.max_map_size + reserve else used)
+        ceiling = self.max_map_size or 1 << 62
+        reserve, used = RESERVE * int(self.live().stat()["psize"]), self._bytes_used()
+        return reserve + (ceiling if used <= ceiling + reserve else used)
 
     def require_room(self, occupied: int) -> None:
         """StoreFull where a commit would make the store larger and leave less than the reserve.
 
-        ``occupied``: the pages of its records after the commit. Under the writer's lock. The first time, and when more
-        room than before is wanted, it is taken from the disk: some 20 µs.
+        ``occupied``: the pages of its records then. Under the writer's lock. Room is taken from the disk (20 µs) by
+        the first commit, and by those that want more than there was.
         """
         if occupied <= self._enough_for:
             return

@@ -253,38 +253,28 @@ def make(environment: lmdb.Environment, data: Path) -> Journal | None:
     region = (_MAGIC + salt).ljust(page + SLOTS * SLOT_BYTES - 16, b"\0")
     with contextlib.suppress(lmdb.MapFullError):
         with environment.begin(write=True) as txn:
-            txn.delete(_PLACE)
+            txn.put(_PLACE, records.seal(_PLACE, [page, salt]))  # where it does not lie
             txn.put(_REGION, region)
         environment.sync(True)
-        at = _search(data, _MAGIC + salt)
-        if at is None:
-            return None
-        _note_place(environment, at, salt)
+        renew(environment, data)
         environment.sync(True)
         return find(environment, data)
     return None
 
 
 def renew(environment: lmdb.Environment, data: Path) -> None:
-    """Take over the region of the file that this one is a copy of, with another salt.
+    """Find where the region lies, in a copy of the file too, and give it another salt.
 
-    Without it the records of old transactions would be taken for those of new ones with their numbers.
+    Else the records of old transactions would be taken for those of new ones with their numbers.
     """
-    with environment.begin() as txn:
-        _, salt = records.unseal(_PLACE, txn.get(_PLACE) or b"")
-    at = _search(data, _MAGIC + salt)
-    if at is not None:  # else no slot is where the record says, and it is made anew
-        salt = os.urandom(16)
-        with data.open("r+b") as file:
-            file.seek(at + len(_MAGIC))
-            file.write(salt)
-        _note_place(environment, at, salt)
-
-
-def _note_place(environment: lmdb.Environment, at: int, salt: bytes) -> None:
-    page = int(environment.stat()["psize"])
     with environment.begin(write=True) as txn:
-        txn.put(_PLACE, records.seal(_PLACE, [at // page * page + page, salt]))
+        page, salt = int(environment.stat()["psize"]), os.urandom(16)
+        at = _search(data, _MAGIC + records.unseal(_PLACE, txn.get(_PLACE) or b"")[1])
+        if at is not None:  # else no slot is where the record says, and it is made anew
+            with data.open("r+b") as file:
+                file.seek(at + len(_MAGIC))
+                file.write(salt)
+            txn.put(_PLACE, records.seal(_PLACE, [at // page * page + page, salt]))
 
 
 def replay(environment: lmdb.Environment, journal: Journal) -> int:

@@ -1,5 +1,11 @@
 """zstd: Python's own library from 3.14 on, the package zstandard before it, behind the same calls.
 
+    compress(content)         one frame, which states the size of its content
+    decompress(frame, most)   what it holds; one of ERRORS where it is not whole, or holds more bytes than that
+    stated_size(frame)        how many bytes it says it holds, None where it does not; one of ERRORS for no frame
+    create(path)              a new file: what is written to it comes into one frame, with a checksum
+    unpacked(file)            what the frame in a file holds, to be read; one of ERRORS where it is damaged
+
 Either takes a while to load, and most stores compress nothing: storage/ imports this where it is needed.
 """
 
@@ -18,11 +24,9 @@ if sys.version_info >= (3, 14):
     ERRORS = (zstd.ZstdError, EOFError)
 
     def compress(content: bytes) -> bytes:
-        """One frame, which states the size of its content."""
         return zstd.compress(content, LEVEL)
 
     def decompress(frame: bytes, most: int) -> bytes:
-        """What a frame holds. One of ERRORS where it is not whole, or holds more than so many bytes."""
         unpacking = zstd.ZstdDecompressor()
         content = unpacking.decompress(frame, most + 1)
         if not unpacking.eof or len(content) > most:
@@ -30,17 +34,14 @@ if sys.version_info >= (3, 14):
         return content
 
     def stated_size(frame: bytes) -> int | None:
-        """How many bytes a frame says it holds. One of ERRORS where it is none."""
         return zstd.get_frame_info(frame).decompressed_size
 
     def create(path: Path) -> BinaryIO:
-        """A new file: what is written to it comes into one frame with a checksum."""
-        parameter = zstd.CompressionParameter
-        options: dict[int, int] = {parameter.compression_level: LEVEL, parameter.checksum_flag: 1}
+        names = zstd.CompressionParameter
+        options: dict[int, int] = {names.compression_level: LEVEL, names.checksum_flag: 1}
         return cast(BinaryIO, zstd.ZstdFile(path, "wb", options=options))
 
     def unpacked(file: BinaryIO) -> BinaryIO:
-        """What the frame in a file holds, to be read. One of ERRORS where it is damaged."""
         return cast(BinaryIO, zstd.ZstdFile(file))
 
 else:
@@ -52,28 +53,23 @@ else:
         """What must not be used by two threads at a time: one pair per thread."""
 
         def __init__(self) -> None:
-            self.compressor = zstandard.ZstdCompressor(level=LEVEL)
-            self.decompressor = zstandard.ZstdDecompressor()
+            self.compress = zstandard.ZstdCompressor(level=LEVEL).compress
+            self.decompress = zstandard.ZstdDecompressor().decompress
 
     _contexts = _Contexts()
 
     def compress(content: bytes) -> bytes:
-        """One frame, which states the size of its content."""
-        return _contexts.compressor.compress(content)
+        return _contexts.compress(content)
 
     def decompress(frame: bytes, most: int) -> bytes:
-        """What a frame holds. One of ERRORS where it is not whole, or states no size and holds more bytes."""
-        return _contexts.decompressor.decompress(frame, max_output_size=most)
+        return _contexts.decompress(frame, max_output_size=most)
 
     def stated_size(frame: bytes) -> int | None:
-        """How many bytes a frame says it holds. One of ERRORS where it is none."""
         size = zstandard.frame_content_size(frame)
         return None if size < 0 else size
 
     def create(path: Path) -> BinaryIO:
-        """A new file: what is written to it comes into one frame with a checksum."""
         return zstandard.ZstdCompressor(level=LEVEL, write_checksum=True).stream_writer(path.open("wb"))
 
     def unpacked(file: BinaryIO) -> BinaryIO:
-        """What the frame in a file holds, to be read. One of ERRORS where it is damaged."""
         return zstandard.ZstdDecompressor().stream_reader(file)
