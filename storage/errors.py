@@ -132,7 +132,8 @@ class UnsupportedFormat(StoreError):
 
 
 class StoreFull(StoreError):
-    """No room for the write: the disk is full, or the map's ceiling is reached."""
+    """No room for the write, and nothing written: the message says whether it is the disk, a quota, a limit of
+    the process or ``max_map_size``. What makes the store no larger (ack, delete, trim) still goes."""
 
 
 class StoreClosed(StoreError):

@@ -221,6 +221,7 @@ class StoreMap(Growth):
 
     def _map_generation(self, generation: Path, size: int) -> None:
         meta_pages.require_sound(generation, self.readonly)
+        self._enough_for = -1
         if self.max_map_size is not None:
             size = min(size, self.max_map_size)
         at_rest = folder.is_snapshot(self.path)

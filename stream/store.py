@@ -67,7 +67,7 @@ class Store:
         ``compression``, ``node_max_bytes``, ``node_max_entries``
                            what new streams get (see Store.stream); kept in a store it creates
         ``map_size``       bytes of address space reserved at first (64 GiB); it grows by itself
-        ``max_map_size``   a ceiling for that: StoreFull beyond
+        ``max_map_size``   a ceiling for what the store's records take: StoreFull beyond
         ``max_readers``    how many threads of all processes may read at one moment
         ``uses_journal``   False: a durable commit flushes twice, as LMDB does by itself, and nothing
                            is written to its file but by LMDB (see docs/architecture.md, Commits)
