@@ -12,6 +12,7 @@
     │   ├── NoGroup (KeyError)         no consumer group of that name
     │   ├── GroupExists                the group's name is taken
     │   ├── ConsumerBusy               a consumer that still has pending entries
+    │   ├── NotOwner                   entries to acknowledge that are not the consumer's (any more)
     │   ├── IDTooSmall                 not greater than the last ID
     │   ├── StreamExhausted            the last possible ID has been used
     │   └── MalformedValue (ValueError) a field's value is not of the type it was asked for
@@ -33,17 +34,18 @@
 
 A message says what was wrong, where, and what to do about it. Nothing has been
 changed on disk when one of these is raised by a call that writes. (AppendsLost tells of
-calls before the one that raises it.)
+calls before the one that raises it.) All of them are pickled, and named in tracebacks, as
+``raxlog.NoGroup`` and the like.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 
 class RaxlogError(Exception):
     """The root of every error raxlog raises on purpose."""
-
 
 class InvalidArgument(RaxlogError, ValueError):
     """An argument that can never be right, whatever the store holds."""
@@ -91,6 +93,18 @@ class GroupExists(StreamError):
 
 class ConsumerBusy(StreamError):
     """The consumer still has pending entries, and the call was told to refuse then."""
+
+
+class NotOwner(StreamError):
+    """Entries that ack(consumer=) was to acknowledge and that are not pending with this consumer.
+
+    ``ids``  all of them, ascending. None of the call's entries has been acknowledged. In a
+             transaction it undoes the whole of it, also where it is caught inside.
+    """
+
+    def __init__(self, message: str, ids: Sequence[tuple[int, int]] = ()) -> None:
+        super().__init__(message)
+        self.ids = ids
 
 
 class IDTooSmall(StreamError):
@@ -165,7 +179,7 @@ class AppendsLost(StoreError):
     The error of the commit is the ``__cause__``.
     """
 
-    def __init__(self, message: str, lost: tuple[Lost, ...], visible: bool = False) -> None:
+    def __init__(self, message: str, lost: tuple[Lost, ...] = (), visible: bool = False) -> None:
         super().__init__(message)
         self.lost = lost
         self.visible = visible
@@ -218,3 +232,7 @@ class CorruptionError(RaxlogError):
             f"{self.what}{where}. Run 'raxlog check STORE' for all that is wrong; 'raxlog salvage' brings "
             "what is whole into a new store."
         )
+
+
+for _class in [one for one in vars().values() if isinstance(one, type) and issubclass(one, RaxlogError)]:
+    _class.__module__ = "raxlog"  # where users import it from

@@ -22,6 +22,7 @@ from .id import AnyID
 from .names import name_bytes
 from .several import read_group_streams, read_streams
 from .source import Direct
+from .stop import StopFlag
 from .stream import Stream
 from .sweeping import doom_stream, sweep
 from .transaction import State, Transaction
@@ -191,7 +192,8 @@ class Store:
         return State(self._source)
 
     def read(self, streams: Mapping[Any, AnyID], count: int | None = None, block: float | None = None, *,
-             total: int | None = None, max_bytes: int | None = None) -> dict[Any, list[Entry]]:
+             total: int | None = None, max_bytes: int | None = None,
+             stop: StopFlag | None = None) -> dict[Any, list[Entry]]:
         """Entries behind an ID of each of several streams, without a group. XREAD.
 
         ``streams``    {name: ID}: entries with a greater ID; ``$`` for what comes from now
@@ -199,16 +201,18 @@ class Store:
         ``count``      at most so many of each stream; ``total`` of all together
         ``max_bytes``  stop once names and values take so many bytes (one entry always comes)
         ``block``      wait so many seconds for the first entry; 0 for ever, None not at all
+        ``stop``       a raxlog.Stop (or threading.Event) that ends the wait: {} once it is set
 
         Returns {name: entries} of those streams that have any, in the order asked for.
         """
         self._require_open()
-        return read_streams(self._source, streams, count, block, total, max_bytes, self._encoding)
+        return read_streams(self._source, streams, count, block, total, max_bytes, stop, self._encoding)
 
     def read_group(self, group: Any, consumer: Any, streams: Mapping[Any, AnyID], count: int | None = None,
                    block: float | None = None, *, total: int | None = None, max_bytes: int | None = None,
                    noack: bool = False, claim_idle: float | None = None,
-                   ack: Mapping[Any, Iterable[AnyID]] | None = None) -> dict[Any, list[Entry]]:
+                   ack: Mapping[Any, Iterable[AnyID]] | None = None,
+                   stop: StopFlag | None = None) -> dict[Any, list[Entry]]:
         """Deliver from several streams to a consumer of the group of that name in each. XREADGROUP.
 
         ``streams`` is {name: ">"} for new entries, {name: ID} for the consumer's own history;
@@ -218,7 +222,7 @@ class Store:
         self._require_open()
         return read_group_streams(
             self._source, group, consumer, streams, count, block, total, max_bytes, noack, claim_idle, ack,
-            self._encoding,
+            stop, self._encoding,
         )
 
     def streams(self) -> list[Any]:

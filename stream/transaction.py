@@ -26,7 +26,7 @@ import lmdb
 
 from ..storage import layout, records
 from ..storage.commit import WriteTransaction, committer_of
-from ..storage.errors import CorruptionError, InvalidArgument, TransactionError
+from ..storage.errors import CorruptionError, InvalidArgument, NotOwner, TransactionError
 from ..storage.faults import meaning
 from ..storage.rax import Rax
 from .group import Group
@@ -207,6 +207,8 @@ class Transaction:
         committer = committer_of(self._direct.env)
         if error is not None or self._spoiled is not None:
             committer.end(txn, keep=False)
+            if isinstance(self._spoiled, NotOwner) and error is None:
+                raise self._spoiled
             if error is None:
                 raise TransactionError(
                     f"a call inside the transaction failed half way ({self._spoiled}), so all of it was undone"
@@ -245,7 +247,7 @@ class Transaction:
             raise TransactionError("the transaction was begun in another process, before a fork; it ends there")
 
     def apply(self, operation: Callable[[WriteTransaction], T]) -> T:
-        """One call inside the transaction. A failure that left changes spoils the whole."""
+        """One call inside the transaction. A failure that left changes spoils the whole, and so does NotOwner."""
         self.require()
         txn = self._txn
         assert txn is not None
@@ -256,7 +258,7 @@ class Transaction:
             self._spoiled = meaning(self._direct.path, error)
             raise self._spoiled from error
         except BaseException as error:
-            if txn.changes != before:
+            if txn.changes != before or isinstance(error, NotOwner):
                 self._spoiled = error
             raise
 

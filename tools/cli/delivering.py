@@ -151,6 +151,7 @@ def _ids(text: str) -> list[StreamID]:
 def _ack_arguments(parser: Parser) -> None:
     add_group(parser)
     add_ids(parser)
+    parser.add_argument("--consumer", metavar="NAME", help="only if this consumer has all of them: else none of them")
     parser.add_argument("--delete", action="store_true", help="delete the entries as well, in the same commit")
     parser.add_argument("--refs", choices=POLICIES, help="with --delete: what of other groups (see 'delete --help')")
     add_writing(parser)
@@ -161,14 +162,15 @@ def _ack(args: argparse.Namespace) -> int:
         raise Failure("--refs is for --delete", USAGE)
     ids = [parse_id(text) for text in args.ids]
     name, group = stream_name(args), group_name(args)
+    consumer = None if args.consumer is None else consumer_name(args.consumer)
     with writing(args) as store:
         handle = existing_group(store, name, group)
         if args.delete:
-            fates = handle.ack_delete(*ids, refs=args.refs or POLICIES[0])
+            fates = handle.ack_delete(*ids, refs=args.refs or POLICIES[0], consumer=consumer)
             acked = len(fates) - fates.count(DeleteResult.MISSING)
         else:
             fates = []
-            acked = handle.ack(*ids)
+            acked = handle.ack(*ids, consumer=consumer)
         if not acked:
             handle.info()  # NoGroup, where that is why
     deleted = fates.count(DeleteResult.DELETED)
@@ -203,8 +205,10 @@ Exit status 1 if there was nothing to read.""",
         _ack,
         _ack_arguments,
         """
-Prints how many of them were pending. Exit status 1 if none was.""",
+Prints how many of them were pending. Exit status 1 if none was. With --consumer one that is not
+pending with that consumer (any more) is an error that names its owner, and none is acknowledged.""",
         """
-  raxlog ack events.rax orders billing 1526919030474-55 1526919030474-56""",
+  raxlog ack events.rax orders billing 1526919030474-55 1526919030474-56
+  raxlog ack events.rax orders billing 1526919030474-57 --consumer worker-1""",
     ),
 }
