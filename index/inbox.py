@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from ..storage.errors import InvalidArgument
 from ..stream.clock import duration_ms
-from ..stream.stop import StopFlag, checked_stop, is_stopped, sleep, wake
+from ..stream.stop import StopFlag, is_stopped, sleep, wake
 
 if TYPE_CHECKING:
     import asyncio
@@ -73,7 +73,6 @@ class Inbox(Generic[M]):
         """
         if timeout is not None:
             duration_ms("timeout", timeout)
-        checked_stop(stop)
         self._refuse_callback()
         deadline = None if timeout is None else time.monotonic() + timeout
         while not is_stopped(stop):

@@ -22,7 +22,7 @@ from ..storage.errors import StoreClosed
 from ..storage.rax import RaxTransaction
 from ..stream.clock import duration_ms
 from ..stream.source import Direct
-from ..stream.stop import StopFlag, checked_stop, is_stopped
+from ..stream.stop import StopFlag, is_stopped
 from ..stream.waiting import waiting_of
 from . import subject as subjects
 from .matching import LITERALS
@@ -88,7 +88,6 @@ class Watch:
         """
         if timeout is not None:
             duration_ms("timeout", timeout)
-        checked_stop(stop)
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self._closed and not is_stopped(stop):
             state = self.now()

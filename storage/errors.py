@@ -34,8 +34,7 @@
 
 A message says what was wrong, where, and what to do about it. Nothing has been
 changed on disk when one of these is raised by a call that writes. (AppendsLost tells of
-calls before the one that raises it.) All of them are pickled, and named in tracebacks, as
-``raxlog.NoGroup`` and the like.
+calls before the one that raises it.)
 """
 
 from __future__ import annotations
@@ -96,10 +95,9 @@ class ConsumerBusy(StreamError):
 
 
 class NotOwner(StreamError):
-    """Entries that ack(consumer=) was to acknowledge and that are not pending with this consumer.
+    """Of the entries that ack(consumer=) was given, ``ids`` are not pending with this consumer.
 
-    ``ids``  all of them, ascending. None of the call's entries has been acknowledged. In a
-             transaction it undoes the whole of it, also where it is caught inside.
+    None has been acknowledged. A transaction is undone as a whole, also where this is caught inside it.
     """
 
     def __init__(self, message: str, ids: Sequence[tuple[int, int]] = ()) -> None:
@@ -235,4 +233,4 @@ class CorruptionError(RaxlogError):
 
 
 for _class in [one for one in vars().values() if isinstance(one, type) and issubclass(one, RaxlogError)]:
-    _class.__module__ = "raxlog"  # where users import it from
+    _class.__module__ = "raxlog"  # where users import it from: so tracebacks and pickles name it

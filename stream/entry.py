@@ -84,19 +84,26 @@ class Entry:
             return self.values[0]
         return None
 
-    def decoded(self, encoding: str, errors: str = "strict") -> Entry:
-        """The same entry with ``str`` for ``bytes``. Raises UnicodeDecodeError as bytes do."""
-        entry = Entry(
-            self.ms,
-            self.seq,
-            [
-                (name.decode(encoding, errors), value.decode(encoding, errors))
-                for name, value in zip(self.names, self.values, strict=True)
-            ],
-        )
+    def decoded(self, encoding: str | None = None, errors: str | None = None) -> Entry:
+        """The same entry with ``str`` for ``bytes``; itself, if it has been decoded.
+
+        Without arguments as UTF-8, with lone surrogates for what is none ("surrogateescape"), as
+        open(encoding=) does. With an ``encoding`` UnicodeDecodeError, unless ``errors`` is given.
+        """
+        if self.names and isinstance(self.names[0], str):
+            return self
+        errors = errors or ("strict" if encoding else UNDECODABLE)
+        encoding = encoding or "utf-8"
+        pairs = zip(self.names, self.values, strict=True)
+        texts = [(name.decode(encoding, errors), value.decode(encoding, errors)) for name, value in pairs]
+        entry = Entry(self.ms, self.seq, texts)
         entry.deliveries = self.deliveries
         entry.idle = self.idle
         return entry
+
+    def to_dict(self) -> dict[str, Any]:
+        """``{"id": "5-0", "fields": {…}}`` for json.dumps(), the fields as text: see decoded()."""
+        return {"id": str(self.id), "fields": self.decoded().fields}
 
     def __iter__(self) -> Iterator[Any]:
         return iter((self.id, self.fields))

@@ -35,7 +35,7 @@ from .id_row import row_of
 from .names import member_name
 from .references import KEEPREF, DeleteResult, ack_delete, checked_policy
 from .source import Direct, Source
-from .stop import StopFlag, checked_stop
+from .stop import StopFlag
 from .sweeping import sweep
 from .waiting import parse_block
 
@@ -96,7 +96,7 @@ class Group:
         min_idle = None if claim_idle is None else duration_ms("claim_idle", claim_idle)
         wait = parse_block(self._source, block)
 
-        wanted = GroupRead(self.name, reader, count, None, None, noack, min_idle, checked_stop(stop))
+        wanted = GroupRead(self.name, reader, count, None, None, noack, min_idle, stop)
         answer = read_group(self._source, wanted, [Target(self.stream, after, acked)], wait)
         return self._decoded(answer[0][1] if answer else [])
 
@@ -106,10 +106,9 @@ class Group:
         0 also where there is no such group: what nobody waits for needs no acknowledgement.
 
         By Redis' rule it does not matter who has them. With ``consumer`` it does: NotOwner, with
-        nothing acknowledged, unless all of them are pending with this consumer. Another may have
-        claimed one meanwhile, and have acknowledged it. In a transaction NotOwner undoes the whole
-        of it: so the result of work done outside is stored by one consumer only. What the
-        transaction has itself read or claimed, is its consumer's until it ends.
+        nothing acknowledged, unless all are pending with this consumer. (Another may have claimed
+        one, and be done with it.) It undoes a transaction as a whole: so of the results of work
+        done outside one is stored. What a transaction itself has read or claimed stays its consumer's.
         """
         wanted = row_of(ids)
         if not wanted:
@@ -446,13 +445,6 @@ def _check_retrycount(value: int | None) -> None:
         raise InvalidArgument(f"retrycount={value!r} must be a whole number from 0 to {delivery.MOST_DELIVERIES}")
 
 
-def _position(id: AnyID) -> StreamID:
-    """Where set_id() may put a group: at an ID, or at either end (``-``, ``+``)."""
-    if id in ("-", b"-"):
-        return StreamID.MIN
-    return StreamID.MAX if id in ("+", b"+") else parse_id(id)
-
-
 def checked_entries_read(value: int | None) -> int:
     """ENTRIESREAD: -1 or left out for unknown."""
     if value is None:
@@ -460,4 +452,3 @@ def checked_entries_read(value: int | None) -> int:
     if type(value) is not int or value < -1:
         raise InvalidArgument(f"entries_read={value!r} must be a whole number >= 0, or -1 for unknown")
     return value
-

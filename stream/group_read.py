@@ -98,7 +98,7 @@ def _attempts(source: Source, wanted: GroupRead, targets: list[Target]) -> Answe
         answer, passing = source.submit(lambda txn: _attempt(txn, wanted, targets))
     except LockTimeout:
         with source.read() as txn:
-            if not _in_vain(txn, wanted, targets):
+            if _look(txn, wanted, targets)[0]:
                 raise
         return [(target.stream, []) for target in targets if target.after is not None]
     if passing and not answer:
@@ -196,8 +196,15 @@ def _look(txn: Any, wanted: GroupRead, targets: list[Target]) -> tuple[bool, dic
         seen[group_probe] = group_probe.value(txn)
         found = headers.find(txn, target.stream)
         state = None if found is None else find_group(txn, found[0], wanted.group)
-        if found is None or state is None or state.last < found[1].last:
-            return True, seen, None  # news, or an error that the attempt will raise
+        if found is None or state is None or target.ack:
+            return True, seen, None  # something to do, or an error that the attempt will raise
+        if target.after is not None:
+            member = state.consumer(txn, wanted.consumer)
+            if member is not None and member.pending:
+                return True, seen, None
+            continue
+        if state.last < found[1].last:
+            return True, seen, None
         due = delivery.next_due(txn, state, wanted.min_idle)
         if due is not None:
             dues.append(due)
@@ -205,21 +212,6 @@ def _look(txn: Any, wanted: GroupRead, targets: list[Target]) -> tuple[bool, dic
         return False, seen, None
     first = min(dues)
     return first <= now, seen, time.monotonic() + max(0, first - now) / 1000
-
-
-def _in_vain(txn: Any, wanted: GroupRead, targets: list[Target]) -> bool:
-    """Whether an attempt would change nothing that matters: nothing to acknowledge, nothing to deliver."""
-    for target in targets:
-        if target.after is not None and not target.ack:
-            found = headers.find(txn, target.stream)
-            state = None if found is None else find_group(txn, found[0], wanted.group)
-            member = None if state is None else state.consumer(txn, wanted.consumer)
-            if state is not None and (member is None or not member.pending):
-                continue
-        elif not target.ack and not _look(txn, wanted, [target])[0]:
-            continue
-        return False
-    return True
 
 
 def parse_ids(what: str, ids: Any) -> bytes:

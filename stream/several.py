@@ -16,7 +16,7 @@ from .names import member_name, name_bytes
 from .probe import Probe, StreamProbe
 from .reading import read_range
 from .source import Direct, Source
-from .stop import StopFlag, checked_stop, is_stopped
+from .stop import StopFlag, is_stopped
 from .waiting import parse_block, waiting_of
 
 Found = dict[Any, list[Entry]]
@@ -27,7 +27,6 @@ def read_streams(source: Source, streams: Mapping[Any, AnyID], count: int | None
     """Entries behind an ID of each stream, under the names asked for; only streams with news."""
     _check_counts(count, total, max_bytes)
     wait = parse_block(source, block)
-    checked_stop(stop)
     named = [(key, name_bytes(key), after) for key, after in _mapping("streams", streams).items()]
     if not named:
         raise InvalidArgument("read() needs at least one stream: {name: ID behind which to read}")
@@ -105,7 +104,7 @@ def read_group_streams(source: Source, group: Any, consumer: Any, streams: Mappi
         raise InvalidArgument(f"ack names {sorted(acked)}, which the call does not read")
     wanted = GroupRead(
         member_name(group, "group"), member_name(consumer, "consumer"), count, total, max_bytes, noack,
-        None if claim_idle is None else duration_ms("claim_idle", claim_idle), checked_stop(stop),
+        None if claim_idle is None else duration_ms("claim_idle", claim_idle), stop,
     )
     found = {}
     for name, entries in read_group(source, wanted, targets, wait):

@@ -14,18 +14,10 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from typing import Protocol
 
 from ..storage.errors import InvalidArgument
 
 _EVENT_PERIOD = 0.05  # seconds: how often what cannot wake a sleeper is asked
-
-
-class StopFlag(Protocol):
-    """What ``stop=`` takes: a Stop, or a threading.Event, which is noticed within 100 ms."""
-
-    def is_set(self) -> bool:
-        """Whether waits are to end."""
 
 
 class Stop:
@@ -54,8 +46,8 @@ class Stop:
         """Whether it is set."""
         return self._is_set
 
-    def __repr__(self) -> str:
-        return f"<raxlog.Stop {'set' if self._is_set else 'not set'}>"
+
+StopFlag = Stop | threading.Event  # an event is noticed within 100 ms
 
 
 def wake(sleeper: threading.Lock) -> None:
@@ -77,13 +69,8 @@ def sleep(sleeper: threading.Lock, seconds: float, stop: StopFlag | None) -> Non
         stop._sleepers.remove(sleeper)
 
 
-def checked_stop(stop: StopFlag | None) -> StopFlag | None:
-    """What was given as ``stop=``, or InvalidArgument."""
-    if stop is not None and not callable(getattr(stop, "is_set", None)):
-        raise InvalidArgument(f"stop={stop!r:.60} must be a raxlog.Stop or a threading.Event, or None")
-    return stop
-
-
 def is_stopped(stop: StopFlag | None) -> bool:
-    """Whether a wait is to end, or not to begin."""
+    """Whether a wait is to end, or not to begin. InvalidArgument for what cannot tell."""
+    if stop is not None and not isinstance(stop, StopFlag):
+        raise InvalidArgument(f"stop={stop!r:.60} must be a raxlog.Stop or a threading.Event, or None")
     return stop is not None and stop.is_set()

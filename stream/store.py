@@ -43,7 +43,8 @@ class Store:
             sweep(self._source)
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], *, readonly: bool = False, durability: Durability = "commit",
+    def open(cls, path: str | os.PathLike[str], *, readonly: bool = False, create: bool = True,
+             durability: Durability = "commit",
              encoding: str | None = None, lock_timeout: float = 30.0, compression: str | None = None,
              node_max_bytes: int | None = None, node_max_entries: int | None = None,
              map_size: int | None = None, max_map_size: int | None = None,
@@ -51,6 +52,7 @@ class Store:
              buffer_window: float = BUFFER_WINDOW) -> Self:
         """Open the store at ``path``, a directory; it is created if nothing is there.
 
+        ``create``         False: NotAStore if nothing is there
         ``readonly``       takes no write lock and writes no data; what lies on a read-only medium
                            is opened without any lock. Commits that a killed writer has left in the
                            journal are applied first, as by the next writer, where this user may write
@@ -98,7 +100,7 @@ class Store:
             raise InvalidArgument(f"path={path!r} must name a directory")
         given = NodeLimits().changed(compression, node_max_bytes, node_max_entries)
         env = sharing.attach(
-            Path(os.path.abspath(path)), readonly=readonly, durability=durability, map_size=map_size,
+            Path(os.path.abspath(path)), readonly=readonly, create=create, durability=durability, map_size=map_size,
             max_map_size=max_map_size, max_readers=max_readers,
             uses_journal=uses_journal, settings=lambda: {"limits": list(given)}, buffer_window=buffer_window,
         )
@@ -232,14 +234,17 @@ class Store:
             names = headers.all_names(txn)
         return names if self._encoding is None else [name.decode(self._encoding, UNDECODABLE) for name in names]
 
-    def rename_stream(self, old: Any, new: Any) -> None:
-        """Give a stream another name. NoStream if ``old`` is not there, StreamExists if ``new`` is."""
+    def rename_stream(self, old: Any, new: Any) -> bool:
+        """Give a stream another name; False if it bears that name already.
+
+        NoStream if ``old`` is not there, StreamExists if ``new`` is.
+        """
         before, after = name_bytes(old), name_bytes(new)
 
-        def operation(txn: WriteTransaction) -> None:
+        def operation(txn: WriteTransaction) -> bool:
             stream = writer.require(txn, before)
             if before == after:
-                return
+                return False
             if writer.locate(txn, after) is not None:
                 raise StreamExists(f"there is a stream {shown(after)} already; delete it first")
             txn.delete(layout.NAMES + before)
@@ -247,8 +252,10 @@ class Store:
             stream.header.name = after
             txn.warm[after] = txn.warm.pop(before)
             stream.changed(txn)
+            return True
 
-        self._submit(operation)
+        renamed: bool = self._submit(operation)
+        return renamed
 
     def delete_stream(self, name: Any) -> bool:
         """Delete a stream with everything in it; False if there is none. DEL.

@@ -121,13 +121,7 @@ class Waiting:
             raise TransactionError(
                 "this thread has a transaction open, and who could bring news waits for its end; wait before it begins"
             )
-        sleeper = _Sleeper(seen, due, turn, stop)
-        try:
-            self._register(sleeper)
-            self._look_once(sleeper)
-            return self._sleep(sleeper, deadline)
-        finally:
-            self._deregister(sleeper)
+        return self._wait(_Sleeper(seen, due, turn, stop), deadline)
 
     @contextmanager
     def turn(self, key: Hashable, deadline: float | None = None, stop: StopFlag | None = None) -> Iterator[Place]:
@@ -149,13 +143,7 @@ class Waiting:
         try:
             if self._enter(place):
                 # Never having looked is a reason: a due time long past.
-                newcomer = _Sleeper({}, 0.0, place, stop)
-                try:
-                    self._register(newcomer)
-                    self._look_once(newcomer)
-                    self._sleep(newcomer, deadline)
-                finally:
-                    self._deregister(newcomer)
+                self._wait(_Sleeper({}, 0.0, place, stop), deadline)
             yield place
         finally:
             self._leave(place)
@@ -176,6 +164,17 @@ class Waiting:
             self._watcher.forget()
 
     # -- a wait, step by step -----------------------------------------------------------
+
+    def _wait(self, sleeper: _Sleeper, deadline: float | None) -> bool:
+        try:
+            self._register(sleeper)
+            self._look_once(sleeper)
+            return self._sleep(sleeper, deadline)
+        finally:
+            with self._mutex:
+                self._sleepers.discard(sleeper)
+                if sleeper.place is not None:
+                    sleeper.place.sleeper = None
 
     def _register(self, sleeper: _Sleeper) -> None:
         """R1. The watcher and its watch are there before this returns, so before any R2."""
@@ -221,12 +220,6 @@ class Waiting:
         if self._closed:
             raise self._error_closed()
         return True
-
-    def _deregister(self, sleeper: _Sleeper) -> None:
-        with self._mutex:
-            self._sleepers.discard(sleeper)
-            if sleeper.place is not None:
-                sleeper.place.sleeper = None
 
     def _error_closed(self) -> StoreClosed:
         return StoreClosed(f"the store {self._env.path} has been closed. Open it again.")

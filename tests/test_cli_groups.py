@@ -337,7 +337,11 @@ def test_names_that_are_no_text_go_through_every_command(raxlog_cli: Run, orders
 
 
 def test_settings_are_changed_by_configure(raxlog_cli: Run, orders: str) -> None:
-    assert raxlog_cli("configure", orders, "orders", "--compression", "zstd", "--node-max-entries", "7")[:2] == (0, "")
+    settings = "--compression", "zstd", "--node-max-entries", "7"
+    said = "compression is now zstd, node-max-entries is now 7\n"
+    assert raxlog_cli("configure", orders, "orders", *settings)[:2] == (0, said)
+    said = "nothing changed: the stream has these settings already\n"
+    assert raxlog_cli("configure", orders, "orders", *settings)[:2] == (0, said)
     assert json.loads(raxlog_cli("configure", orders, "orders", "--idempotence-window", "9", "--json")[1]) == {
         "configured": "orders", "idempotence_window": 9,
     }  # fmt: skip

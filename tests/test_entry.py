@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections import OrderedDict
 
@@ -101,3 +102,24 @@ def test_an_entry_as_text():
     assert entry.decoded("utf-8", "replace").fields == {"ä": "�"}
     with pytest.raises(UnicodeDecodeError):
         entry.decoded("utf-8")
+
+
+def test_without_arguments_an_entry_is_decoded_as_by_an_open_store():
+    entry = Entry(1, 1, [("ä".encode(), b"\xff"), (b"n", b"1")])
+    entry.deliveries, entry.idle = 3, 1.5
+    text = entry.decoded()
+    assert text.pairs == [("ä", "\udcff"), ("n", "1")]
+    assert (text.id, text.deliveries, text.idle) == (entry.id, 3, 1.5)
+    assert text.decoded() == text.decoded("latin-1") == text  # it is text already
+    assert entry.decoded(errors="replace").fields["ä"] == "\ufffd"
+    assert entry.decoded("latin-1").fields["n"] == "1"
+    assert Entry(1, 1, []).decoded() == Entry(1, 1, [])
+
+
+def test_an_entry_as_a_dict_goes_through_json():
+    for entry in (Entry(5, 1, [(b"a", b"1"), ("ä".encode(), b"\xff"), (b"a", b"2")]), Entry(5, 1, []).decoded()):
+        for one in (entry, entry.decoded()):
+            told = one.to_dict()
+            assert type(told["fields"]) is dict
+            assert json.loads(json.dumps(told)) == told
+            assert told == {"id": "5-1", "fields": {"a": "2", "ä": "\udcff"} if len(entry) else {}}

@@ -47,18 +47,14 @@ from .arguments import (
 def _read_arguments(parser: Parser) -> None:
     parser.add_argument("store", metavar="STORE", help="the store's directory")
     parser.add_argument(
-        "streams",
-        metavar="STREAM[=ID]",
-        nargs="+",
+        "streams", metavar="STREAM[=ID]", nargs="+",
         help="with --group a stream's name; without, STREAM=ID: entries behind that ID, $ for new ones only, + for "
         "the last one",
     )
     parser.add_argument("--count", type=positive, metavar="N", help="at most N entries of each stream")
     parser.add_argument(
-        "--block",
-        type=seconds,
-        metavar="SECONDS",
-        help="wait so long for the first entry; 0 waits for ever (default: do not wait)",
+        "--block", type=seconds, metavar="SECONDS",
+        help="wait so long for the first entry; 0 waits for ever (default: do not wait)"
     )
     group = parser.add_argument_group("in a consumer group")
     group.add_argument("--group", metavar="GROUP", help="read as a consumer of this group")
@@ -103,14 +99,8 @@ def _delivered(args: argparse.Namespace) -> dict[bytes, list[Entry]]:
     with writing(args) as store:
         ack = {name: args.ack for name in streams if args.ack}
         return store.read_group(
-            group,
-            consumer,
-            streams,
-            count=args.count,
-            block=args.block,
-            noack=args.noack,
-            claim_idle=args.claim_idle,
-            ack=ack,
+            group, consumer, streams, count=args.count, block=args.block, noack=args.noack, claim_idle=args.claim_idle,
+            ack=ack
         )
 
 
