@@ -39,7 +39,6 @@ calls before the one that raises it.)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 
@@ -100,7 +99,7 @@ class NotOwner(StreamError):
     None has been acknowledged. A transaction is undone as a whole, also where this is caught inside it.
     """
 
-    def __init__(self, message: str, ids: Sequence[tuple[int, int]] = ()) -> None:
+    def __init__(self, message: str, ids: tuple[tuple[int, int], ...] = ()) -> None:
         super().__init__(message)
         self.ids = ids
 
