@@ -60,7 +60,7 @@ class Outcome:
         """Take in what a mode of explore() has done."""
         self.tried += mode.unique or mode.cases
         self.failed += mode.failed
-        self.also += Counter({"torn": mode.torn, "torn, failed": mode.torn_failed})
+        self.also += Counter({"torn": mode.torn} | {f"torn, {end}": many for end, many in mode.torn_ends.items()})
         if not mode.mode.startswith("power cut"):
             self.also += Counter(mode.reached)
 
