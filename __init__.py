@@ -37,6 +37,7 @@ from .storage.errors import (  # noqa: E402 - which kernels are loaded is settle
     NoSubscription,
     NotAStore,
     NotInstalled,
+    NotOwner,
     RaxlogError,
     ReadOnlyStore,
     SettingsConflict,
@@ -58,6 +59,7 @@ from .stream.group_info import ConsumerInfo, GroupInfo, Pending, PendingSummary 
 from .stream.id import StreamID  # noqa: E402
 from .stream.info import StreamInfo  # noqa: E402
 from .stream.references import DeleteResult  # noqa: E402
+from .stream.stop import Stop  # noqa: E402
 from .stream.stream import Stream  # noqa: E402
 from .stream.transaction import State  # noqa: E402
 
@@ -134,6 +136,7 @@ __all__ = [
     "NoSubscription",
     "NotAStore",
     "NotInstalled",
+    "NotOwner",
     "Pending",
     "PendingDetail",
     "PendingSummary",
@@ -144,6 +147,7 @@ __all__ = [
     "SalvageReport",
     "SettingsConflict",
     "State",
+    "Stop",
     "Store",
     "StoreClosed",
     "StoreError",

@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 from ..storage.errors import InvalidArgument
 from ..storage.sharing import at_fork
 from ..stream.clock import duration_ms
+from ..stream.stop import StopFlag, is_stopped, sleep, wake
 
 if TYPE_CHECKING:
     import asyncio
@@ -62,17 +63,19 @@ class Inbox(Generic[M]):
         """Whether it has been closed, or its store, or its process forked: nothing more comes."""
         return self._closed
 
-    def get(self, timeout: float | None = None) -> M | None:
-        """The next message; None if none comes within ``timeout`` seconds, or it is closed.
+    def get(self, timeout: float | None = None, stop: StopFlag | None = None) -> M | None:
+        """The next message; None if none comes within ``timeout`` seconds, or it is closed or stopped.
 
-        0 does not wait, None waits for ever. InvalidArgument for what is no number of seconds.
-        Raises what kept this process from listening on, CorruptionError for one.
+        0 does not wait, None waits for ever. ``stop`` is a raxlog.Stop (or a threading.Event): once it
+        is set, no message is taken. ``iter(lambda: subscription.get(stop=stop), None)`` iterates until
+        then. InvalidArgument for what is no number of seconds. Raises what kept this process from
+        listening on, CorruptionError for one.
         """
         if timeout is not None:
             duration_ms("timeout", timeout)
         self._refuse_callback()
         deadline = None if timeout is None else time.monotonic() + timeout
-        while True:
+        while not is_stopped(stop):
             seen = self._signal
             message = self._take()
             if message is not None:
@@ -82,17 +85,18 @@ class Inbox(Generic[M]):
                 return None
             left = _LONGEST_SLEEP if deadline is None else min(deadline - time.monotonic(), _LONGEST_SLEEP)
             if left <= 0:
-                return None
-            self._sleep(seen, left)
+                break
+            self._sleep(seen, left, stop)
+        return None
 
-    def _sleep(self, seen: object, seconds: float) -> None:
-        """Sleep until there is another signal than the one seen, but no longer than that."""
+    def _sleep(self, seen: object, seconds: float, stop: StopFlag | None) -> None:
+        """Sleep until there is another signal than the one seen, or a stop, but no longer than that."""
         sleeper = threading.Lock()
         sleeper.acquire()
         self._sleepers.append(sleeper)
         try:
             if self._signal is seen:
-                sleeper.acquire(timeout=seconds)
+                sleep(sleeper, seconds, stop)
         finally:
             with contextlib.suppress(ValueError):
                 self._sleepers.remove(sleeper)
@@ -157,8 +161,7 @@ class Inbox(Generic[M]):
         """There may be something to take, or it is the end."""
         self._signal = object()
         for sleeper in tuple(self._sleepers):
-            with contextlib.suppress(RuntimeError):  # another signal has woken it
-                sleeper.release()
+            wake(sleeper)
         for loop, future in tuple(self._tasks):
             with contextlib.suppress(RuntimeError):  # that loop has been closed meanwhile
                 loop.call_soon_threadsafe(_wake, future)

@@ -22,6 +22,7 @@ from ..storage.errors import StoreClosed
 from ..storage.rax import RaxTransaction
 from ..stream.clock import duration_ms
 from ..stream.source import Direct
+from ..stream.stop import StopFlag, is_stopped
 from ..stream.waiting import waiting_of
 from . import subject as subjects
 from .matching import LITERALS
@@ -79,21 +80,21 @@ class Watch:
         with self._source.read() as txn:
             return self._probe.value(txn)
 
-    def wait(self, timeout: float | None = None) -> bool | None:
+    def wait(self, timeout: float | None = None, stop: StopFlag | None = None) -> bool | None:
         """The state, as soon as it is not the one told last; the first call tells it at once.
 
-        None after ``timeout`` seconds (None waits for ever), or once the watch has been closed.
-        InvalidArgument for what is no number of seconds.
+        None after ``timeout`` seconds (None waits for ever), once ``stop`` is set, or once the watch
+        has been closed. InvalidArgument for what is no number of seconds.
         """
         if timeout is not None:
             duration_ms("timeout", timeout)
         deadline = None if timeout is None else time.monotonic() + timeout
-        while not self._closed:
+        while not self._closed and not is_stopped(stop):
             state = self.now()
             if state is not self._told:
                 self._told = state
                 return state
-            if not waiting_of(self._source.env).wait({self._probe: state}, deadline):
+            if not waiting_of(self._source.env).wait({self._probe: state}, deadline, stop=stop):
                 return None
         return None
 

@@ -10,15 +10,15 @@ verified: what is damaged comes into no snapshot.
 
 from __future__ import annotations
 
+import io
 import struct
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import zstandard
 from xxhash import xxh3_64_digest, xxh3_64_intdigest
 
-from ..storage import layout
+from ..storage import layout, zstd
 from ..storage.errors import CorruptionError
 
 DIGEST = "digest"
@@ -32,33 +32,25 @@ class DigestWriter:
     """Writes a digest row by row. A context manager."""
 
     def __init__(self, path: Path) -> None:
-        self._file = path.open("wb")
-        self._zstd = zstandard.ZstdCompressor(level=3, write_checksum=True).stream_writer(self._file)
-        self._rows = bytearray()
+        self._rows = io.BufferedWriter(zstd.create(path), _FLUSH)
         self.records = 0
 
     def add(self, key: bytes, checksum: bytes) -> None:
         """The next row; keys ascend."""
-        self._rows += _LENGTH.pack(len(key)) + key + checksum
+        self._rows.write(_LENGTH.pack(len(key)) + key + checksum)
         self.records += 1
-        if len(self._rows) >= _FLUSH:
-            self._zstd.write(self._rows)
-            self._rows.clear()
 
     def __enter__(self) -> DigestWriter:
         return self
 
     def __exit__(self, *_: object) -> None:
-        try:
-            self._zstd.write(self._rows)
-        finally:
-            self._zstd.close()  # type: ignore[no-untyped-call]  # and the file
+        self._rows.close()
 
 
 def read_digest(path: Path) -> Iterator[tuple[bytes, bytes]]:
     """Keys and checksums, in order. CorruptionError where the file cannot be read to its end."""
     try:
-        with path.open("rb") as file, zstandard.ZstdDecompressor().stream_reader(file) as rows:
+        with path.open("rb") as file, zstd.unpacked(file) as rows:
             held = b""
             while True:
                 more = rows.read(_FLUSH)
@@ -73,7 +65,7 @@ def read_digest(path: Path) -> Iterator[tuple[bytes, bytes]]:
                     yield held[at + 2 : end - 8], held[end - 8 : end]
                     at = end
                 held = held[at:]
-    except (OSError, zstandard.ZstdError) as error:
+    except (OSError, *zstd.ERRORS) as error:
         raise CorruptionError(f"the digest {path} cannot be read ({error})") from error
     if held:
         raise CorruptionError(f"the digest {path} ends in the middle of a row")

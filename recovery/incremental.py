@@ -16,6 +16,7 @@ record that was changed and changed back is not written.
 
 from __future__ import annotations
 
+import io
 import struct
 from collections.abc import Iterator
 from dataclasses import replace
@@ -23,8 +24,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import zstandard
-
+from ..storage import zstd
 from ..storage.errors import CorruptionError, StoreError
 from . import aside, manifest
 from .digest import DIGEST, DigestWriter, read_digest
@@ -87,9 +87,7 @@ class ChangesWriter:
     """Writes what differs from an older digest. A context manager: at its end the last vanished keys go out."""
 
     def __init__(self, path: Path, older: Iterator[tuple[bytes, bytes]]) -> None:
-        self._file = path.open("wb")
-        self._zstd = zstandard.ZstdCompressor(level=3, write_checksum=True).stream_writer(self._file)
-        self._rows = bytearray()
+        self._rows = io.BufferedWriter(zstd.create(path), _FLUSH)
         self._older = older
         self._next = next(older, None)
         self.changed = self.gone = self.bytes = 0
@@ -112,11 +110,8 @@ class ChangesWriter:
         self._next = next(self._older, None)
 
     def _write(self, row: bytes) -> None:
-        self._rows += row
+        self._rows.write(row)
         self.bytes += len(row)
-        if len(self._rows) >= _FLUSH:
-            self._zstd.write(self._rows)
-            self._rows.clear()
 
     def __enter__(self) -> Self:
         return self
@@ -127,15 +122,14 @@ class ChangesWriter:
             if kind is None:
                 while self._next is not None:
                     self._write_gone(self._next[0])
-                self._zstd.write(self._rows)
         finally:
-            self._zstd.close()  # type: ignore[no-untyped-call]
+            self._rows.close()
 
 
 def read_changes(path: Path) -> Iterator[tuple[bytes, bytes | None]]:
     """Keys and their new values (None: gone), in the order of keys. CorruptionError."""
     try:
-        with path.open("rb") as file, zstandard.ZstdDecompressor().stream_reader(file) as rows:
+        with path.open("rb") as file, zstd.unpacked(file) as rows:
             held = b""
             while more := rows.read(_FLUSH):
                 held += more
@@ -149,7 +143,7 @@ def read_changes(path: Path) -> Iterator[tuple[bytes, bytes | None]]:
                     yield held[middle - key_size : middle], held[middle:end] if kind == _PUT else None
                     at = end
                 held = held[at:]
-    except (OSError, zstandard.ZstdError) as error:
+    except (OSError, *zstd.ERRORS) as error:
         raise CorruptionError(f"the increment {path} cannot be read ({error})") from error
     if held:
         raise CorruptionError(f"the increment {path} ends in the middle of a row")

@@ -24,9 +24,9 @@ from types import TracebackType
 from typing import Any, BinaryIO, NamedTuple, Self
 
 import msgpack
-import zstandard
 from xxhash import xxh3_64, xxh3_64_intdigest
 
+from ..storage import zstd
 from ..storage.errors import CorruptionError, NotAStore, UnsupportedFormat
 from ..stream.header import shown
 from ..stream.id import StreamID, make_id
@@ -62,7 +62,6 @@ class ShardWriter:
         self._held: list[bytes] = []
         self._held_bytes = self._held_nodes = 0
         self._first = (0, 0)
-        self._zstd = zstandard.ZstdCompressor(level=3)
         self._last = header.last
         self.bytes = self.nodes = 0
         row = msgpack.packb([header.stream, header.number, *header.first, *header.last, header.entries])
@@ -86,7 +85,7 @@ class ShardWriter:
         return self._sum.hexdigest()
 
     def _write_frame(self) -> None:
-        packed = self._zstd.compress(b"".join(self._held))
+        packed = zstd.compress(b"".join(self._held))
         self._frame(self._held_nodes, self._first, packed)
         self._held.clear()
         self._held_bytes = self._held_nodes = 0
@@ -154,10 +153,11 @@ class ShardReader:
                   end: tuple[int, int] | None) -> Iterator[tuple[StreamID, bytes]]:
         number, count, first, packed = frame
         try:
-            if zstandard.frame_content_size(packed) > _MOST:
-                raise self._damaged(f"states too large a frame {number}", first)
-            rows = zstandard.ZstdDecompressor().decompress(packed)
-        except zstandard.ZstdError as error:
+            stated = zstd.stated_size(packed)
+            if stated is None or stated > _MOST:
+                raise self._damaged(f"states too large a frame {number}, or no size of it", first)
+            rows = zstd.decompress(packed, stated)
+        except zstd.ERRORS as error:
             raise self._damaged(f"cannot be unpacked in frame {number} ({error})", first) from None
         at, held, last = 0, None, (-1, -1)
         for _ in range(count):

@@ -23,9 +23,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 import msgpack
-import zstandard
 
-from ..storage import block, folder, layout
+from ..storage import block, folder, layout, zstd
 from ..storage.errors import CorruptionError, InvalidArgument, NotAStore, StoreError
 from ..storage.rax import Rax
 from ..stream import header as headers
@@ -176,8 +175,7 @@ def _id(key: bytes) -> StreamID:
 
 
 def _write_pending(txn: Any, building: Path, number: int) -> None:
-    with (building / str(number) / PENDING).open("wb") as file, \
-            zstandard.ZstdCompressor(level=3, write_checksum=True).stream_writer(file) as rows:
+    with zstd.create(building / str(number) / PENDING) as rows:
         for group in groups(txn, number):
             names = {consumer.number: consumer.name for consumer in group.consumers(txn)}
             for sid, nack in group.pel(txn).scan((0, 0), StreamID.MAX):
@@ -237,10 +235,10 @@ class ShardSet:
         manifest.require(self.place, self.place.url, name, self.manifest.sums(name))
         with self.place.open(name) as file:
             try:
-                with zstandard.ZstdDecompressor().stream_reader(file) as rows:
+                with zstd.unpacked(file) as rows:
                     for group, ms, seq, consumer, time, count in msgpack.Unpacker(rows):
                         yield PendingEntry(group, make_id(ms, seq), consumer, time, count)
-            except (zstandard.ZstdError, ValueError, TypeError) as error:
+            except (*zstd.ERRORS, ValueError, TypeError) as error:
                 raise CorruptionError(f"{self.place.url}/{name} cannot be read ({error})",
                                       stream=shown(stream)) from None
 

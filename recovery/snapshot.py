@@ -209,8 +209,9 @@ def full_disk_told(building: Path) -> Iterator[None]:
     try:
         yield
     except lmdb.Error as error:
-        if faults.is_disk_full(error):
-            raise StoreFull(f"the disk under {building.parent} is full ({error}). Make room.") from error
+        why = faults.why_full(building, error)
+        if why is not None:
+            raise StoreFull(f"no room in {building.parent}: {why} ({error}).") from error
         raise
 
 

@@ -108,7 +108,8 @@ class Store(store.Store):
         Writers wait meanwhile, in all processes, about a second for a gigabyte in memory; readers
         go on. Other processes go over with their next transaction. The old file goes once no
         process has it open: ``held_by`` names those that still have. Needs room on the disk
-        for the new file beside the old one.
+        for the new file beside the old one. Where that would be no smaller nothing is done: the
+        generation is the one before, and ``bytes_after`` equals ``bytes_before``.
 
         LockTimeout, StoreFull, CorruptionError, ReadOnlyStore, TransactionError: nothing has
         changed. A kill or a power cut at any moment leaves the store as it was or compacted.

@@ -8,7 +8,6 @@
     any other       what the disk says counts; what it does not hold is undone, and applied one by
     exception       one. Where none of the calls raises it again it came from outside (a signal's
                     handler): it is the leader's
-    the ceiling     one alone goes into the reserve above it, if the store is no larger after it
 
 No call is released before the batch is over, so that calls were applied twice cannot be seen;
 they are functions of the transaction, which is a fresh one each time.
@@ -73,11 +72,6 @@ class Batcher:
             if not call.done:
                 if not alone:
                     error = self._attempt([call])
-                if isinstance(error, lmdb.MapFullError) and self.env.set_reserve(True):
-                    try:
-                        error = self._attempt([call], beyond_ceiling=True)
-                    finally:
-                        self.env.set_reserve(False)
                 if error is not None:
                     outside = self._end(call, error, outside)
         return outside
@@ -97,17 +91,14 @@ class Batcher:
     def _reported(self, error: Exception) -> Exception:
         if not isinstance(error, lmdb.Error):
             return error
-        path = self.env.path
-        known = isinstance(error, lmdb.MapFullError) or faults.is_disk_full(error)
-        reported = faults.no_room(path) if known else faults.meaning(path, error)
+        reported = faults.meaning(self.env.path, error)
         reported.__cause__ = error
         return reported
 
-    def _attempt(self, calls: list[Call[Any]], beyond_ceiling: bool = False) -> Exception | None:
+    def _attempt(self, calls: list[Call[Any]]) -> Exception | None:
         """One transaction for all calls. Returns the error that prevented the commit (store unchanged), or None.
 
         Also the exception that came once the commit counted: then the calls are done.
-        ``beyond_ceiling``: only if the store is no larger after it.
         """
         env = self.env
         failed: set[int] = set()
@@ -116,7 +107,7 @@ class Batcher:
             try:
                 for raw in env.begin_write():
                     txn = WriteTransaction(env, raw)
-                    again = self._run(txn, calls, failed, beyond_ceiling)
+                    again = self._run(txn, calls, failed)
                     if again:
                         txn.abort()
                 if not again:
@@ -125,23 +116,24 @@ class Batcher:
                 landed = self.settle(error)
                 if landed:
                     return None if self._is_known(error) else error
-                if not isinstance(error, lmdb.MapFullError) or beyond_ceiling:
+                if isinstance(error, lmdb.MapFullError) and env.grow():
+                    continue
+                if aged or not self._is_full(error) or not self._age_free_pages():
                     return error
-                if not env.grow():
-                    if aged or not self._age_free_pages():
-                        return error
-                    aged = True
+                aged = True
 
-    def _run(self, txn: WriteTransaction, calls: list[Call[Any]], failed: set[int], beyond_ceiling: bool) -> bool:
+    def _is_full(self, error: Exception) -> bool:
+        return isinstance(error, lmdb.MapFullError) or (
+            isinstance(error, lmdb.Error) and faults.why_full(self.env.path, error) is not None
+        )
+
+    def _run(self, txn: WriteTransaction, calls: list[Call[Any]], failed: set[int]) -> bool:
         """Apply and commit. True if a call raised after it had touched something: undo, again without it."""
         try:
-            before = txn.pages() if beyond_ceiling else 0
             for index, call in enumerate(calls):
                 if index not in failed and self._refuses(txn, call):
                     failed.add(index)
                     return True
-            if beyond_ceiling and txn.pages() > before:
-                raise lmdb.MapFullError("the store would be larger than max_map_size")
             self.commit(txn, calls)
         except BaseException:
             txn.abort()
@@ -159,7 +151,7 @@ class Batcher:
             call.error = error
             return not txn.is_untouched(before, error)
         except lmdb.Error as error:
-            if isinstance(error, lmdb.MapFullError | lmdb.PanicError) or faults.is_disk_full(error):
+            if isinstance(error, lmdb.PanicError) or self._is_full(error):
                 raise
             # LMDB has given up the transaction with it: that call's error, not the others'.
             call.error = self._reported(error)
@@ -181,8 +173,6 @@ class Batcher:
     def _age_free_pages(self) -> bool:
         """LMDB uses pages again two commits after they were freed. If there are many: commit once."""
         env = self.env
-        if not env.set_reserve(True):
-            return False
         try:
             for raw in env.begin_write():
                 txn = WriteTransaction(env, raw)
@@ -194,8 +184,6 @@ class Batcher:
                 self.commit(txn, [])
         except lmdb.Error as error:
             return self.settle(error)
-        finally:
-            env.set_reserve(False)
         return True
 
     def settle(self, error: BaseException | None = None) -> bool:

@@ -21,7 +21,6 @@ Sizes follow LMDB's pages: a value above 2,006 bytes goes to overflow pages, k o
 from __future__ import annotations
 
 import struct
-import threading
 from typing import NamedTuple
 
 from xxhash import xxh3_64_intdigest
@@ -33,7 +32,6 @@ SOURCE_HASH = ""
 
 RAW = 0
 ZSTD = 1
-ZSTD_LEVEL = 3  # level 6 and up cost three times the time for at most 15 % of the bytes
 HEADER_SIZE = 30
 PAGE = 4096
 PAGE_HEADER = 16  # once per run of overflow pages
@@ -56,29 +54,6 @@ class BlockHeader(NamedTuple):
     raw_size: int
 
 
-class _Zstd(threading.local):
-    """zstandard's contexts must not be used by two threads at a time: one pair per thread.
-
-    Made when a thread first needs them, and the library loaded then: most stores seal nothing.
-    """
-
-    ready = False
-
-    def of_this_thread(self) -> _Zstd:
-        if not self.ready:
-            import zstandard  # noqa: PLC0415
-
-            self.compressor = zstandard.ZstdCompressor(level=ZSTD_LEVEL)
-            self.decompressor = zstandard.ZstdDecompressor()
-            self.content_size = zstandard.frame_content_size
-            self.error = zstandard.ZstdError
-            self.ready = True
-        return self
-
-
-_zstd = _Zstd()
-
-
 def page_run(size: int) -> int:
     """How many overflow pages a value of ``size`` bytes takes."""
     return (size + PAGE_HEADER + PAGE - 1) // PAGE
@@ -94,7 +69,9 @@ def encode(key: bytes, listpack: bytes | bytearray, ordinal: int, span: int, liv
     """The block of a listpack, to be stored under ``key``. A frame that saves nothing stays raw."""
     body = bytes(listpack)
     if codec == ZSTD:
-        frame = _zstd.of_this_thread().compressor.compress(body)
+        from . import zstd  # noqa: PLC0415
+
+        frame = zstd.compress(body)
         if len(frame) < len(body):
             tail = _BODY.pack(FORMAT, ZSTD, ordinal, span, live, len(body)) + frame
             return _CHECKSUM.pack(xxh3_64_intdigest(tail, xxh3_64_intdigest(key))) + tail
@@ -131,15 +108,16 @@ def listpack_of(key: bytes, value: bytes, head: BlockHeader) -> bytes:
         return value[HEADER_SIZE:]
     if head.raw_size > MAX_LISTPACK:
         raise _damaged(key, f"states a listpack of {head.raw_size} bytes", 26)
-    zstd = _zstd.of_this_thread()
+    from . import zstd  # noqa: PLC0415
+
     frame = value[HEADER_SIZE:]
     try:
         # zstandard takes as much memory as the frame states, whatever the limit.
-        stated = zstd.content_size(frame)
-        if stated not in (-1, head.raw_size):
+        stated = zstd.stated_size(frame)
+        if stated not in (None, head.raw_size):
             raise _damaged(key, f"holds a zstd frame that states {stated} bytes, not {head.raw_size}", HEADER_SIZE)
-        raw = zstd.decompressor.decompress(frame, max_output_size=head.raw_size)
-    except zstd.error as error:
+        raw = zstd.decompress(frame, head.raw_size)
+    except zstd.ERRORS as error:
         raise _damaged(key, f"holds a zstd frame that cannot be read ({error})", HEADER_SIZE) from None
     if len(raw) != head.raw_size:
         raise _damaged(key, "does not unpack to the size it states", 26)

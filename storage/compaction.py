@@ -15,6 +15,8 @@ file after it: the writer's lock is held throughout, and the mark stands before 
 Each step can be left off at by a kill, a power cut or an exception. Before C4 the store is as
 it was; after it it is compacted. What is left over is cleared away by the next compaction, or
 by the next process that opens the store for writing.
+
+How long the copy will be is known before C1: where it would be no shorter, nothing is done.
 """
 
 from __future__ import annotations
@@ -30,11 +32,12 @@ from typing import NamedTuple
 
 import lmdb
 
-from . import faults, folder, generation, journal, records
+from . import disk, faults, folder, generation, journal, records
 from .commit import committer_of
 from .crash_point import crash_point
 from .environment import Environment
 from .errors import CorruptionError, LockTimeout, StoreError, StoreFull
+from .growth import RESERVE, pages_in
 from .write_transaction import WriteTransaction
 
 Progress = Callable[[str, int, int], None]
@@ -44,8 +47,12 @@ _PERIOD = 0.05
 
 
 class Compaction(NamedTuple):
-    """What a compaction did. ``held_by``: processes that still have an old generation open; its
-    room on disk is given back by the first open or compaction that finds it closed."""
+    """What a compaction did.
+
+    Where the new file would be no smaller the old one stays: the same generation, and as many bytes.
+    ``held_by``: processes that still have an old generation open; its room on disk is given back by
+    the first open or compaction that finds it closed.
+    """
 
     generation: int
     bytes_before: int
@@ -104,11 +111,14 @@ def _compact(env: Environment, reached: Callable[..., None]) -> Compaction:
         held = _settle(env)
         old, last = env.generation, env.last_transaction_id()
         before = (old / folder.DATA).stat().st_size
+        size = _size_of_copy(env)
+        if size >= before:
+            return Compaction(int(old.name), before, before, time.monotonic() - began, tuple(held))
         number = generation.next_number(env.path, old)
         new = env.path / generation.name_of(number)
         building = new.with_name(new.name + generation.BUILDING)
         try:
-            _copy(env, building, reached)  # C1
+            _copy(env, building, size, reached)  # C1
             os.rename(building, new)  # C2
             folder.sync_folder(env.path)
             reached("named")
@@ -155,16 +165,21 @@ def _mark(env: Environment, number: int, transaction: int) -> None:
 # -- the copy -----------------------------------------------------------------------------
 
 
-def _copy(env: Environment, place: Path, reached: Callable[..., None]) -> None:
-    """A whole, compact copy in the new folder ``place``, all of it on disk."""
+def _size_of_copy(env: Environment) -> int:
+    """How many bytes the new file will have: the pages in use, those that journal.renew() takes, and the reserve."""
+    stat = env.live().stat()
+    return int((2 + pages_in(stat) + stat["depth"] + 1 + RESERVE) * stat["psize"])
+
+
+def _copy(env: Environment, place: Path, size: int, reached: Callable[..., None]) -> None:
+    """A whole, compact copy of ``size`` bytes in the new folder ``place``, all of it on disk."""
     live = env.live()
     stat = live.stat()
-    size = (stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"] + 2) * stat["psize"]
-    disk = os.statvfs(env.path)
-    if size > disk.f_bavail * disk.f_frsize:
+    room = os.statvfs(env.path)
+    if size > room.f_bavail * room.f_frsize:
         raise StoreFull(
-            f"no room to compact {env.path}: the new data file takes about {size:,} bytes, and "
-            f"{disk.f_bavail * disk.f_frsize:,} are free on its disk. Make room; nothing was changed."
+            f"no room to compact {env.path}: the new data file takes {size:,} bytes, and "
+            f"{room.f_bavail * room.f_frsize:,} are free on its disk. Make room; nothing was changed."
         )
     place.mkdir()
     folder.reserve_lock(place)
@@ -179,23 +194,17 @@ def _copy(env: Environment, place: Path, reached: Callable[..., None]) -> None:
             raise CorruptionError(
                 f"the data file of {env.path} says it holds {stat['entries']} records, and a copy of it has {entries}"
             )
-        _make_journal(env, made, data)
+        old = journal.find(live, env.generation / folder.DATA)
+        if old is None:
+            journal.leave_out(made)
+        else:
+            old.close()
+            journal.renew(made, data)
         made.sync(True)
+    disk.allocate(data, data.stat().st_size, size)
     folder.sync_file(data)
     folder.sync_folder(place)
     reached("flushed", size, size)
-
-
-def _make_journal(env: Environment, made: lmdb.Environment, data: Path) -> None:
-    """A journal of the copy's own: its transactions have the numbers of old ones, whose records
-    must not be taken for theirs."""
-    old = journal.find(env.live(), env.generation / folder.DATA)
-    journal.leave_out(made)
-    if old is not None:
-        old.close()
-        new = journal.make(made, data)
-        if new is not None:
-            new.close()
 
 
 def _copy_pages(live: lmdb.Environment, place: Path, look: Callable[[], None]) -> None:

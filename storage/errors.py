@@ -12,6 +12,7 @@
     │   ├── NoGroup (KeyError)         no consumer group of that name
     │   ├── GroupExists                the group's name is taken
     │   ├── ConsumerBusy               a consumer that still has pending entries
+    │   ├── NotOwner                   entries to acknowledge that are not the consumer's (any more)
     │   ├── IDTooSmall                 not greater than the last ID
     │   ├── StreamExhausted            the last possible ID has been used
     │   └── MalformedValue (ValueError) a field's value is not of the type it was asked for
@@ -43,7 +44,6 @@ from typing import NamedTuple
 
 class RaxlogError(Exception):
     """The root of every error raxlog raises on purpose."""
-
 
 class InvalidArgument(RaxlogError, ValueError):
     """An argument that can never be right, whatever the store holds."""
@@ -93,6 +93,17 @@ class ConsumerBusy(StreamError):
     """The consumer still has pending entries, and the call was told to refuse then."""
 
 
+class NotOwner(StreamError):
+    """Of the entries that ack(consumer=) was given, ``ids`` are not pending with this consumer.
+
+    None has been acknowledged. A transaction is undone as a whole, also where this is caught inside it.
+    """
+
+    def __init__(self, message: str, ids: tuple[tuple[int, int], ...] = ()) -> None:
+        super().__init__(message)
+        self.ids = ids
+
+
 class IDTooSmall(StreamError):
     """An ID that is not greater than the last ID of the stream."""
 
@@ -132,7 +143,8 @@ class UnsupportedFormat(StoreError):
 
 
 class StoreFull(StoreError):
-    """No room for the write: the disk is full, or the map's ceiling is reached."""
+    """No room for the write, and nothing written: the message says whether it is the disk, a quota, a limit of
+    the process or ``max_map_size``. What makes the store no larger (ack, delete, trim) still goes."""
 
 
 class StoreClosed(StoreError):
@@ -165,7 +177,7 @@ class AppendsLost(StoreError):
     The error of the commit is the ``__cause__``.
     """
 
-    def __init__(self, message: str, lost: tuple[Lost, ...], visible: bool = False) -> None:
+    def __init__(self, message: str, lost: tuple[Lost, ...] = (), visible: bool = False) -> None:
         super().__init__(message)
         self.lost = lost
         self.visible = visible
@@ -218,3 +230,7 @@ class CorruptionError(RaxlogError):
             f"{self.what}{where}. Run 'raxlog check STORE' for all that is wrong; 'raxlog salvage' brings "
             "what is whole into a new store."
         )
+
+
+for _class in [one for one in vars().values() if isinstance(one, type) and issubclass(one, RaxlogError)]:
+    _class.__module__ = "raxlog"  # where users import it from: so tracebacks and pickles name it

@@ -3,18 +3,18 @@
     while opening     -> cannot_open()    NotAStore, ReadOnlyStore, CorruptionError, StoreFull …
     in a transaction  -> meaning()        StoreFull, CorruptionError, StoreError
 
-A full disk comes under several names: LMDB 0.9 says ENOSPC, 1.0 MDB_SHORT_WRITE.
+A write that finds room for a part only is an I/O error to LMDB. What it met is found by asking
+the disk for more (why_full()).
 """
 
 from __future__ import annotations
 
 import errno
-import os
-import resource
 from pathlib import Path
 
 import lmdb
 
+from . import disk
 from .errors import (
     CorruptionError,
     NotAStore,
@@ -24,39 +24,35 @@ from .errors import (
     StoreFull,
 )
 
-_CROWDED = 1 << 20  # bytes free on a disk that a write may have filled
+_CUT_SHORT = (errno.EIO, -30772)  # by LMDB 0.9 and 1.0
+_PIECE = 1 << 18
 _DAMAGED = (lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.BadTxnError)
 
 
-def is_disk_full(error: lmdb.Error) -> bool:
-    """True for the errors by which LMDB tells of a full disk or quota."""
-    text = str(error)
-    return (
-        isinstance(error, lmdb.DiskError) or "No space left" in text or "quota" in text.lower()
-        or "SHORT_WRITE" in text or "File too large" in text  # the latter: ulimit -f
-    )
+def why_full(path: Path, error: Exception) -> str | None:
+    """Which room an error says is missing, and what to do; None for any other error."""
+    number = disk.cause(error)
+    if number in _CUT_SHORT:
+        try:
+            for data in sorted(path.glob("*/data.mdb"))[-1:]:
+                disk.allocate(data, data.stat().st_size, data.stat().st_size + _PIECE)
+        except OSError as met:
+            number = disk.cause(met)
+    return disk.FULL.get(number)
 
 
 def is_disk_failure(path: Path, error: lmdb.Error) -> bool:
     """True for an I/O error that is no want of room: the disk, or its flush, has failed."""
-    return "Input/output error" in str(error) and not _cut_short(path, error)
+    return disk.cause(error) == errno.EIO and why_full(path, error) is None
 
 
-def _cut_short(path: Path, error: lmdb.Error) -> bool:
-    """True where an I/O error is what LMDB makes of a write that found room for a part only."""
-    if "Input/output error" not in str(error):
-        return False
-    disk = os.statvfs(path)
-    limited = resource.getrlimit(resource.RLIMIT_FSIZE)[0] != resource.RLIM_INFINITY
-    return limited or disk.f_bavail * disk.f_frsize < _CROWDED
-
-
-def meaning(path: Path, error: lmdb.Error) -> StoreError | CorruptionError:
+def meaning(path: Path, error: Exception) -> StoreError | CorruptionError:
     """The error to raise for one that came out of a transaction on the store at ``path``."""
     if isinstance(error, lmdb.MapFullError):
         return no_room(path)
-    if is_disk_full(error) or _cut_short(path, error):
-        return StoreFull(f"the disk under {path} is full ({error}). Make room and try again.")
+    why = why_full(path, error)
+    if why is not None:
+        return full(path, why, error)
     if isinstance(error, _DAMAGED):
         return CorruptionError(f"the data file of {path} is damaged ({error})")
     if isinstance(error, lmdb.ReadersFullError):
@@ -71,19 +67,24 @@ def meaning(path: Path, error: lmdb.Error) -> StoreError | CorruptionError:
     return StoreError(f"LMDB reports for {path}: {error}.")
 
 
+def full(path: Path, why: str, error: Exception) -> StoreFull:
+    """The error for a call that found no room on the disk."""
+    return StoreFull(f"{path} is full: {why}, or delete and trim. Nothing was written ({error}).")
+
+
 def no_room(path: Path) -> StoreFull:
-    """The error for a call that fits neither the map's ceiling nor the disk."""
+    """The error for a call that does not fit into the map as large as it may become."""
     return StoreFull(
-        f"no room in {path}: the disk is full or max_map_size is reached. Delete or trim, make room on "
-        "the disk, or raise max_map_size. Nothing was written."
+        f"{path} is full: max_map_size (or the limit of address space, ulimit -v) is reached. Delete or trim, or "
+        "open it with a larger max_map_size. Nothing was written."
     )
 
 
 def cannot_open(path: Path, error: Exception, readonly: bool = False) -> StoreError | CorruptionError:
     """The error to raise when the store at ``path`` cannot be opened, for reading only or for all."""
     text = str(error)
-    denied = isinstance(error, PermissionError) or "Permission denied" in text
-    read_only = getattr(error, "errno", 0) == errno.EROFS or "Read-only file system" in text
+    denied = isinstance(error, PermissionError) or disk.cause(error) == errno.EACCES
+    read_only = disk.cause(error) == errno.EROFS
     if denied and readonly:
         return StoreError(f"{path} cannot be read ({error}). See to the permissions of the folder and the files in it.")
     if isinstance(error, lmdb.ReadonlyError) or denied or read_only:
@@ -95,8 +96,9 @@ def cannot_open(path: Path, error: Exception, readonly: bool = False) -> StoreEr
         return NotAStore(f"the data file of {path} is no LMDB file this raxlog reads ({error}).")
     if isinstance(error, (*_DAMAGED, lmdb.PanicError)):
         return CorruptionError(f"the data file of {path} is damaged ({error})")
-    if isinstance(error, lmdb.DiskError) or getattr(error, "errno", 0) == errno.ENOSPC:
-        return StoreFull(f"cannot open {path}: the disk is full ({error}). Make room.")
+    why = disk.FULL.get(disk.cause(error))
+    if why is not None:
+        return StoreFull(f"cannot open {path}: {why} ({error}).")
     if "already open" in text:
         return SettingsConflict(
             f"{path} is open in this process already, through py-lmdb itself or with other settings than "

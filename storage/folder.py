@@ -29,7 +29,7 @@ from pathlib import Path
 
 import lmdb
 
-from . import map_lock, records
+from . import disk, map_lock, records
 from .crash_point import crash_point
 from .errors import CorruptionError, NotAStore, ReadOnlyStore, StoreError, StoreFull
 from .layout import FORMAT, STORE_KEY
@@ -70,10 +70,10 @@ def _generation_at_once(path: Path) -> Path | None:
 
 def _generation_or_why_not(path: Path) -> Path:
     try:
-        if not path.is_dir():
-            if path.exists():
-                raise NotAStore(f"{path} is a file, not a store. A raxlog store is a folder; name another path.")
-            raise NotAStore(f"there is no store at {path}. Open it without readonly=True to create one.")
+        if path.exists() and not path.is_dir():
+            raise NotAStore(f"{path} is a file, not a store. A raxlog store is a folder; name another path.")
+        if is_vacant(path):
+            raise NotAStore(f"there is no store at {path}: no raxlog store is made by readonly=True or create=False.")
         name = (path / CURRENT).read_text(encoding="ascii").strip()
         if not name.isdigit():
             raise NotAStore(f"the file {CURRENT} in {path} names no generation (it says {name[:40]!r}).")
@@ -276,16 +276,9 @@ def reserve_lock(generation: Path) -> None:
 
     LMDB maps it with holes in it; on a full disk writing to one kills the process.
     """
-    _reserve(generation / LOCK, _LOCK_BYTES)
-
-
-def _reserve(file: Path, size: int) -> None:
-    """Make a file of ``size`` bytes that lie on disk already. OSError where there is no room."""
-    with file.open("wb") as made:
-        if hasattr(os, "posix_fallocate"):
-            os.posix_fallocate(made.fileno(), 0, size)
-        else:
-            made.write(bytes(size))
+    file = generation / LOCK
+    file.touch()
+    disk.allocate(file, 0, _LOCK_BYTES)
 
 
 def clear_leftovers(folder: Path) -> None:
@@ -304,11 +297,11 @@ def clear_leftovers(folder: Path) -> None:
 
 def cannot_create(path: Path, error: Exception, what: str = "store") -> StoreError:
     """The error to raise where no store (or snapshot, as ``what`` says) can be made at ``path``."""
-    code = getattr(error, "errno", None)
+    code = disk.cause(error)
     if code in (errno.EACCES, errno.EPERM, errno.EROFS):
         return ReadOnlyStore(f"cannot create a {what} at {path}: nothing may be written there ({error}).")
-    if code in (errno.ENOSPC, errno.EDQUOT) or isinstance(error, (lmdb.DiskError, lmdb.MapFullError)):
-        return StoreFull(f"cannot create a {what} at {path}: the disk is full ({error}). Make room.")
+    if code in disk.FULL:
+        return StoreFull(f"cannot create a {what} at {path}: {disk.FULL[code]} ({error}).")
     if code in (errno.EBUSY, errno.EXDEV):
         return StoreError(f"{path} is a mount point ({error}); name a folder inside it.")
     if code in (errno.EEXIST, errno.ENOTDIR):

@@ -9,20 +9,20 @@ the bar, so one of the two sees the other; under the interpreter's lock that nee
 own, and passing costs 0.1 µs.
 
 An exception can break a thread off on the very step between its read and its leaving. What is
-inside is therefore a token of the read, not the read itself: LMDB's transaction ends with the
-read, and a token that only the gate refers to is let go. Beside that shut() waits ten seconds at
-most, which no read here takes, and then goes on: LMDB's binding ends a read transaction that is
-still open, and its thread gets an error, never wrong data.
+inside is therefore a weak reference: LMDB's transaction ends with the read, and so does its mark
+here. Marks of the thread that shuts are no reads under way, since it is here. Beside that shut()
+waits ten seconds at most, which no read here takes, and then goes on: LMDB's binding ends a read
+transaction that is still open, and its thread gets an error, never wrong data.
 """
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING
+from weakref import ref
 
 import lmdb
 
@@ -41,7 +41,7 @@ class Gate:
     __slots__ = ("bar", "inside")
 
     def __init__(self) -> None:
-        self.inside: set[object] = set()
+        self.inside: set[ref[ReadTransaction]] = set()
         self.bar = threading.Lock()  # held while it is shut
 
     def wait(self) -> None:
@@ -56,68 +56,57 @@ class Gate:
             action()
 
     def drain(self, seconds: float) -> bool:
-        """Wait until no read is inside; False, and those forgotten, if that takes too long."""
+        """Wait until no read is inside; False, and those there forgotten, if that takes too long."""
         inside = self.inside
         if inside:
             deadline = time.monotonic() + seconds
-            while inside:
-                self._let_forgotten_go()
+            here = threading.get_ident()
+            while any(read is not None and read.thread != here for read in [mark() for mark in tuple(inside)]):
                 if time.monotonic() > deadline:
                     inside.clear()
                     return False
                 time.sleep(_NAP)
         return True
 
-    def _let_forgotten_go(self) -> None:
-        probes = {object()}  # something that a set alone refers to, for comparison
-        forgotten = _references(tuple(probes))[0]
-        members = tuple(self.inside)
-        for member, references in zip(members, _references(members), strict=True):
-            if references <= forgotten:
-                self.inside.discard(member)
-
-
-def _references(members: tuple[object, ...]) -> list[int]:
-    return [sys.getrefcount(member) for member in members]
-
 
 class ReadTransaction:
     """One short read of a consistent state. Values come out as copies, never LMDB's memory."""
 
-    __slots__ = ("_env", "_token", "_txn")
+    __slots__ = ("__weakref__", "_env", "_mark", "_txn", "thread")
 
     def __init__(self, env: Environment) -> None:
         self._env = env
-        self._token = object()
+        self._mark = ref(self, env.gate.inside.discard)
+        self.thread = threading.get_ident()
 
     def __enter__(self) -> lmdb.Transaction:
-        env, token = self._env, self._token
+        env, mark = self._env, self._mark
         while True:
             gate = env.gate
             try:
-                gate.inside.add(token)
+                gate.inside.add(mark)
                 if not gate.bar.locked():
                     mapped = env.live()
                     self._txn = txn = mapped.begin()
                     if txn.id() == env.checked or env.is_in_force(txn):
                         return txn
                     txn.abort()
-                    gate.inside.discard(token)
+                    gate.inside.discard(mark)
                     env.leave_superseded(mapped)
                     continue
             except lmdb.Error as error:
-                gate.inside.discard(token)
+                gate.inside.discard(mark)
                 env.cure_read(error)
             except BaseException:
-                gate.inside.discard(token)
+                gate.inside.discard(mark)
                 raise
             else:
-                gate.inside.discard(token)
+                gate.inside.discard(mark)
                 gate.wait()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
                  trace: TracebackType | None) -> None:
         self._txn.abort()
-        self._env.gate.inside.discard(self._token)
+        self._env.gate.inside.discard(self._mark)
         if isinstance(error, lmdb.Error):
             raise faults.meaning(self._env.path, error) from error

@@ -6,22 +6,31 @@ transaction here: every value is copied out.
 
 The map is large and sparse from the start (64 GiB cost nothing until used), so growth is
 rare. Another process may grow it too; LMDB then says MapResized at the next begin, and the
-new size is taken over behind the same gate. A ceiling (``max_map_size``) leaves a reserve
-above itself, into which only calls may write that make the store no larger: without it
-nothing could be deleted from a full store, since deleting takes new pages first.
+new size is taken over behind the same gate.
+
+    pages of the file     records, their tree    free      reserve
+                         |__________________|____________|_________|
+                         occupied            may be taken, as long as the disk gives what lies behind
+
+Deleting takes new pages first, so a commit that makes the store larger must leave some: at the file's end, on the disk
+already, or free in it; above a ceiling (``max_map_size``) where there is one. One that does not may have them. What
+is asked is how many pages the records occupy, so the reserve comes back by itself when it has been used.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import lmdb
 
-from . import faults
+from . import disk, faults, folder
 from .gate import Gate
 
-_RESERVE = 1 << 20  # above the ceiling; a trim of 1,000 nodes takes some 20 pages of it
+RESERVE = 64  # pages; a trim of 1,000 nodes takes some 20
+_MOST_AHEAD = 256  # pages that are taken from the disk at a time
 
 
 class Growth(ABC):
@@ -30,6 +39,8 @@ class Growth(ABC):
     path: Path
     gate: Gate
     max_map_size: int | None
+    generation: Path
+    _enough_for: int  # pages: room for so many has been seen to; -1 before the first commit
     _lmdb: lmdb.Environment | None
 
     @abstractmethod
@@ -66,9 +77,7 @@ class Growth(ABC):
 
     def _adopt(self) -> None:
         needed = self._bytes_used()
-        size = needed * 2
-        if self.max_map_size is not None:
-            size = max(needed, min(size, self.max_map_size))
+        size = max(needed, min(needed * 2, self._largest()))
         try:
             self._set_map_size(size)
         except lmdb.MemoryError:
@@ -80,8 +89,7 @@ class Growth(ABC):
         environment.reader_check()  # pages held back by dead readers may be all that is missing
         size = int(environment.info()["map_size"])
         for wanted in (size * 2, size + size // 4):
-            if self.max_map_size is not None:
-                wanted = min(wanted, self.max_map_size)
+            wanted = min(wanted, self._largest())
             if wanted <= size:
                 return False
             try:
@@ -91,18 +99,38 @@ class Growth(ABC):
                 continue  # no address space for so much
         return False
 
-    def set_reserve(self, on: bool) -> bool:
-        """Open or close the reserve above the ceiling. False where there is no ceiling."""
-        ceiling = self.max_map_size
-        if ceiling is None:
-            return False
-        used = self._bytes_used()
-        size = ceiling if used <= ceiling + _RESERVE else used  # or others have no such ceiling
-        try:
-            self.gate.shut(lambda: self._set_map_size(size + _RESERVE * on))
-        except lmdb.Error:
-            return False
-        return True
+    def _largest(self) -> int:
+        """The size beyond which the map does not grow: the ceiling, or what others use beyond it, and the reserve."""
+        ceiling = self.max_map_size or 1 << 62
+        reserve, used = RESERVE * int(self.live().stat()["psize"]), self._bytes_used()
+        return reserve + (ceiling if used <= ceiling + reserve else used)
+
+    def require_room(self, occupied: int) -> None:
+        """StoreFull where a commit would make the store larger and leave less than the reserve.
+
+        ``occupied``: the pages of its records then. Under the writer's lock. Room is taken from the disk (20 µs) by
+        the first commit, and by those that want more than there was.
+        """
+        if occupied <= self._enough_for:
+            return
+        stat = self.live().stat()
+        size, grows, is_first = int(stat["psize"]), occupied > pages_in(stat), self._enough_for < 0
+        self._enough_for = max(0, self._enough_for)
+        most = occupied + _MOST_AHEAD if self.max_map_size is None else self.max_map_size // size
+        if grows and occupied > most:
+            raise faults.no_room(self.path)
+        used, ahead = self.pages_used(), max(0, min(occupied // 4, _MOST_AHEAD, most - occupied))
+        while grows or is_first:
+            end = occupied + RESERVE + ahead
+            try:
+                if end > used:
+                    disk.allocate(self.generation / folder.DATA, used * size, end * size)
+                self._enough_for = occupied + ahead
+                return
+            except OSError as error:
+                if not ahead and grows:
+                    raise faults.meaning(self.path, error) from error
+                is_first, ahead = False, 0
 
     def make_room(self) -> None:
         """Grow the map while less than a quarter of it, or 64 MB, is free at its end."""
@@ -111,3 +139,8 @@ class Growth(ABC):
             free = size - self._bytes_used()
             if free >= min(size // 4, 64 << 20) or not self.grow():
                 return
+
+
+def pages_in(stat: Mapping[str, Any]) -> int:
+    """The pages of the store's records and their tree, of what LMDB tells of it."""
+    return int(stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"])

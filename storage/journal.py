@@ -169,17 +169,28 @@ def make(environment: lmdb.Environment, data: Path) -> Journal | None:
     region = (_MAGIC + salt).ljust(page + SLOTS * SLOT_BYTES - 16, b"\0")
     with contextlib.suppress(lmdb.MapFullError):
         with environment.begin(write=True) as txn:
-            txn.delete(_PLACE)
+            txn.put(_PLACE, records.seal(_PLACE, [page, salt]))  # where it does not lie
             txn.put(_REGION, region)
         environment.sync(True)
-        first = _search(data, _MAGIC + salt, page)
-        if first is None:
-            return None
-        with environment.begin(write=True) as txn:
-            txn.put(_PLACE, records.seal(_PLACE, [first + page, salt]))
+        renew(environment, data)
         environment.sync(True)
         return find(environment, data)
     return None
+
+
+def renew(environment: lmdb.Environment, data: Path) -> None:
+    """Find where the region lies, in a copy of the file too, and give it another salt.
+
+    Else the records of old transactions would be taken for those of new ones with their numbers.
+    """
+    with environment.begin(write=True) as txn:
+        page, salt = int(environment.stat()["psize"]), os.urandom(16)
+        at = _search(data, _MAGIC + records.unseal(_PLACE, txn.get(_PLACE) or b"")[1])
+        if at is not None:  # else no slot is where the record says, and it is made anew
+            with data.open("r+b") as file:
+                file.seek(at + len(_MAGIC))
+                file.write(salt)
+            txn.put(_PLACE, records.seal(_PLACE, [at // page * page + page, salt]))
 
 
 def replay(environment: lmdb.Environment, journal: Journal) -> int:
@@ -207,7 +218,7 @@ def replay(environment: lmdb.Environment, journal: Journal) -> int:
     return done
 
 
-def renew(environment: lmdb.Environment) -> None:
+def renew_metas(environment: lmdb.Environment) -> None:
     """Write both meta pages anew, and flush each: after a failed flush the system may keep one in
     memory that is not on disk. Under the writer's lock."""
     for _ in range(2):
@@ -242,8 +253,8 @@ def _last(environment: lmdb.Environment) -> int:
     return int(environment.info()["last_txnid"])
 
 
-def _search(data: Path, wanted: bytes, page: int) -> int | None:
-    """The offset of the page that holds the bytes, searched from the end, where new pages are."""
+def _search(data: Path, wanted: bytes) -> int | None:
+    """The offset of the bytes, searched from the end, where new pages are."""
     with data.open("rb") as file:
         end = file.seek(0, os.SEEK_END)
         while end > 0:
@@ -252,6 +263,6 @@ def _search(data: Path, wanted: bytes, page: int) -> int | None:
             piece = file.read(end - start + len(wanted))
             at = piece.rfind(wanted)
             if at >= 0:
-                return int(start + at) // page * page
+                return int(start + at)
             end = start
     return None

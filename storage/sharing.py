@@ -26,16 +26,16 @@ _environments: dict[tuple[int, int], Environment] = {}
 _registry_lock = threading.RLock()
 
 
-def attach(path: Path, *, readonly: bool, durability: str, map_size: int | None,
+def attach(path: Path, *, readonly: bool, create: bool, durability: str, map_size: int | None,
            max_map_size: int | None, max_readers: int, uses_journal: bool,
            settings: Callable[[], dict[str, object]], buffer_window: float = BUFFER_WINDOW) -> Environment:
     """The environment of the store at ``path``, shared if this process has it open already.
 
-    Creates the store (with ``settings()``) where the path is vacant and ``readonly`` is false.
+    Makes the store (with ``settings()``) where the path is vacant, if ``create`` and not ``readonly``.
     SettingsConflict where it is open with another durability, mode or ceiling.
     """
     with _registry_lock:
-        if not readonly and folder.is_vacant(path):
+        if create and not readonly and folder.is_vacant(path):
             folder.create(path, settings())
         folder.generation(path)  # says clearly what is wrong with the path, if anything is
         status = path.stat()

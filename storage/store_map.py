@@ -222,6 +222,7 @@ class StoreMap(Growth):
 
     def _map_generation(self, generation: Path, size: int) -> None:
         meta_pages.require_sound(generation, self.readonly)
+        self._enough_for = -1
         if self.max_map_size is not None:
             size = min(size, self.max_map_size)
         at_rest = folder.is_snapshot(self.path)
@@ -288,7 +289,7 @@ class StoreMap(Growth):
             elif found is not None and cut:
                 with self._sole_writer():
                     journal.replay(self._lmdb, found)
-                    journal.renew(self._lmdb)
+                    journal.renew_metas(self._lmdb)
             elif found is not None and journal.is_due(self._lmdb, found):
                 # Else it is of a call under way, in a process that is alive.
                 with contextlib.suppress(LockTimeout), self._sole_writer(0.0):

@@ -14,6 +14,7 @@ import lmdb
 from . import journal
 from .environment import Environment
 from .errors import CorruptionError, RaxlogError
+from .growth import pages_in
 
 SOURCE_HASH = ""
 
@@ -105,9 +106,12 @@ class WriteTransaction:
             item.flush(self)  # takes itself out of dirty
 
     def commit(self) -> None:
-        """Flush and commit; when it returns the data is as safe as the durability says."""
-        self.flush()
+        """Flush and commit; when it returns the data is as safe as the durability says.
+
+        StoreFull, and nothing written, where the store may not become as large (growth.py).
+        """
         env = self.env
+        env.require_room(self.pages())
         if env.flushes_meta_itself:
             kept = env.journal
             recorded = kept is not None and self.room >= 0 and kept.write(self.id, self.record)
@@ -147,5 +151,4 @@ class WriteTransaction:
     def pages(self) -> int:
         """The pages that hold the store's records, with all changes so far."""
         self.flush()
-        stat = self.raw.stat(self.env.live().open_db(None, txn=self.raw))
-        return int(stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"])
+        return pages_in(self.raw.stat(self.env.live().open_db(None, txn=self.raw)))

@@ -18,11 +18,12 @@ from itertools import chain, islice, takewhile
 from typing import Any
 
 from ..storage.commit import WriteTransaction
-from ..storage.errors import CorruptionError
+from ..storage.errors import CorruptionError, NotOwner
 from . import filtered
+from .bucket import unpack_ids
 from .counting import Counter
 from .entry import Entry
-from .group_state import UNKNOWN, ConsumerState, GroupState
+from .group_state import NOBODY, UNKNOWN, ConsumerState, GroupState
 from .header import StreamHeader, shown
 from .id import MAX64, StreamID, make_id
 from .id_row import delivered
@@ -31,6 +32,7 @@ from .writer import StreamWriter
 
 MOST_DELIVERIES = (1 << 63) - 1
 _CLAIMED_AT_ONCE = 128
+_MOST_LISTED = 20  # IDs in a message
 
 ID = tuple[int, int]
 Takes = Callable[[Entry], bool]
@@ -163,6 +165,31 @@ def ack(txn: WriteTransaction, group: GroupState, ids: bytes) -> int:
     for owner, count in owners.items():
         group.count_pending(txn, owner, -count)
     return sum(owners.values())
+
+
+def require_owner(txn: WriteTransaction, stream: bytes, group: GroupState | None, name: bytes, consumer: bytes,
+                  ids: bytes) -> None:
+    """NotOwner unless these entries, their IDs in a row, are all pending with this consumer. Changes nothing."""
+    wanted = unpack_ids(ids)
+    member = None if group is None else group.consumer(txn, consumer)
+    held = {} if group is None else group.pel(txn).find(wanted)
+    lost = [sid for sid in wanted if sid not in held or member is None or held[sid].consumer != member.number]
+    if not lost:
+        return
+
+    def place(sid: ID) -> str:
+        nack = held.get(sid)
+        if nack is None or group is None:
+            return "not pending"
+        return "released" if nack.consumer == NOBODY else f"with {shown(group.consumer_no(txn, nack.consumer).name)}"
+
+    listed = ", ".join(f"{sid[0]}-{sid[1]} ({place(sid)})" for sid in lost[:_MOST_LISTED])
+    more = f" and {len(lost) - _MOST_LISTED} more" if len(lost) > _MOST_LISTED else ""
+    raise NotOwner(
+        f"consumer {shown(consumer)} of group {shown(name)} of stream {shown(stream)} does not own {len(lost)} of "
+        f"{len(wanted)} entries: {listed}{more}. None was acknowledged. Drop what was made of those: another consumer "
+        "has claimed or acknowledged them.", tuple(make_id(*sid) for sid in lost),
+    )
 
 
 def advance(group: GroupState, header: StreamHeader, count: int, last: ID, ids: Iterable[ID]) -> None:

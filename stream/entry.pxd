@@ -11,8 +11,12 @@ cdef class Entry:
     cdef public unsigned long long deliveries
     cdef public object idle
 
-@cython.locals(fields=dict, size="Py_ssize_t", i="Py_ssize_t")
-cdef dict as_dict(list names, list values)
+@cython.final
+cdef class Fields(dict):
+    pass
+
+@cython.locals(fields=Fields, size="Py_ssize_t", i="Py_ssize_t")
+cdef Fields as_dict(list names, list values)
 
 @cython.locals(text=str)
 cdef bytes as_bytes(object value, object name, str role)

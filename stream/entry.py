@@ -84,19 +84,26 @@ class Entry:
             return self.values[0]
         return None
 
-    def decoded(self, encoding: str, errors: str = "strict") -> Entry:
-        """The same entry with ``str`` for ``bytes``. Raises UnicodeDecodeError as bytes do."""
-        entry = Entry(
-            self.ms,
-            self.seq,
-            [
-                (name.decode(encoding, errors), value.decode(encoding, errors))
-                for name, value in zip(self.names, self.values, strict=True)
-            ],
-        )
+    def decoded(self, encoding: str | None = None, errors: str | None = None) -> Entry:
+        """The same entry with ``str`` for ``bytes``; itself, if it has been decoded.
+
+        Without arguments as UTF-8, with lone surrogates for what is none ("surrogateescape"), as
+        open(encoding=) does. With an ``encoding`` UnicodeDecodeError, unless ``errors`` is given.
+        """
+        if self.names and isinstance(self.names[0], str):
+            return self
+        errors = errors or ("strict" if encoding else UNDECODABLE)
+        encoding = encoding or "utf-8"
+        pairs = zip(self.names, self.values, strict=True)
+        texts = [(name.decode(encoding, errors), value.decode(encoding, errors)) for name, value in pairs]
+        entry = Entry(self.ms, self.seq, texts)
         entry.deliveries = self.deliveries
         entry.idle = self.idle
         return entry
+
+    def to_dict(self) -> dict[str, Any]:
+        """``{"id": "5-0", "fields": {…}}`` for json.dumps(), the fields as text: see decoded()."""
+        return {"id": str(self.id), "fields": dict(self.decoded().fields)}
 
     def __iter__(self) -> Iterator[Any]:
         return iter((self.id, self.fields))
@@ -123,9 +130,23 @@ class Entry:
         return Entry, (self.ms, self.seq, self.pairs)
 
 
+class Fields(dict[Any, Any]):
+    """The fields of an entry: a dict whose KeyError says so where str is looked up among bytes, or bytes among str."""
+
+    def __missing__(self, name: Any) -> Any:
+        first = next(iter(self), name)
+        if isinstance(name, str | bytes) and type(first) is not type(name):
+            kind = type(first).__name__
+            raise KeyError(f"{name!r}: these names are {kind}, as {first!r} is; open(encoding=…) decides that")
+        raise KeyError(name)
+
+    def __reduce__(self) -> tuple[type[dict[Any, Any]], tuple[dict[Any, Any]]]:
+        return dict, (dict(self),)
+
+
 def as_dict(names: list[Any], values: list[Any]) -> dict[Any, Any]:
     """Both rows as a dict: the inner loop of every scan."""
-    fields = {}
+    fields = Fields.__new__(Fields)
     size = len(names)
     i = 0
     while i < size:
@@ -197,6 +218,8 @@ def flatten_all(entries: Iterable[Any]) -> list[list[bytes]]:
     names: list[bytes] = []  # and as bytes
     for fields in entries:
         try:
+            if type(fields) is Fields:
+                fields = dict(fields)  # a copy costs less than the long way
             if type(fields) is not dict:
                 flats.append(flatten(fields))
                 continue

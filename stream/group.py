@@ -35,7 +35,9 @@ from .id_row import row_of
 from .names import member_name
 from .references import KEEPREF, DeleteResult, ack_delete, checked_policy
 from .source import Direct, Source
+from .stop import StopFlag
 from .sweeping import sweep
+from .waiting import parse_block
 
 _NACKS = ("silent", "fail", "fatal")
 
@@ -64,22 +66,27 @@ class Group:
 
     def read(self, consumer: Any, count: int | None = None, *, block: float | None = None,
              ids: AnyID = ">", noack: bool = False, ack: Iterable[AnyID] = (),
-             claim_idle: float | None = None) -> list[Entry]:
+             claim_idle: float | None = None, stop: StopFlag | None = None) -> list[Entry]:
         """Deliver entries to a consumer, which is created if it is new. XREADGROUP.
 
         ``ids=">"``     entries nobody in the group has had; each becomes pending
         ``ids="0"``     (or any ID) this consumer's own pending entries behind that ID, again;
                         one that was deleted meanwhile comes without fields
         ``count``       at most so many (None: all there are)
-        ``block``       wait so many seconds for the first entry; 0 waits for ever, None not at all
+        ``block``       wait so many seconds for the first entry; 0 waits for ever, None not at all;
+                        TransactionError in a transaction
+        ``stop``        a raxlog.Stop (or threading.Event) that ends the wait: once it is set, the
+                        read acknowledges, takes nothing, and returns []
         ``noack``       new entries do not become pending: at most once
-        ``ack``         acknowledge these first, in the same commit
+        ``ack``         acknowledge these first, in the same commit, whoever has them; in a transaction
+                        ack(consumer=) and then a read are one commit, too
         ``claim_idle``  take over what has been pending elsewhere for so many seconds (released
                         entries first, then the most idle), then fill up with new entries
 
         Each entry tells in ``deliveries`` how often it has been delivered, this time included,
         and in ``idle`` how long a claimed one had been idle. Durable when it returns; one
         commit; a read in vain commits at most once a second, to note that the consumer was here.
+        LockTimeout where another holds the writer's lock and there is something to deliver.
         """
         reader = member_name(consumer, "consumer")
         if count is not None and (type(count) is not int or count < 0):
@@ -87,24 +94,32 @@ class Group:
         after = None if ids in (">", b">") else history_start(ids)
         acked = parse_ids("ack", ack)
         min_idle = None if claim_idle is None else duration_ms("claim_idle", claim_idle)
-        wait = None if block is None else duration_ms("block", block) / 1000
+        wait = parse_block(self._source, block)
 
-        wanted = GroupRead(self.name, reader, count, None, None, noack, min_idle)
+        wanted = GroupRead(self.name, reader, count, None, None, noack, min_idle, stop)
         answer = read_group(self._source, wanted, [Target(self.stream, after, acked)], wait)
         return self._decoded(answer[0][1] if answer else [])
 
-    def ack(self, *ids: AnyID) -> int:
+    def ack(self, *ids: AnyID, consumer: Any = None) -> int:
         """Acknowledge entries: they are pending no more. How many were. XACK.
 
         0 also where there is no such group: what nobody waits for needs no acknowledgement.
+
+        By Redis' rule it does not matter who has them. With ``consumer`` it does: NotOwner, with
+        nothing acknowledged, unless all are pending with this consumer. (Another may have claimed
+        one, and be done with it.) It undoes a transaction as a whole: so of the results of work
+        done outside one is stored. What a transaction itself has read or claimed stays its consumer's.
         """
         wanted = row_of(ids)
         if not wanted:
             return 0
+        owner = None if consumer is None else member_name(consumer, "consumer")
 
         def operation(txn: WriteTransaction) -> int:
             stream = writer.locate(txn, self.stream)
             group = None if stream is None else locate_group(txn, stream, self.name)
+            if owner is not None:
+                delivery.require_owner(txn, self.stream, group, self.name, owner, wanted)
             return 0 if group is None else delivery.ack(txn, group, wanted)
 
         return self._source.submit(operation)
@@ -131,18 +146,22 @@ class Group:
 
         return self._act(operation)
 
-    def ack_delete(self, *ids: AnyID, refs: str = KEEPREF) -> list[DeleteResult]:
+    def ack_delete(self, *ids: AnyID, refs: str = KEEPREF, consumer: Any = None) -> list[DeleteResult]:
         """Acknowledge entries and delete them, each as far as the policy lets it. XACKDEL.
 
         MISSING for what was not pending here (and is not deleted), REFERENCED for what was
-        acknowledged and stays, because under "acked" another group still needs it.
+        acknowledged and stays, because under "acked" another group still needs it. With
+        ``consumer`` NotOwner, as of ack(), and nothing is done.
         """
         wanted = [parse_id(sid) for sid in ids]
         checked_policy(refs)
+        owner = None if consumer is None else member_name(consumer, "consumer")
 
         def operation(txn: WriteTransaction) -> list[DeleteResult]:
             stream = writer.locate(txn, self.stream)
             group = None if stream is None else locate_group(txn, stream, self.name)
+            if owner is not None:
+                delivery.require_owner(txn, self.stream, group, self.name, owner, row_of(wanted))
             if stream is None or group is None:
                 return [DeleteResult.MISSING] * len(wanted)
             return ack_delete(txn, stream, group, wanted, refs)
@@ -426,13 +445,6 @@ def _check_retrycount(value: int | None) -> None:
         raise InvalidArgument(f"retrycount={value!r} must be a whole number from 0 to {delivery.MOST_DELIVERIES}")
 
 
-def _position(id: AnyID) -> StreamID:
-    """Where set_id() may put a group: at an ID, or at either end (``-``, ``+``)."""
-    if id in ("-", b"-"):
-        return StreamID.MIN
-    return StreamID.MAX if id in ("+", b"+") else parse_id(id)
-
-
 def checked_entries_read(value: int | None) -> int:
     """ENTRIESREAD: -1 or left out for unknown."""
     if value is None:
@@ -440,4 +452,3 @@ def checked_entries_read(value: int | None) -> int:
     if type(value) is not int or value < -1:
         raise InvalidArgument(f"entries_read={value!r} must be a whole number >= 0, or -1 for unknown")
     return value
-

@@ -10,6 +10,7 @@ The first attempt always runs, since it acknowledges and notes that the consumer
 The deadline is fixed at the beginning: looking again does not restart it. Readers of one
 process that wait for the same stand in a line and are served in their order (waiting.py).
 Inside a transaction nothing waits: whoever could bring news is waiting for the transaction.
+A read that is stopped acknowledges, but takes nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from collections.abc import Hashable, Iterable
 from typing import Any, NamedTuple
 
 from ..storage.commit import WriteTransaction
-from ..storage.errors import InvalidArgument, InvalidStreamID
+from ..storage.errors import InvalidArgument, InvalidStreamID, LockTimeout
 from . import delivery, writer
 from . import header as headers
 from .clock import now_ms
@@ -30,6 +31,7 @@ from .id import AnyID, StreamID, parse_id
 from .id_row import row_of
 from .probe import GroupProbe, Probe, StreamProbe
 from .source import Direct, Source
+from .stop import StopFlag, is_stopped
 from .waiting import waiting_of
 
 
@@ -51,6 +53,7 @@ class GroupRead(NamedTuple):
     max_bytes: int | None  # of names and values; one entry is always given
     noack: bool
     min_idle: int | None
+    stop: StopFlag | None
 
 
 Answer = list[tuple[bytes, list[Entry]]]
@@ -61,6 +64,11 @@ def read_group(source: Source, wanted: GroupRead, targets: list[Target], wait: f
 
     ``wait`` in seconds; 0 for ever, None not at all.
     """
+    stop = wanted.stop
+    if is_stopped(stop):
+        if any(target.ack for target in targets):
+            _attempts(source, wanted._replace(most=0), targets)
+        return []
     answer = _attempts(source, wanted, targets)
     if answer or wait is None or not isinstance(source, Direct) or any(target.after is not None for target in targets):
         return answer
@@ -68,24 +76,34 @@ def read_group(source: Source, wanted: GroupRead, targets: list[Target], wait: f
     deadline = None if wait == 0 else time.monotonic() + wait
     waiting = waiting_of(source.env)
     line = (wanted.group, wanted.min_idle, tuple(target.stream for target in targets))
-    with waiting.turn(line, deadline) as place:
-        while True:
+    with waiting.turn(line, deadline, stop) as place:
+        while not is_stopped(stop):
             with source.read() as txn:
                 anything, seen, due = _look(txn, wanted, again)
             if anything:
                 answer = _attempts(source, wanted, again)
                 if answer:
                     return answer
-            if not waiting.wait(seen, deadline, due, turn=place):
-                return []
+            if not waiting.wait(seen, deadline, due, turn=place, stop=stop):
+                break
+    return []
 
 
 def _attempts(source: Source, wanted: GroupRead, targets: list[Target]) -> Answer:
-    """One transaction, or several for a filtered group that has much to pass over and finds nothing."""
-    answer, passing = source.submit(lambda txn: _attempt(txn, wanted, targets))
+    """One transaction, or several for a filtered group that has much to pass over and finds nothing.
+
+    Nothing instead of LockTimeout where there was nothing to take, nor to acknowledge.
+    """
+    try:
+        answer, passing = source.submit(lambda txn: _attempt(txn, wanted, targets))
+    except LockTimeout:
+        with source.read() as txn:
+            if _look(txn, wanted, targets)[0]:
+                raise
+        return [(target.stream, []) for target in targets if target.after is not None]
     if passing and not answer:
         again = _acknowledged(targets)
-        while passing and not answer:
+        while passing and not answer and not is_stopped(wanted.stop):
             answer, passing = source.submit(lambda txn: _attempt(txn, wanted, again))
     return answer
 
@@ -178,8 +196,15 @@ def _look(txn: Any, wanted: GroupRead, targets: list[Target]) -> tuple[bool, dic
         seen[group_probe] = group_probe.value(txn)
         found = headers.find(txn, target.stream)
         state = None if found is None else find_group(txn, found[0], wanted.group)
-        if found is None or state is None or state.last < found[1].last:
-            return True, seen, None  # news, or an error that the attempt will raise
+        if found is None or state is None or target.ack:
+            return True, seen, None  # something to do, or an error that the attempt will raise
+        if target.after is not None:
+            member = state.consumer(txn, wanted.consumer)
+            if member is not None and member.pending:
+                return True, seen, None
+            continue
+        if state.last < found[1].last:
+            return True, seen, None
         due = delivery.next_due(txn, state, wanted.min_idle)
         if due is not None:
             dues.append(due)

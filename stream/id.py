@@ -5,6 +5,7 @@
     -   +                       the smallest and the greatest ID, only in ranges
     (1526919030474-55           this ID excluded, only in ranges
     *   1526919030474-*         made by the stream, only in an append
+    datetime.now(UTC)           its milliseconds, as the number of them; with a time zone only
 
 An ID is a tuple (ms, seq), so that comparing, hashing and sorting are the tuple's own. As
 16 big-endian bytes it sorts the same way, and as an integer it is ms * 2**64 + seq: the ID
@@ -139,7 +140,7 @@ class StreamID(_Pair):
         return _EPOCH + timedelta(milliseconds=self[0])
 
 
-AnyID = StreamID | str | bytes | int
+AnyID = StreamID | str | bytes | int | datetime
 
 
 def make_id(ms: int, seq: int) -> StreamID:
@@ -164,12 +165,12 @@ AUTO: Final = NewID(None, None)
 def parse_id(text: AnyID, missing_seq: int = 0) -> StreamID:
     """One particular ID, as XADD, XDEL, XACK and XCLAIM take it: no ``-``, ``+``, ``$``.
 
-    ``missing_seq`` completes an ID without a second half. Integers are milliseconds.
+    ``missing_seq`` completes an ID without a second half. Integers are milliseconds, and so are datetimes.
     Raises InvalidStreamID.
     """
     if isinstance(text, StreamID):
         return text
-    if isinstance(text, int):
+    if isinstance(text, int | datetime):
         return _of_ms(text, missing_seq)
     halves = _halves(_ascii(text), missing_seq)
     if halves is None:
@@ -221,7 +222,7 @@ def parse_new_id(text: AnyID) -> NewID:
     """
     if isinstance(text, StreamID):
         return NewID(*text)
-    if isinstance(text, int):
+    if isinstance(text, int | datetime):
         return NewID(*_of_ms(text, 0))
     data = _ascii(text)
     if data == b"*":
@@ -241,7 +242,7 @@ def _edge(text: AnyID, missing_seq: int) -> tuple[StreamID, bool]:
     """An end of a range, and whether it is itself excluded."""
     if isinstance(text, StreamID):
         return text, False
-    if isinstance(text, int):
+    if isinstance(text, int | datetime):
         return _of_ms(text, missing_seq), False
     data = _ascii(text)
     if data == b"-":
@@ -266,7 +267,9 @@ def _ascii(text: str | bytes) -> bytes:
             return text.encode("ascii")
         except UnicodeEncodeError:
             raise InvalidStreamID(f"{_show(text)} is no stream ID: it is not ASCII") from None
-    raise InvalidStreamID(f"a stream ID is a StreamID, str, bytes or int (milliseconds), not {_kind_of(text)}")
+    raise InvalidStreamID(
+        f"a stream ID is a StreamID, str, bytes, int (milliseconds) or datetime, not {_kind_of(text)}"
+    )
 
 
 def _kind_of(value: object) -> str:
@@ -274,7 +277,11 @@ def _kind_of(value: object) -> str:
     return f"{kind}. Give the {kind}'s .id" if isinstance(getattr(value, "id", None), StreamID) else kind
 
 
-def _of_ms(ms: int, seq: int) -> StreamID:
+def _of_ms(ms: int | datetime, seq: int) -> StreamID:
+    if isinstance(ms, datetime):
+        if ms.utcoffset() is None:
+            raise InvalidStreamID(f"{ms!r} has no time zone; give it one, as by datetime.now(UTC) or .astimezone()")
+        ms = (ms - _EPOCH) // timedelta(milliseconds=1)
     if isinstance(ms, bool) or not 0 <= ms <= MAX64:
         raise InvalidStreamID(f"{ms} is no stream ID: milliseconds must lie in 0 .. 2**64 - 1")
     return make_id(int(ms), seq)

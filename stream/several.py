@@ -16,23 +16,24 @@ from .names import member_name, name_bytes
 from .probe import Probe, StreamProbe
 from .reading import read_range
 from .source import Direct, Source
-from .waiting import waiting_of
+from .stop import StopFlag, is_stopped
+from .waiting import parse_block, waiting_of
 
 Found = dict[Any, list[Entry]]
 
 
 def read_streams(source: Source, streams: Mapping[Any, AnyID], count: int | None, block: float | None,
-                 total: int | None, max_bytes: int | None, encoding: str | None) -> Found:
+                 total: int | None, max_bytes: int | None, stop: StopFlag | None, encoding: str | None) -> Found:
     """Entries behind an ID of each stream, under the names asked for; only streams with news."""
     _check_counts(count, total, max_bytes)
-    wait = None if block is None else duration_ms("block", block) / 1000
+    wait = parse_block(source, block)
     named = [(key, name_bytes(key), after) for key, after in _mapping("streams", streams).items()]
     if not named:
         raise InvalidArgument("read() needs at least one stream: {name: ID behind which to read}")
     with source.read() as txn:
         starts = [(key, name, _start(txn, source, name, after)) for key, name, after in named]
     deadline = None if wait in (None, 0) else time.monotonic() + wait
-    while True:
+    while not is_stopped(stop):
         seen: dict[Probe, Hashable] = {}
         with source.read() as txn:
             for _, name, _ in starts:
@@ -41,8 +42,9 @@ def read_streams(source: Source, streams: Mapping[Any, AnyID], count: int | None
         found = _read_once(source, starts, count, total, max_bytes, encoding)
         if found or wait is None or not isinstance(source, Direct):
             return found
-        if not waiting_of(source.env).wait(seen, deadline):
-            return {}
+        if not waiting_of(source.env).wait(seen, deadline, stop=stop):
+            break
+    return {}
 
 
 def _read_once(source: Source, starts: list[tuple[Any, bytes, StreamID | None]], count: int | None,
@@ -80,10 +82,10 @@ def _start(txn: Any, source: Source, name: bytes, after: AnyID) -> StreamID | No
 def read_group_streams(source: Source, group: Any, consumer: Any, streams: Mapping[Any, AnyID],
                        count: int | None, block: float | None, total: int | None, max_bytes: int | None,
                        noack: bool, claim_idle: float | None, ack: Mapping[Any, Iterable[AnyID]] | None,
-                       encoding: str | None) -> Found:
+                       stop: StopFlag | None, encoding: str | None) -> Found:
     """Deliver from several streams that have a group of the same name, in one commit."""
     _check_counts(count, total, max_bytes)
-    wait = None if block is None else duration_ms("block", block) / 1000
+    wait = parse_block(source, block)
     acked: dict[bytes, bytes] = {}
     for key, ids in _mapping("ack", {} if ack is None else ack).items():
         _once("ack", acked, name_bytes(key))
@@ -102,7 +104,7 @@ def read_group_streams(source: Source, group: Any, consumer: Any, streams: Mappi
         raise InvalidArgument(f"ack names {sorted(acked)}, which the call does not read")
     wanted = GroupRead(
         member_name(group, "group"), member_name(consumer, "consumer"), count, total, max_bytes, noack,
-        None if claim_idle is None else duration_ms("claim_idle", claim_idle),
+        None if claim_idle is None else duration_ms("claim_idle", claim_idle), stop,
     )
     found = {}
     for name, entries in read_group(source, wanted, targets, wait):

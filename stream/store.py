@@ -21,6 +21,7 @@ from .id import AnyID
 from .names import name_bytes
 from .several import read_group_streams, read_streams
 from .source import Direct
+from .stop import StopFlag
 from .stream import Stream
 from .sweeping import doom_stream, sweep
 from .transaction import State, Transaction
@@ -41,7 +42,8 @@ class Store:
             sweep(self._source)
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str], *, readonly: bool = False, durability: Durability = "commit",
+    def open(cls, path: str | os.PathLike[str], *, readonly: bool = False, create: bool = True,
+             durability: Durability = "commit",
              encoding: str | None = None, lock_timeout: float = 30.0, compression: str | None = None,
              node_max_bytes: int | None = None, node_max_entries: int | None = None,
              map_size: int | None = None, max_map_size: int | None = None,
@@ -49,6 +51,7 @@ class Store:
              buffer_window: float = BUFFER_WINDOW) -> Self:
         """Open the store at ``path``, a directory; it is created if nothing is there.
 
+        ``create``         False: NotAStore if nothing is there
         ``readonly``       takes no write lock and writes no data; what lies on a read-only medium
                            is opened without any lock. Commits that a killed writer has left in the
                            journal are applied first, as by the next writer, where this user may write
@@ -67,7 +70,7 @@ class Store:
         ``compression``, ``node_max_bytes``, ``node_max_entries``
                            what new streams get (see Store.stream); kept in a store it creates
         ``map_size``       bytes of address space reserved at first (64 GiB); it grows by itself
-        ``max_map_size``   a ceiling for that: StoreFull beyond
+        ``max_map_size``   a ceiling for what the store's records take: StoreFull beyond
         ``max_readers``    how many threads of all processes may read at one moment
         ``uses_journal``   False: a durable commit flushes twice, as LMDB does by itself, and nothing
                            is written to its file but by LMDB (see docs/architecture.md, Commits)
@@ -96,7 +99,7 @@ class Store:
             raise InvalidArgument(f"path={path!r} must name a directory")
         given = NodeLimits().changed(compression, node_max_bytes, node_max_entries)
         env = sharing.attach(
-            Path(os.path.abspath(path)), readonly=readonly, durability=durability, map_size=map_size,
+            Path(os.path.abspath(path)), readonly=readonly, create=create, durability=durability, map_size=map_size,
             max_map_size=max_map_size, max_readers=max_readers,
             uses_journal=uses_journal, settings=lambda: {"limits": list(given)}, buffer_window=buffer_window,
         )
@@ -190,7 +193,8 @@ class Store:
         return State(self._source)
 
     def read(self, streams: Mapping[Any, AnyID], count: int | None = None, block: float | None = None, *,
-             total: int | None = None, max_bytes: int | None = None) -> dict[Any, list[Entry]]:
+             total: int | None = None, max_bytes: int | None = None,
+             stop: StopFlag | None = None) -> dict[Any, list[Entry]]:
         """Entries behind an ID of each of several streams, without a group. XREAD.
 
         ``streams``    {name: ID}: entries with a greater ID; ``$`` for what comes from now
@@ -198,16 +202,18 @@ class Store:
         ``count``      at most so many of each stream; ``total`` of all together
         ``max_bytes``  stop once names and values take so many bytes (one entry always comes)
         ``block``      wait so many seconds for the first entry; 0 for ever, None not at all
+        ``stop``       a raxlog.Stop (or threading.Event) that ends the wait: {} once it is set
 
         Returns {name: entries} of those streams that have any, in the order asked for.
         """
         self._require_open()
-        return read_streams(self._source, streams, count, block, total, max_bytes, self._encoding)
+        return read_streams(self._source, streams, count, block, total, max_bytes, stop, self._encoding)
 
     def read_group(self, group: Any, consumer: Any, streams: Mapping[Any, AnyID], count: int | None = None,
                    block: float | None = None, *, total: int | None = None, max_bytes: int | None = None,
                    noack: bool = False, claim_idle: float | None = None,
-                   ack: Mapping[Any, Iterable[AnyID]] | None = None) -> dict[Any, list[Entry]]:
+                   ack: Mapping[Any, Iterable[AnyID]] | None = None,
+                   stop: StopFlag | None = None) -> dict[Any, list[Entry]]:
         """Deliver from several streams to a consumer of the group of that name in each. XREADGROUP.
 
         ``streams`` is {name: ">"} for new entries, {name: ID} for the consumer's own history;
@@ -217,7 +223,7 @@ class Store:
         self._require_open()
         return read_group_streams(
             self._source, group, consumer, streams, count, block, total, max_bytes, noack, claim_idle, ack,
-            self._encoding,
+            stop, self._encoding,
         )
 
     def streams(self) -> list[Any]:
@@ -227,14 +233,17 @@ class Store:
             names = headers.all_names(txn)
         return names if self._encoding is None else [name.decode(self._encoding, UNDECODABLE) for name in names]
 
-    def rename_stream(self, old: Any, new: Any) -> None:
-        """Give a stream another name. NoStream if ``old`` is not there, StreamExists if ``new`` is."""
+    def rename_stream(self, old: Any, new: Any) -> bool:
+        """Give a stream another name; False if it bears that name already.
+
+        NoStream if ``old`` is not there, StreamExists if ``new`` is.
+        """
         before, after = name_bytes(old), name_bytes(new)
 
-        def operation(txn: WriteTransaction) -> None:
+        def operation(txn: WriteTransaction) -> bool:
             stream = writer.require(txn, before)
             if before == after:
-                return
+                return False
             if writer.locate(txn, after) is not None:
                 raise StreamExists(f"there is a stream {shown(after)} already; delete it first")
             txn.delete(layout.NAMES + before)
@@ -242,8 +251,10 @@ class Store:
             stream.header.name = after
             txn.warm[after] = txn.warm.pop(before)
             stream.changed(txn)
+            return True
 
-        self._submit(operation)
+        renamed: bool = self._submit(operation)
+        return renamed
 
     def delete_stream(self, name: Any) -> bool:
         """Delete a stream with everything in it; False if there is none. DEL.

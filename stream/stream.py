@@ -279,33 +279,40 @@ class Stream(ReadableStream):
 
     def configure(self, *, compression: str | None = None, node_max_bytes: int | None = None,
                   node_max_entries: int | None = None, idempotence_window: int | None = None,
-                  idempotence_cap: int | None = None) -> None:
-        """Change a stream's settings. NoStream where there is none.
+                  idempotence_cap: int | None = None) -> dict[str, Any]:
+        """Change a stream's settings; gives those that have changed. NoStream where there is none.
 
         The first three, those of Store.stream(), hold for nodes begun from now on.
         ``idempotence_window`` (seconds, 1 .. 86,400) and ``idempotence_cap`` (IDs a producer,
         1 .. 10,000) say how long idempotent appends are remembered; a change forgets all that
         is remembered, as XCFGSET does.
         """
-        headers.NodeLimits().changed(compression, node_max_bytes, node_max_entries)
-        for name, value, most in (
-            ("idempotence_window", idempotence_window, MAX_WINDOW), ("idempotence_cap", idempotence_cap, MAX_CAP)
-        ):
+        nodes: dict[str, Any] = {
+            "compression": compression, "node_max_bytes": node_max_bytes, "node_max_entries": node_max_entries
+        }
+        headers.NodeLimits().changed(**nodes)
+        memory = {"idempotence_window": (idempotence_window, MAX_WINDOW), "idempotence_cap": (idempotence_cap, MAX_CAP)}
+        for name, (value, most) in memory.items():
             if value is not None and (type(value) is not int or not 1 <= value <= most):
                 raise InvalidArgument(f"{name}={value!r} must be a whole number from 1 to {most}")
 
-        def operation(txn: WriteTransaction) -> None:
+        def operation(txn: WriteTransaction) -> dict[str, Any]:
             stream = writer.require(txn, self.name)
             header = stream.header
-            window, cap = header.idempotence
-            wanted = (idempotence_window or window, idempotence_cap or cap)
-            if wanted != header.idempotence:
+            limits, (window, cap) = header.limits, header.idempotence
+            changed = {name: value for name, value in nodes.items() if limits.changed(**{name: value}) != limits}
+            for (name, (value, _)), was in zip(memory.items(), (window, cap), strict=True):
+                if value not in (None, was):
+                    changed[name] = value
+            if changed.keys() & memory:
                 forget_all(txn, stream)
-            stream.changed(txn)
-            header.idempotence = wanted
-            header.limits = header.limits.changed(compression, node_max_bytes, node_max_entries)
+            if changed:
+                stream.changed(txn)
+                header.idempotence = (idempotence_window or window, idempotence_cap or cap)
+                header.limits = limits.changed(**nodes)
+            return changed
 
-        self._submit(operation)
+        return self._submit(operation)
 
     # -- consumer groups ----------------------------------------------------------------
 

@@ -29,7 +29,7 @@ import lmdb
 
 from ..storage import layout, records
 from ..storage.commit import WriteTransaction
-from ..storage.errors import CorruptionError, InvalidArgument, TransactionError
+from ..storage.errors import CorruptionError, InvalidArgument, NotOwner, TransactionError
 from ..storage.faults import meaning
 from ..storage.rax import Rax
 from .group import Group
@@ -249,6 +249,8 @@ class Transaction:
         if keep:
             sweep(self._direct)
         elif error is None:
+            if isinstance(self._spoiled, NotOwner):
+                raise self._spoiled
             raise TransactionError(
                 f"a call inside the transaction failed half way ({self._spoiled}), so all of it was undone"
             ) from self._spoiled
@@ -283,7 +285,7 @@ class Transaction:
             raise TransactionError("the transaction was begun in another process, before a fork; it ends there")
 
     def apply(self, operation: Callable[[WriteTransaction], T]) -> T:
-        """One call inside the transaction. A failure that left changes spoils the whole."""
+        """One call inside the transaction. A failure that left changes spoils the whole, and so does NotOwner."""
         self.require()
         txn = self._txn
         assert txn is not None
@@ -295,7 +297,8 @@ class Transaction:
             self._spoiled = meaning(self._direct.path, error)
             raise self._spoiled from error
         except BaseException as error:
-            self._spoiled = spoiled if txn.is_untouched(before, error) else error
+            untouched = txn.is_untouched(before, error) and not isinstance(error, NotOwner)
+            self._spoiled = spoiled if untouched else error
             raise
         self._spoiled = spoiled
         return result

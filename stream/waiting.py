@@ -41,9 +41,11 @@ from ..storage.environment import Environment
 from ..storage.errors import RaxlogError, StoreClosed, TransactionError
 from ..storage.watcher import SAFETY_PERIOD, Watcher
 from . import reading
+from .clock import duration_ms
 from .id import StreamID
 from .probe import Probe, StreamProbe
-from .source import Direct
+from .source import Direct, Source
+from .stop import StopFlag, is_stopped, sleep, wake
 
 if TYPE_CHECKING:
     from .stream import Stream
@@ -64,16 +66,16 @@ class Place:
 class _Sleeper:
     """One wait of one thread."""
 
-    __slots__ = ("due", "lock", "place", "poked", "ready", "released", "seen", "timer")
+    __slots__ = ("due", "lock", "place", "ready", "released", "seen", "stop", "timer")
 
-    def __init__(self, seen: Mapping[Probe, Hashable], due: float | None,
-                 place: Place | None) -> None:
+    def __init__(self, seen: Mapping[Probe, Hashable], due: float | None, place: Place | None,
+                 stop: StopFlag | None) -> None:
         self.seen = dict(seen)
         self.due = due
         self.place = place
+        self.stop = stop
         self.ready = False  # something has moved
         self.released = False
-        self.poked = False  # woken only to set its timer anew
         self.timer = due
         self.lock = threading.Lock()
         self.lock.acquire()
@@ -101,13 +103,14 @@ class Waiting:
     # -- for those who wait -------------------------------------------------------------
 
     def wait(self, seen: Mapping[Probe, Hashable], deadline: float | None, due: float | None = None,
-             turn: Place | None = None) -> bool:
-        """Sleep until there is a reason to look again (True), or the deadline passes (False).
+             turn: Place | None = None, stop: StopFlag | None = None) -> bool:
+        """Sleep until there is a reason to look again (True), or the deadline passes or it is stopped (False).
 
         ``seen``      probes with their values in the transaction that found nothing
         ``deadline``  in time.monotonic(); None waits for ever
         ``due``       a moment, in time.monotonic(), that is a reason to look by itself
         ``turn``      the place that turn() gave
+        ``stop``      ends the wait once it is set
 
         A reason is a probe whose value is not the one seen, or ``due``; in a line it is also
         that one's turn. True is a hint: the caller looks, and waits again if need be. Raises
@@ -118,16 +121,10 @@ class Waiting:
             raise TransactionError(
                 "this thread has a transaction open, and who could bring news waits for its end; wait before it begins"
             )
-        sleeper = _Sleeper(seen, due, turn)
-        try:
-            self._register(sleeper)
-            self._look_once(sleeper)
-            return self._sleep(sleeper, deadline)
-        finally:
-            self._deregister(sleeper)
+        return self._wait(_Sleeper(seen, due, turn, stop), deadline)
 
     @contextmanager
-    def turn(self, key: Hashable, deadline: float | None = None) -> Iterator[Place]:
+    def turn(self, key: Hashable, deadline: float | None = None, stop: StopFlag | None = None) -> Iterator[Place]:
         """Stand in the line ``key`` while reading and waiting: first come, first served.
 
             with waiting.turn(key, deadline) as place:
@@ -139,20 +136,14 @@ class Waiting:
         The key must hold all that decides what a read can get (streams, group, from which
         idle time on it claims): for whoever waits in one line, what one has looked for in
         vain is not there for the others either. Comes back once nobody before has a reason
-        to look, or at the deadline; with nobody before, at once. In the ``with`` the thread
+        to look, at the deadline, or stopped; with nobody before, at once. In the ``with`` the thread
         must not enter the same line again, nor sleep but by wait().
         """
         place = Place(key)
         try:
             if self._enter(place):
                 # Never having looked is a reason: a due time long past.
-                newcomer = _Sleeper({}, 0.0, place)
-                try:
-                    self._register(newcomer)
-                    self._look_once(newcomer)
-                    self._sleep(newcomer, deadline)
-                finally:
-                    self._deregister(newcomer)
+                self._wait(_Sleeper({}, 0.0, place, stop), deadline)
             yield place
         finally:
             self._leave(place)
@@ -173,6 +164,17 @@ class Waiting:
             self._watcher.forget()
 
     # -- a wait, step by step -----------------------------------------------------------
+
+    def _wait(self, sleeper: _Sleeper, deadline: float | None) -> bool:
+        try:
+            self._register(sleeper)
+            self._look_once(sleeper)
+            return self._sleep(sleeper, deadline)
+        finally:
+            with self._mutex:
+                self._sleepers.discard(sleeper)
+                if sleeper.place is not None:
+                    sleeper.place.sleeper = None
 
     def _register(self, sleeper: _Sleeper) -> None:
         """R1. The watcher and its watch are there before this returns, so before any R2."""
@@ -198,8 +200,10 @@ class Waiting:
         self._look(asked, looker=sleeper)
 
     def _sleep(self, sleeper: _Sleeper, deadline: float | None) -> bool:
-        """R3. True once released."""
+        """R3. True once released, unless stopped."""
         while True:
+            if is_stopped(sleeper.stop):
+                return False
             with self._mutex:
                 now = time.monotonic()
                 if not sleeper.released and sleeper.has_reason(now):
@@ -212,17 +216,10 @@ class Waiting:
                 sleeper.timer = sleeper.due
                 if sleeper.due is not None and sleeper.due > now:
                     until = min(until, sleeper.due)
-            if sleeper.lock.acquire(timeout=min(until - now, _LONGEST_SLEEP)):
-                sleeper.poked = False
+            sleep(sleeper.lock, min(until - now, _LONGEST_SLEEP), sleeper.stop)
         if self._closed:
             raise self._error_closed()
         return True
-
-    def _deregister(self, sleeper: _Sleeper) -> None:
-        with self._mutex:
-            self._sleepers.discard(sleeper)
-            if sleeper.place is not None:
-                sleeper.place.sleeper = None
 
     def _error_closed(self) -> StoreClosed:
         return StoreClosed(f"the store {self._env.path} has been closed. Open it again.")
@@ -278,9 +275,8 @@ class Waiting:
         if places:
             # The first in the line keeps the time for all; it may have just become the first.
             first = places[0].sleeper
-            if first is not None and first.due != first.timer and not first.poked:
-                first.poked = True
-                first.lock.release()
+            if first is not None and first.due != first.timer:
+                wake(first.lock)
 
     def _let_out(self, sleeper: _Sleeper) -> None:
         if sleeper.place is None:
@@ -292,10 +288,8 @@ class Waiting:
         self._sleepers.discard(sleeper)
         if sleeper.place is not None:
             sleeper.place.sleeper = None
-        if not sleeper.released:
-            sleeper.released = True
-            if not sleeper.poked:
-                sleeper.lock.release()
+        sleeper.released = True
+        wake(sleeper.lock)
 
     # -- looking ------------------------------------------------------------------------
 
@@ -369,6 +363,17 @@ def waiting_of(env: Environment) -> Waiting:
             if waiting is None:
                 waiting = env.waiting_state = Waiting(env)
     return waiting
+
+
+def parse_block(source: Source, block: float | None) -> float | None:
+    """``block=`` in seconds. TransactionError in a transaction, where nothing can come."""
+    if block is None:
+        return None
+    if not isinstance(source, Direct):
+        raise TransactionError(
+            f"block={block!r} inside a transaction: nothing comes while it is open; wait before it begins"
+        )
+    return duration_ms("block", block) / 1000
 
 
 def wait_for_more(stream: Stream, after: StreamID, timeout: float | None = None) -> bool:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
+import lmdb
 import pytest
 import raxlog
 
@@ -29,3 +31,10 @@ def fill(stream: raxlog.Stream, size: int, at_once: int = 1, times: int = 100_00
         except raxlog.StoreFull:
             return n * at_once
     pytest.fail("the store is never full")
+
+
+def cut_off_reserve(data: Path) -> None:
+    """Shorten a data file to the pages that LMDB knows of: what raxlog has taken in advance lies behind them."""
+    with lmdb.open(str(data.parent), readonly=True, lock=False) as env:
+        pages = env.info()["last_pgno"] + 1
+    os.truncate(data, min(data.stat().st_size, pages * 4096))

@@ -176,21 +176,26 @@ class World:
             stream.drop(ids)
         return results
 
-    def configure(self, name: bytes, window: int, cap: int) -> None:
+    def configure(self, name: bytes, window: int, cap: int) -> dict[str, int]:
         stream = self.stream(name)
-        if (window, cap) != (stream.window, stream.cap):
+        changed = {"idempotence_window": window} if window != stream.window else {}
+        if cap != stream.cap:
+            changed["idempotence_cap"] = cap
+        if changed:
             stream.window, stream.cap, stream.sent = window, cap, {}
+        return changed
 
     def stream(self, name: bytes) -> Stream:
         if name not in self.streams:
             raise NoStream
         return self.streams[name]
 
-    def rename(self, old: bytes, new: bytes) -> None:
+    def rename(self, old: bytes, new: bytes) -> bool:
         self.stream(old)
         if old != new and new in self.streams:
             raise StreamExists
         self.streams[new] = self.streams.pop(old)
+        return old != new
 
     def delete_stream(self, name: bytes) -> bool:
         return self.streams.pop(name, None) is not None

@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -122,6 +123,23 @@ def test_tail_ends_where_its_stream_is_deleted(orders: str) -> None:
         assert tail.returncode == 1
 
 
+def test_tail_that_waits_begins_before_there_is_a_store_and_outlives_its_stream(tmp_path: Path) -> None:
+    path = tmp_path / "later.rax"
+    with running("tail", str(path), "orders", "--wait", "--count", "4", "--json") as tail:
+        time.sleep(0.3)
+        assert not path.exists()
+        with raxlog.open(path) as store:
+            time.sleep(0.3)
+            store.stream("orders").extend([{"n": 1}, {"n": 2}], ids=["1-1", "2-1"])
+            assert [json.loads(output(tail).readline())["id"] for _ in range(2)] == ["1-1", "2-1"]
+            store.delete_stream("orders")
+            time.sleep(1.5)  # it has noticed
+            assert tail.poll() is None
+            store.stream("orders").extend([{"n": 3}, {"n": 4}], ids=["1-2", "2-2"])
+            assert [json.loads(line)["id"] for line in output(tail)] == ["1-2", "2-2"]
+        assert tail.wait(10) == 0
+
+
 def test_ctrl_c_ends_tail_with_one_line(orders: str) -> None:
     with running("tail", orders, "orders") as tail:
         for _ in range(3):
@@ -139,7 +157,8 @@ def test_delete_trim_rename_and_delete_stream(raxlog_cli: Run, orders: str) -> N
     assert raxlog_cli("delete", orders, "orders", "1-1")[:2] == (1, "0 entries deleted\n")
     assert raxlog_cli("trim", orders, "orders", "--minid", "3")[:2] == (0, "1 entry evicted\n")
     assert json.loads(raxlog_cli("trim", orders, "orders", "--maxlen", "9", "--json")[1]) == {"evicted": 0}
-    assert raxlog_cli("rename", orders, "orders", "old")[0] == 0
+    assert raxlog_cli("rename", orders, "orders", "old")[:2] == (0, "stream orders renamed to old\n")
+    assert raxlog_cli("rename", orders, "old", "old")[0] == 1
     assert entries(orders, "old") == [("3-1", [(b"item", b"book"), (b"n", b"3")])]
     assert json.loads(raxlog_cli("delete-stream", orders, "old", "--json")[1]) == {"deleted": 1}
     assert raxlog_cli("streams", orders)[:2] == (0, "")
@@ -161,6 +180,20 @@ def test_the_answer_no_is_status_1_and_one_line(raxlog_cli: Run, orders: str) ->
     assert raxlog_cli("range", orders, "orders", "5", "+") == (1, "", "")
     assert not Path("none.rax").exists()
     assert len(entries(orders)) == 3
+
+
+@pytest.mark.parametrize("durability", ["commit", "relaxed", "buffered"])
+def test_what_is_written_with_any_durability_is_there_afterwards(orders: str, durability: str) -> None:
+    """In processes of their own: what has been printed is in the file."""
+    how = "--durability", durability
+    assert process("add", orders, "orders", "n=4", "--id", "4-1", *how).stdout == b"4-1\n"
+    assert process("import", orders, "orders", *how, stdin=b'{"n": "5"}\n{"n": "6"}\n').returncode == 0
+    assert process("delete", orders, "orders", "1-1", *how).stdout == b"1 entry deleted\n"
+    with raxlog.open(orders, readonly=True) as store:
+        assert [entry.fields[b"n"] for entry in store.stream("orders").range()] == [b"2", b"3", b"4", b"5", b"6"]
+    failed = process("add", orders, "orders", "n=7", "--id", "4-1", *how)
+    assert (failed.returncode, failed.stdout) == (1, b"")
+    one_line(failed.stderr)
 
 
 def test_wrong_usage_is_status_2_one_line_and_creates_nothing(raxlog_cli: Run, tmp_path: Path) -> None:

@@ -126,6 +126,21 @@ def test_read_delivers_each_entry_once_and_again_as_history(raxlog_cli: Run, bil
     assert raxlog_cli("read", billing, "orders", *who, "--history", "--after", "3-1")[:2] == (1, "")
 
 
+@pytest.mark.parametrize("more", [(), ("--delete",)], ids=["ack", "ack --delete"])
+def test_ack_of_a_consumer_takes_all_or_none_and_names_the_owner(
+    raxlog_cli: Run, billing: str, more: tuple[str, ...]
+) -> None:
+    with raxlog.open(billing) as store:
+        store.stream("orders").group("billing").claim("b", "2-1")
+    status, out, err = raxlog_cli("ack", billing, "orders", "billing", "1-1", "2-1", "--consumer", "a", *more)
+    assert (status, out) == (1, "")
+    assert "2-1 (with 'b')" in one_line(err)
+    assert pending(billing) == [("1-1", b"a", 1), ("2-1", b"b", 2)]
+    for sid, consumer in (("1-1", "a"), ("2-1", "b")):
+        assert raxlog_cli("ack", billing, "orders", "billing", sid, "--consumer", consumer, *more)[0] == 0
+    assert pending(billing) == []
+
+
 def test_read_acknowledges_first_and_noack_leaves_nothing_pending(raxlog_cli: Run, billing: str) -> None:
     who = ("--group", "billing", "--consumer", "a")
     assert raxlog_cli("read", billing, "orders", *who, "--ack", "1-1,2-1", "--noack", "--count", "1")[0] == 0
@@ -322,7 +337,11 @@ def test_names_that_are_no_text_go_through_every_command(raxlog_cli: Run, orders
 
 
 def test_settings_are_changed_by_configure(raxlog_cli: Run, orders: str) -> None:
-    assert raxlog_cli("configure", orders, "orders", "--compression", "zstd", "--node-max-entries", "7")[:2] == (0, "")
+    settings = "--compression", "zstd", "--node-max-entries", "7"
+    said = "compression is now zstd, node-max-entries is now 7\n"
+    assert raxlog_cli("configure", orders, "orders", *settings)[:2] == (0, said)
+    said = "nothing changed: the stream has these settings already\n"
+    assert raxlog_cli("configure", orders, "orders", *settings)[:2] == (0, said)
     assert json.loads(raxlog_cli("configure", orders, "orders", "--idempotence-window", "9", "--json")[1]) == {
         "configured": "orders", "idempotence_window": 9,
     }  # fmt: skip

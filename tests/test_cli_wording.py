@@ -108,8 +108,10 @@ def test_python_runs_the_command_line_by_the_package_too() -> None:
 
 
 def test_durability_on_the_command_line_is_one_that_is_done_when_the_command_ends(raxlog_cli: Run) -> None:
-    assert raxlog_cli("add", "s.rax", "orders", "a=1", "--durability", "relaxed")[0] == 0
-    assert main(["add", "s.rax", "orders", "a=1", "--durability", "buffered"]) == 2
+    for entries_there, durability in enumerate(("commit", "relaxed", "buffered"), 1):
+        assert raxlog_cli("add", "s.rax", "orders", "a=1", "--durability", durability)[0] == 0
+        assert len(entries("s.rax")) == entries_there
+    assert main(["add", "s.rax", "orders", "a=1", "--durability", "perhaps"]) == 2
 
 
 def test_a_small_store_that_grows_by_compaction_is_not_said_to_be_less(raxlog_cli: Run, orders: str) -> None:

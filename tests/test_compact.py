@@ -81,6 +81,23 @@ def test_compacting_gives_back_the_room_of_what_was_deleted_and_changes_nothing_
         assert store.compact().generation == 3
 
 
+def test_where_there_is_nothing_to_give_back_the_file_stays_and_never_becomes_larger(path: Path) -> None:
+    with raxlog.open(path) as store:
+        for n in range(3):
+            size = (store._env.generation / "data.mdb").stat().st_size
+            steps: list[str] = []
+            done = store.compact(lambda step, _done, _total, steps=steps: steps.append(step))
+            assert done.bytes_before == size >= done.bytes_after
+            assert done.bytes_after == (store._env.generation / "data.mdb").stat().st_size
+            if done.bytes_after == size:
+                assert steps == []
+            again = store.compact()
+            assert again == (done.generation, done.bytes_after, done.bytes_after, again.seconds, ())
+            store.stream("s").extend({"n": n, "x": bytes(300)} for n in range(10 ** n))
+    assert generations(path) == [f"{done.generation:06d}"]
+    assert raxlog.check(path).ok
+
+
 def test_another_process_goes_on_in_the_new_file_without_a_word(path: Path) -> None:
     fill(path)
 
@@ -337,6 +354,8 @@ def test_a_mark_whose_writer_was_killed_in_its_commit_never_leads_to_a_file_that
         with Child(live_on) as child:
             before = child.heard()
             shutil.copytree(taken["named"] / "000002", place / "000002")
+            newer = place / "000002" / "data.mdb"
+            os.truncate(newer, newer.stat().st_size + (1 << 20))  # so that it can be compacted in its turn
             content = data.read_bytes()
             assert content.rindex(b"raxlog journal\0") == start
             with data.open("r+b") as file:
@@ -506,8 +525,11 @@ def test_the_command_tells_what_it_has_saved(path: Path, capsys: pytest.CaptureF
     assert "less); generation 2" in capsys.readouterr().out
     assert main(["compact", str(path), "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
-    assert told["generation"] == 3
+    assert told["generation"] == 2
+    assert told["bytes_after"] == told["bytes_before"]
     assert told["held_by"] == []
+    assert main(["compact", str(path)]) == 0
+    assert "after (there is nothing to give back); generation 2" in capsys.readouterr().out
     with raxlog.open(path, readonly=True) as store:
         assert contents(store) == before
 

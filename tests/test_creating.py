@@ -28,6 +28,20 @@ def test_a_missing_store_is_not_made_by_opening_it_readonly(tmp_path: Path, read
     assert sorted(tmp_path.rglob("*")) == before
 
 
+@pytest.mark.parametrize("nowhere", ["missing.rax", "deep/er/missing.rax", "empty"])
+def test_create_false_makes_nothing_and_opens_what_is_there(tmp_path: Path, nowhere: str) -> None:
+    (tmp_path / "empty").mkdir()
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(raxlog.NotAStore):
+        raxlog.open(tmp_path / nowhere, create=False)
+    assert sorted(tmp_path.rglob("*")) == before
+    with raxlog.open(tmp_path / nowhere) as store:
+        store.stream("s").append({"n": 1})
+    with raxlog.open(tmp_path / nowhere, create=False) as store, raxlog.open(tmp_path / nowhere, create=False) as again:
+        again.stream("s").append({"n": 2})
+        assert len(store.stream("s")) == 2
+
+
 def test_a_store_is_made_in_an_empty_folder_and_below_missing_ones(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     raxlog.open(tmp_path / "empty").close()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+import json
 import pickle
 from collections import OrderedDict
 
 import pytest
 from raxlog import Entry, InvalidFields, StreamID
 from raxlog.stream import node
+from raxlog.stream.entry import flatten_all
 
 # What a caller may give as fields
 
@@ -101,3 +104,50 @@ def test_an_entry_as_text():
     assert entry.decoded("utf-8", "replace").fields == {"ä": "�"}
     with pytest.raises(UnicodeDecodeError):
         entry.decoded("utf-8")
+
+
+def test_without_arguments_an_entry_is_decoded_as_by_an_open_store():
+    entry = Entry(1, 1, [("ä".encode(), b"\xff"), (b"n", b"1")])
+    entry.deliveries, entry.idle = 3, 1.5
+    text = entry.decoded()
+    assert text.pairs == [("ä", "\udcff"), ("n", "1")]
+    assert (text.id, text.deliveries, text.idle) == (entry.id, 3, 1.5)
+    assert text.decoded() == text.decoded("latin-1") == text  # it is text already
+    assert entry.decoded(errors="replace").fields["ä"] == "\ufffd"
+    assert entry.decoded("latin-1").fields["n"] == "1"
+    assert Entry(1, 1, []).decoded() == Entry(1, 1, [])
+
+
+def test_an_entry_as_a_dict_goes_through_json():
+    for entry in (Entry(5, 1, [(b"a", b"1"), ("ä".encode(), b"\xff"), (b"a", b"2")]), Entry(5, 1, []).decoded()):
+        for one in (entry, entry.decoded()):
+            told = one.to_dict()
+            assert type(told["fields"]) is dict
+            assert json.loads(json.dumps(told)) == told
+            assert told == {"id": "5-1", "fields": {"a": "2", "ä": "\udcff"} if len(entry) else {}}
+
+
+def test_a_field_looked_up_in_the_wrong_type_says_so():
+    entry = Entry(1, 1, [(b"item", b"book")])
+    with pytest.raises(KeyError, match=r"'item': these names are bytes, as b'item' is; open\(encoding=…\)"):
+        entry.fields["item"]
+    with pytest.raises(KeyError, match=r"b'item': these names are str, as 'item' is"):
+        entry.decoded().fields[b"item"]
+    for fields, name in ((entry.fields, b"qty"), (entry.decoded().fields, "qty"), (entry.fields, 1),
+                         (Entry(1, 1, []).fields, "item")):
+        with pytest.raises(KeyError) as raised:
+            fields[name]
+        assert raised.value.args == (name,)
+
+
+def test_fields_are_a_dict_in_all_else():
+    fields = Entry(1, 1, [(b"item", b"book"), (b"qty", b"2")]).fields
+    assert isinstance(fields, dict)
+    assert repr(fields) == "{b'item': b'book', b'qty': b'2'}"
+    assert fields.get("item") is None
+    assert "item" not in fields
+    assert type(pickle.loads(pickle.dumps(fields))) is dict
+    assert pickle.loads(pickle.dumps(fields)) == copy.deepcopy(fields) == fields
+    assert node.flatten(fields) == [b"item", b"book", b"qty", b"2"]
+    assert node.flatten([*fields.items()]) == node.flatten(fields)
+    assert flatten_all([fields, fields, {} | fields]) == [[b"item", b"book", b"qty", b"2"]] * 3

@@ -101,11 +101,13 @@ def test_waiting_while_ones_own_transaction_is_open_is_an_error_not_a_hang(queue
                 wait()
 
 
-def test_inside_a_transaction_nothing_waits(store: raxlog.Store) -> None:
-    store.stream("s").create_group("g", create_stream=True)
-    with store.transaction() as tx:
-        assert tx.group("s", "g").read("c", block=0) == []
-        assert tx.group("s", "g").read("c", block=0, claim_idle=5.0) == []
+def test_inside_a_transaction_block_is_refused_and_nothing_is_read(queue: raxlog.Store) -> None:
+    with queue.transaction() as tx:
+        options: dict[str, Any]
+        for options in ({}, {"claim_idle": 0.0}, {"ids": "0"}, {"ack": ["2-0"]}):
+            with pytest.raises(TransactionError, match=r"block=.* inside a transaction"):
+                tx.group("s", "g").read("c", block=5.0, **options)
+        assert tx.group("s", "none").ack("1-0") == 0  # the transaction itself goes on
 
 
 def test_an_entry_read_late_from_a_transaction_that_has_ended_is_refused(queue: raxlog.Store) -> None:
@@ -172,6 +174,41 @@ def test_a_writer_that_was_stopped_costs_the_others_a_timeout_that_names_it(stor
     assert len(patient) == 3
     assert store.state[b"done"] == b"by the one that was stopped"
     assert group.ack(*[entry.id for entry in patient]) == 3
+
+
+def test_a_read_in_vain_beside_a_stopped_writer_gives_nothing(store: raxlog.Store) -> None:
+    """Where nothing is to be delivered nor acknowledged the lock is not missed."""
+    store.stream("s").extend([{"n": n} for n in range(3)], ids=["1-0", "2-0", "3-0"])
+    store.stream("s").create_group("g", "0").read("c")  # all has been given
+    before = [row.id for row in g(store).pending("-")]
+
+    def hold(say: Callable[[Any], None]) -> None:
+        with store.transaction() as tx:
+            tx.stream("s").append({"n": 6}, id="7-0")
+            say("inside")
+            time.sleep(30)
+
+    with Child(hold) as child, raxlog.open(store.path, lock_timeout=0.1) as impatient:
+        assert child.heard() == "inside"
+        child.send(signal.SIGSTOP)
+        wait_until_stopped(child.pid)
+        hasty = g(impatient)
+        for call, nothing in (
+            (lambda: hasty.read("c"), []), (lambda: hasty.read("new", block=0.1), []),
+            (lambda: hasty.read("c", claim_idle=1000), []), (lambda: hasty.read("new", ids="0"), []),
+            (lambda: impatient.read_group("g", "c", {"s": ">"}), {}),
+            (lambda: impatient.read_group("g", "new", {"s": "0"}), {"s": []}),
+        ):  # fmt: skip
+            assert call() == nothing
+        for call in (
+            lambda: hasty.read("c", ack=["2-0"]), lambda: hasty.read("d", claim_idle=0),
+            lambda: hasty.read("c", ids="0"), lambda: impatient.stream("s").group("none").read("c"),
+        ):  # fmt: skip
+            with pytest.raises(LockTimeout, match=f"process {child.pid} "):
+                call()
+    assert [row.id for row in g(store).pending("-")] == before
+    store.stream("s").append({"n": 6})
+    assert len(g(store).read("c")) == 1
 
 
 # -- waiting --------------------------------------------------------------------------------

@@ -62,6 +62,29 @@ def test_an_entry_in_place_of_its_id_is_told_what_to_give(store: raxlog.Store) -
         store.stream("orders").delete(entry)  # type: ignore[arg-type]
 
 
+def test_a_renaming_says_whether_there_was_one(store: raxlog.Store) -> None:
+    store.stream("a").append({"n": 1})
+    assert store.rename_stream("a", "b") is True
+    assert store.rename_stream("b", b"b") is False
+    assert store.streams() == [b"b"]
+
+
+def test_configure_gives_what_has_changed(store: raxlog.Store) -> None:
+    stream = store.stream("orders", compression="zstd")
+    stream.append({"n": 1}, producer="p", idempotent_id="1")
+    assert stream.configure(compression="zstd", node_max_bytes=4096, idempotence_cap=100) == {"node_max_bytes": 4096}
+    assert stream.configure(node_max_bytes=4096) == stream.configure() == {}
+    assert stream.append({"n": 2}, producer="p", idempotent_id="1") == stream.last_id  # it is still remembered
+    assert len(stream) == 1
+    assert stream.configure(compression="compact", idempotence_window=9, idempotence_cap=7) == {
+        "compression": "compact", "idempotence_window": 9, "idempotence_cap": 7,
+    }  # fmt: skip
+    assert stream.configure(compression="none", node_max_entries=5, node_max_bytes=0) == {
+        "compression": "none", "node_max_entries": 5, "node_max_bytes": 0,
+    }  # fmt: skip
+    assert (stream.info().length, stream.info().compression) == (1, "none")
+
+
 def test_every_name_of_the_face_is_there() -> None:
     assert [name for name in raxlog.__all__ if not hasattr(raxlog, name)] == []
     assert not hasattr(raxlog, "Nothing")

@@ -13,7 +13,7 @@ import lmdb
 import pytest
 import raxlog
 from children import Child
-from environment_cases import map_size, numbers
+from environment_cases import cut_off_reserve, map_size, numbers
 from raxlog.storage import layout, records
 from raxlog.storage.commit import committer_of
 
@@ -83,6 +83,7 @@ def test_a_data_file_that_is_cut_off_is_an_error_never_a_crash(path: Path, size:
     with raxlog.open(path) as store:
         store.stream("s").extend([{"n": n, "x": bytes(1000)} for n in range(300)])
     data = path / "000001" / "data.mdb"
+    cut_off_reserve(data)
     whole = data.read_bytes()
     os.truncate(data, size if size >= 0 else len(whole) + size)
     with _open_in_child(path, readonly) as child:
@@ -102,7 +103,7 @@ def test_a_file_that_lmdb_left_shorter_than_it_counts_still_opens(path: Path) ->
 
         def take_and_free(txn: Any) -> None:
             key = layout.family(0, 0x7F)
-            txn.put(key, bytes(40_000))
+            txn.put(key, bytes(2_000_000))
             txn.delete(key)
 
         for _ in range(3):

@@ -24,6 +24,7 @@ import pytest
 import raxlog
 from children import Child
 from cli_runs import Run
+from environment_cases import cut_off_reserve
 from raxlog.recovery import check_child
 from raxlog.recovery.page_tree import PageTree
 from raxlog.recovery.salvage import rescue
@@ -227,6 +228,7 @@ def test_what_leads_to_the_records_may_be_gone(
 def test_a_file_that_is_cut_off_gives_what_is_left_of_it(
     grown: tuple[Path, Truth], damaged: Path, tmp_path: Path, part: float
 ) -> None:
+    cut_off_reserve(data_of(damaged))
     size = int(data_of(damaged).stat().st_size * part)
     os.truncate(data_of(damaged), size)
     report = raxlog.salvage(damaged, tmp_path / "new.rax")
@@ -373,6 +375,7 @@ def test_the_command_tells_what_is_lost(raxlog_cli: Run, damaged: Path, tmp_path
 def test_a_compacted_store_is_salvaged_from_the_generation_in_force(grown: tuple[Path, Truth], tmp_path: Path) -> None:
     source = Path(shutil.copytree(grown[0], tmp_path / "source.rax"))
     with raxlog.open(source) as store:
+        store.stream("orders").trim(maxlen=len(store.stream("orders")) // 2)
         store.compact()
         store.stream("orders").append({"after": "the compaction"})
     truth = truth_of(source)

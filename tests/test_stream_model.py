@@ -322,7 +322,12 @@ class StreamsBesideALists(RuleBasedStateMachine):
     @rule(name=names, options=limits)
     def configure(self, name: bytes, options: dict[str, Any]) -> None:
         said = outcome(lambda: self.handles[name].configure(**options))
-        assert said is (None if name in self.models else NoStream)
+        if name not in self.models:
+            assert said is NoStream
+        else:
+            given = {name: value for name, value in options.items() if value is not None}
+            assert said.items() <= given.items()
+            assert self.handles[name].configure(**options) == {}
 
     @rule(old=names, new=names)
     def rename(self, old: bytes, new: bytes) -> None:
@@ -332,7 +337,7 @@ class StreamsBesideALists(RuleBasedStateMachine):
         elif old != new and new in self.models:
             assert said is StreamExists
         else:
-            assert said is None
+            assert said is (old != new)
             self.models[new] = self.models.pop(old)
 
     @rule(name=names, sure=st.sampled_from([True, False, False]))

@@ -115,7 +115,7 @@ def page(report: Report) -> str:
     rows, parts = [], []
     for mode in report.modes:
         css = {FAILED: "failed", NOT_RUN: "not"}.get(mode.status, "passed")
-        torn = f"{mode.torn:,} ({mode.torn_failed:,} failed)" if mode.torn else ""
+        torn = f"{mode.torn:,} ({mode.torn_failed()})" if mode.torn else ""
         rows.append(
             f"<tr><td>{html.escape(mode.mode)}</td><td class={css}>{mode.status}</td><td class=n>{mode.cases:,}</td>"
             f"<td class=n>{mode.unique or mode.cases:,}</td><td class=n>{mode.failed:,}</td><td class=n>{torn}</td>"

@@ -93,7 +93,7 @@ class PowerCut:
             result.planned = min(result.planned, found.cases - found.torn)
         result.cases = found.cases - found.torn
         result.unique = len(found.digests) - found.torn
-        result.torn, result.torn_failed = found.torn, found.torn_failed
+        result.torn, result.torn_ends = found.torn, dict(sorted(found.torn_ends.items()))
         result.reached = dict(sorted(found.kinds.items()))
         result.failed = found.failed
         if found.unsteady:
@@ -162,9 +162,9 @@ class _Found:
     cases: int = 0
     failed: int = 0
     torn: int = 0
-    torn_failed: int = 0
     unsteady: int = 0
     digests: set[bytes] = field(default_factory=set)
+    torn_ends: Counter[str] = field(default_factory=Counter)
     kinds: Counter[str] = field(default_factory=Counter)
     at: Counter[int] = field(default_factory=Counter)
     failed_at: Counter[int] = field(default_factory=Counter)
@@ -172,9 +172,10 @@ class _Found:
 
     def add(self, other: _Found) -> None:
         """Take in what a worker has found."""
-        for name in ("cases", "failed", "torn", "torn_failed", "unsteady"):
+        for name in ("cases", "failed", "torn", "unsteady"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.digests |= other.digests
+        self.torn_ends += other.torn_ends
         self.kinds += other.kinds
         self.at += other.at
         self.failed_at += other.failed_at
@@ -283,7 +284,7 @@ class _Worker:
             if message is None:
                 continue
             if case.choice.tear is not None:
-                found.torn_failed += 1
+                found.torn_ends[_end(message)] += 1
             elif self._fails(self.disk_at(case.event), case.choice, case.acked):
                 found.failed += 1
                 found.failed_at[case.event] += 1
@@ -316,6 +317,13 @@ class _Worker:
                 if steps >= _SHRINK_STEPS:
                     break
         return choice
+
+
+def _end(message: str) -> str:
+    """In which way the check of an image has failed, by what it said: an error of raxlog's is a refusal."""
+    if message.startswith(("the check ", "stuck:")):
+        return "died"
+    return "refused" if message.startswith("raxlog.") else "wrong"
 
 
 def _moments(run: Run, ignore: tuple[str, ...]) -> tuple[list[int], set[str]]:

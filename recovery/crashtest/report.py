@@ -50,7 +50,7 @@ class ModeResult:
     planned: int = 0
     reached: dict[str, int] = field(default_factory=dict)  # points, calls or kinds, and how often
     torn: int = 0  # images with a write cut inside a sector: apart, no disk promises less
-    torn_failed: int = 0
+    torn_ends: dict[str, int] = field(default_factory=dict)  # of these: "refused", "died", "wrong", and how many
     seconds: float = 0.0
     failures: list[Failure] = field(default_factory=list)  # the first ones, in full
     notes: list[str] = field(default_factory=list)
@@ -60,6 +60,10 @@ class ModeResult:
     def rate(self) -> float:
         """Cases a second."""
         return self.cases / self.seconds if self.seconds else 0.0
+
+    def torn_failed(self) -> str:
+        """How many of the images torn inside a sector failed, and how."""
+        return ", ".join(f"{many:,} {end}" for end, many in self.torn_ends.items()) or "0 failed"
 
     def line(self) -> str:
         """Its figures in one line."""
@@ -72,7 +76,7 @@ class ModeResult:
             text += f", {self.unique:,} unique"
         text += f", {self.failed:,} failed, {self.rate:,.0f}/s"
         if self.torn:
-            text += f"; torn inside a sector, apart: {self.torn:,}, of which {self.torn_failed:,} failed"
+            text += f"; torn inside a sector, apart: {self.torn:,}, of which {self.torn_failed()}"
         return text
 
 

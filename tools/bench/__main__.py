@@ -29,7 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=5, help="slices of each contender (default 5)")
     parser.add_argument("--seconds", type=float, default=1.0, help="length of a slice for single appends")
     parser.add_argument("--only", nargs="*", help="run only these: lone threads buffered batches counts anatomy memory "
-                        "queues queue-cpu waking reopening publishing globs subjects arrow spark "
+                        "queues queue-cpu waking held reopening publishing globs subjects arrow spark "
                         "spark-plan depth")
     parser.add_argument("--depth", type=int, default=5_000_000, help="the deepest backlog (default 5,000,000)")
     parser.add_argument("--dir", help="where the stores are made (default: a temporary folder)")
@@ -50,6 +50,7 @@ def main(arguments: list[str] | None = None) -> int:
             "queues": lambda: queues.queues(folder, options.rounds, options.seconds, readings[:200_000]),
             "queue-cpu": lambda: queues.queue_cpu(folder, readings),
             "waking": lambda: waking.waking(folder),
+            "held": lambda: waking.beside_a_transaction(folder),
             "reopening": lambda: waking.reopening(folder),
             "publishing": lambda: publishing.publishing(folder),
             "globs": lambda: publishing.globs(folder),

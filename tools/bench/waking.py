@@ -7,6 +7,7 @@ import struct
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import raxlog
@@ -77,6 +78,41 @@ def _spent(pid: int) -> float:
     """Seconds of CPU that all threads of a process have used."""
     tasks = Path(f"/proc/{pid}/task").glob("*/schedstat")
     return sum(int(task.read_text().split()[0]) for task in tasks) / 1e9
+
+
+def beside_a_transaction(folder: Path, reads: int = 100) -> list[Figure]:
+    """Reads, and openings for reading, while another process has a transaction open for 5 seconds."""
+    path = folder / "held.rax"
+    child = (
+        "import sys, time, raxlog\n"
+        "with raxlog.open(sys.argv[1]) as store, store.transaction() as tx:\n"
+        "    tx.stream('s').append({'n': 1})\n"
+        "    print('held', flush=True)\n"
+        "    time.sleep(5)\n"
+    )
+    with raxlog.open(path) as store:
+        for n in range(20):
+            store.stream("s").append({"n": n})
+        holder = subprocess.Popen([sys.executable, "-c", child, str(path)], stdout=subprocess.PIPE)
+        assert holder.stdout is not None
+        holder.stdout.readline()
+        figures = [Figure("while another process has a transaction open", "the longest of 100 reads", "ms"),
+                   Figure("while another process has a transaction open", "open(readonly=True), longest of 100", "ms")]
+        figures[0].rates.append(max(_milliseconds(lambda: len(store.stream("s"))) for _ in range(reads)))
+    figures[1].rates.append(max(_milliseconds(lambda: _open_and_read(path)) for _ in range(reads)))
+    holder.wait()
+    return figures
+
+
+def _open_and_read(path: Path) -> None:
+    with raxlog.open(path, readonly=True) as store:
+        assert len(store.stream("s")) == 20
+
+
+def _milliseconds(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return (time.perf_counter() - start) * 1000
 
 
 def reopening(folder: Path, entries: int = 1_000_000, pending: int = 100_000) -> list[Figure]:

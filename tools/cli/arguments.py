@@ -14,12 +14,11 @@ import argparse
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NoReturn
 
 from ...recovery.store import Store
-from ...storage import folder
-from ...storage.errors import NoStream, NotAStore
+from ...storage.errors import NoStream
+from ...storage.store_map import DURABILITIES
 from ...stream.group import Group
 from ...stream.header import shown
 from ...stream.names import member_name, name_bytes
@@ -100,18 +99,13 @@ def add_ids(parser: argparse.ArgumentParser) -> None:
 def add_writing(parser: argparse.ArgumentParser) -> None:
     """The options of opening a store for writing."""
     parser.add_argument(
-        "--durability",
-        choices=("commit", "relaxed"),
-        default="commit",
+        "--durability", choices=DURABILITIES, default="commit",
         help="commit: on disk when the command returns (default); relaxed: a power cut may undo the last commits; "
         "buffered: commits are made behind the appends, and all are on disk when the command returns",
     )
     parser.add_argument(
-        "--lock-timeout",
-        type=seconds,
-        default=30.0,
-        metavar="SECONDS",
-        help="how long to wait for another writer (default: 30)",
+        "--lock-timeout", type=seconds, default=30.0, metavar="SECONDS",
+        help="how long to wait for another writer (default: 30)"
     )
 
 
@@ -166,15 +160,12 @@ def consumer_name(text: str) -> bytes:
 
 def reading(args: argparse.Namespace) -> Store:
     """The store at STORE, open for reading."""
-    _require_store(args.store)
     return Store.open(args.store, readonly=True)
 
 
 def writing(args: argparse.Namespace, create: bool = False) -> Store:
     """The store at STORE, open for writing; created only if ``create``."""
-    if not create:
-        _require_store(args.store)
-    return Store.open(args.store, durability=args.durability, lock_timeout=args.lock_timeout)
+    return Store.open(args.store, create=create, durability=args.durability, lock_timeout=args.lock_timeout)
 
 
 def existing(store: Store, name: bytes) -> Stream:
@@ -188,9 +179,3 @@ def existing(store: Store, name: bytes) -> Stream:
 def existing_group(store: Store, name: bytes, group: bytes) -> Group:
     """A handle on a group of a stream that is there, else NoStream; else, when used, NoGroup."""
     return existing(store, name).group(group)
-
-
-def _require_store(path: str) -> None:
-    if path and folder.is_vacant(Path(path)):
-        what = "the folder is empty" if os.path.isdir(path) else "nothing is there"
-        raise NotAStore(f"there is no store at {path}: {what}. 'raxlog add' or 'import' creates one")

@@ -120,15 +120,8 @@ def _claim(args: argparse.Namespace) -> int:
     name, group, consumer = stream_name(args), group_name(args), consumer_name(args.consumer)
     with writing(args) as store:
         claimed = existing_group(store, name, group).claim(
-            consumer,
-            *ids,
-            min_idle=args.min_idle,
-            idle=args.idle,
-            time=args.time,
-            retrycount=args.retrycount,
-            force=args.force,
-            justid=args.justid,
-            lastid=last,
+            consumer, *ids, min_idle=args.min_idle, idle=args.idle, time=args.time, retrycount=args.retrycount,
+            force=args.force, justid=args.justid, lastid=last
         )
     for entry in claimed:
         if args.json:
@@ -182,10 +175,8 @@ def _nack_arguments(parser: Parser) -> None:
     add_group(parser)
     add_ids(parser)
     parser.add_argument(
-        "--mode",
-        choices=_NACK_MODES,
-        default="fail",
-        help="fail: the delivery counts (default); silent: it does not; fatal: poison, the count becomes the greatest",
+        "--mode", choices=_NACK_MODES, default="fail",
+        help="fail: the delivery counts (default); silent: it does not; fatal: poison, the count becomes the greatest"
     )
     parser.add_argument(
         "--delay", type=seconds, default=0.0, metavar="SECONDS", help="'read --claim-idle' takes them not before"

@@ -34,7 +34,7 @@ def _run(args: argparse.Namespace) -> int:
         output.print_json(done._asdict())
         return DONE
     saved = 1 - done.bytes_after / max(done.bytes_before, 1)
-    change = f"{abs(saved):.0%} {'less' if saved >= 0 else 'more: there was nothing to give back'}"
+    change = f"{saved:.0%} less" if saved else "there is nothing to give back"
     print(
         f"{done.bytes_before:,} bytes before, {done.bytes_after:,} after ({change}); "
         f"generation {done.generation}, {done.seconds:.2f} s"

@@ -47,18 +47,14 @@ from .arguments import (
 def _read_arguments(parser: Parser) -> None:
     parser.add_argument("store", metavar="STORE", help="the store's directory")
     parser.add_argument(
-        "streams",
-        metavar="STREAM[=ID]",
-        nargs="+",
+        "streams", metavar="STREAM[=ID]", nargs="+",
         help="with --group a stream's name; without, STREAM=ID: entries behind that ID, $ for new ones only, + for "
         "the last one",
     )
     parser.add_argument("--count", type=positive, metavar="N", help="at most N entries of each stream")
     parser.add_argument(
-        "--block",
-        type=seconds,
-        metavar="SECONDS",
-        help="wait so long for the first entry; 0 waits for ever (default: do not wait)",
+        "--block", type=seconds, metavar="SECONDS",
+        help="wait so long for the first entry; 0 waits for ever (default: do not wait)"
     )
     group = parser.add_argument_group("in a consumer group")
     group.add_argument("--group", metavar="GROUP", help="read as a consumer of this group")
@@ -103,14 +99,8 @@ def _delivered(args: argparse.Namespace) -> dict[bytes, list[Entry]]:
     with writing(args) as store:
         ack = {name: args.ack for name in streams if args.ack}
         return store.read_group(
-            group,
-            consumer,
-            streams,
-            count=args.count,
-            block=args.block,
-            noack=args.noack,
-            claim_idle=args.claim_idle,
-            ack=ack,
+            group, consumer, streams, count=args.count, block=args.block, noack=args.noack, claim_idle=args.claim_idle,
+            ack=ack
         )
 
 
@@ -151,6 +141,7 @@ def _ids(text: str) -> list[StreamID]:
 def _ack_arguments(parser: Parser) -> None:
     add_group(parser)
     add_ids(parser)
+    parser.add_argument("--consumer", metavar="NAME", help="only if this consumer has all of them: else none of them")
     parser.add_argument("--delete", action="store_true", help="delete the entries as well, in the same commit")
     parser.add_argument("--refs", choices=POLICIES, help="with --delete: what of other groups (see 'delete --help')")
     add_writing(parser)
@@ -161,14 +152,15 @@ def _ack(args: argparse.Namespace) -> int:
         raise Failure("--refs is for --delete", USAGE)
     ids = [parse_id(text) for text in args.ids]
     name, group = stream_name(args), group_name(args)
+    consumer = None if args.consumer is None else consumer_name(args.consumer)
     with writing(args) as store:
         handle = existing_group(store, name, group)
         if args.delete:
-            fates = handle.ack_delete(*ids, refs=args.refs or POLICIES[0])
+            fates = handle.ack_delete(*ids, refs=args.refs or POLICIES[0], consumer=consumer)
             acked = len(fates) - fates.count(DeleteResult.MISSING)
         else:
             fates = []
-            acked = handle.ack(*ids)
+            acked = handle.ack(*ids, consumer=consumer)
         if not acked:
             handle.info()  # NoGroup, where that is why
     deleted = fates.count(DeleteResult.DELETED)
@@ -203,8 +195,10 @@ Exit status 1 if there was nothing to read.""",
         _ack,
         _ack_arguments,
         """
-Prints how many of them were pending. Exit status 1 if none was.""",
+Prints how many of them were pending. Exit status 1 if none was. With --consumer one that is not
+pending with that consumer (any more) is an error that names its owner, and none is acknowledged.""",
         """
-  raxlog ack events.rax orders billing 1526919030474-55 1526919030474-56""",
+  raxlog ack events.rax orders billing 1526919030474-55 1526919030474-56
+  raxlog ack events.rax orders billing 1526919030474-57 --consumer worker-1""",
     ),
 }

@@ -87,10 +87,8 @@ def _lag(args: argparse.Namespace) -> int:
 def _create_group_arguments(parser: Parser) -> None:
     add_group(parser)
     parser.add_argument(
-        "--start",
-        default="$",
-        metavar="ID",
-        help="deliver what comes behind this ID: $ for new entries only (default), 0 for all",
+        "--start", default="$", metavar="ID",
+        help="deliver what comes behind this ID: $ for new entries only (default), 0 for all"
     )
     parser.add_argument("--create-stream", action="store_true", help="create the stream, and the store, if not there")
     parser.add_argument("--exist-ok", action="store_true", help="leave a group of that name as it is")

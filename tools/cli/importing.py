@@ -185,24 +185,16 @@ class Import:
 def _arguments(parser: Parser) -> None:
     add_store(parser)
     parser.add_argument(
-        "file",
-        metavar="FILE",
-        nargs="?",
-        default="-",
-        help="what to read (default: -, standard input)",
+        "file", metavar="FILE", nargs="?", default="-", help="what to read (default: -, standard input)"
     )
     parser.add_argument(
-        "--format",
-        choices=formats.FORMATS,
-        help="default: guessed from the file's name, else from its first bytes",
+        "--format", choices=formats.FORMATS, help="default: guessed from the file's name, else from its first bytes"
     )
     parser.add_argument("--batch", type=positive, default=1000, metavar="N", help="entries a commit (default: 1000)")
     parser.add_argument("--field", default="line", metavar="NAME", help="the field for plain lines (default: line)")
     parser.add_argument("--id-field", metavar="NAME", help="take this field as the entry's ID")
     parser.add_argument(
-        "--delimiter",
-        metavar="CHAR",
-        help="what parts the columns of CSV (default: a comma; a tab for *.tsv)",
+        "--delimiter", metavar="CHAR", help="what parts the columns of CSV (default: a comma; a tab for *.tsv)"
     )
     parser.add_argument("--from-line", type=positive, default=1, metavar="N", help="go on at line N of the input")
     parser.add_argument("--skip-bad", action="store_true", help="leave out what is no entry, and count it")

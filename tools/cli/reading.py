@@ -5,9 +5,12 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
 from collections.abc import Iterable
 from itertools import islice
+from pathlib import Path
 
+from ...storage import folder
 from ...storage.errors import NoStream
 from ...stream.entry import Entry
 from ...stream.header import shown
@@ -28,6 +31,7 @@ from .arguments import (
     whole,
 )
 
+_LOOK_FOR_STORE = 0.1  # seconds
 _LOOK_ANYWAY = 1.0  # seconds; news wakes at once, a deleted stream is noticed by looking
 
 # -- range --------------------------------------------------------------------------------
@@ -78,26 +82,22 @@ def _get(args: argparse.Namespace) -> int:
 def _tail_arguments(parser: Parser) -> None:
     add_store(parser)
     parser.add_argument(
-        "-n",
-        type=whole,
-        default=10,
-        metavar="N",
-        dest="last",
-        help="begin with the last N entries (default: 10)",
+        "-n", type=whole, default=10, metavar="N", dest="last", help="begin with the last N entries (default: 10)"
     )
     parser.add_argument(
-        "--count",
-        type=whole,
-        metavar="N",
-        help="stop after N entries, those at the beginning included (default: follow for ever)",
+        "--count", type=whole, metavar="N",
+        help="stop after N entries, those at the beginning included (default: follow for ever)"
     )
+    parser.add_argument("--wait", action="store_true", help="wait for a store, or a stream, that is not there")
 
 
 def _tail(args: argparse.Namespace) -> int:
     name = stream_name(args)
     left = -1 if args.count is None else args.count
+    while args.wait and args.store and folder.is_vacant(Path(args.store)):
+        time.sleep(_LOOK_FOR_STORE)
     with reading(args) as store:
-        stream = existing(store, name)
+        stream = store.stream(name) if args.wait else existing(store, name)
         after = stream.last_id
         entries: Iterable[Entry] = _newest(stream, after, args.last)
         while True:
@@ -111,7 +111,7 @@ def _tail(args: argparse.Namespace) -> int:
             last = stream.last_id
             if last > after:
                 entries = stream.range(after.next(), last)
-            elif stream.exists():
+            elif args.wait or stream.exists():
                 entries = []  # nothing new; or made anew, or set back by set_id: follow it from there
             else:
                 raise NoStream(f"the stream {shown(name)} was deleted while it was followed")
@@ -175,10 +175,12 @@ Exit status 1 if there is no entry with exactly this ID.""",
         _tail_arguments,
         """
 Prints as 'range' does, then waits for new entries and prints each as it comes, until it has
-printed --count entries or is stopped with Ctrl-C. It sees what any process appends.""",
+printed --count entries or is stopped with Ctrl-C. It sees what any process appends. A stream that is
+not there is an error (exit status 1), also once it is deleted, unless --wait.""",
         """
   raxlog tail events.rax orders -n 5
-  raxlog tail events.rax orders -n 0 --count 1      # wait for the next one""",
+  raxlog tail events.rax orders -n 0 --count 1      # wait for the next one
+  raxlog tail events.rax orders --wait              # start it before there is anything""",
     ),
     "streams": Command(
         _streams,

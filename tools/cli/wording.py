@@ -28,7 +28,7 @@ _PHRASES = tuple((re.compile(python), here) for python, here in (
      "Commands that only read may be allowed; else see to the permissions."),
     (r"Open it with readonly=True, or make a store of it with 'raxlog restore'",
      "Commands that read may be used on it; 'raxlog restore' makes a store of it"),
-    (r"Open it without readonly=True to create one\.", "'raxlog add' or 'import' creates one."),
+    (r": no raxlog store is made by readonly=True or create=False\.", ". 'raxlog add' or 'import' creates one."),
     (r" copied with snapshot\(\)\.", " copied with 'raxlog snapshot'."),
     (r"raise lock_timeout\.", "give a longer --lock-timeout."),
     (r"or raise max_map_size\. ", "or open the store in Python with a greater max_map_size. "),

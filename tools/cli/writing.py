@@ -53,14 +53,8 @@ def _add(args: argparse.Namespace) -> int:
     name = stream_name(args)
     with writing(args, create=not args.no_create) as store:
         sid = store.stream(name).append(
-            pairs,
-            args.id,
-            maxlen=args.maxlen,
-            minid=args.minid,
-            approximate=args.approximate,
-            limit=args.limit,
-            refs=args.refs,
-            create=not args.no_create,
+            pairs, args.id, maxlen=args.maxlen, minid=args.minid, approximate=args.approximate, limit=args.limit,
+            refs=args.refs, create=not args.no_create
         )
         if sid is None:
             raise NoStream(f"there is no stream {shown(name)} in {store.path}, and --no-create was given")
@@ -91,9 +85,7 @@ def _delete_arguments(parser: Parser) -> None:
 
 def _add_refs(parser: Parser) -> None:
     parser.add_argument(
-        "--refs",
-        choices=POLICIES,
-        default=KEEPREF,
+        "--refs", choices=POLICIES, default=KEEPREF,
         help="keepref: pending entries stay pending (default); delref: they leave every group; "
         "acked: only what every group has acknowledged goes",
     )
@@ -120,9 +112,7 @@ def _add_trimming(parser: Parser, required: bool) -> None:
     what.add_argument("--maxlen", type=whole, metavar="N", help="keep the N newest entries")
     what.add_argument("--minid", metavar="ID", help="keep the entries from this ID on")
     parser.add_argument(
-        "--approximate",
-        action="store_true",
-        help="evict whole nodes only: cheaper, keeps a little more",
+        "--approximate", action="store_true", help="evict whole nodes only: cheaper, keeps a little more"
     )
     parser.add_argument("--limit", type=whole, metavar="N", help="with --approximate: evict at most N (0: no limit)")
     _add_refs(parser)
@@ -158,9 +148,12 @@ def _rename(args: argparse.Namespace) -> int:
     before, after = stream_name(args), name_bytes(os.fsencode(args.new))
     with writing(args) as store:
         existing(store, before)
-        store.rename_stream(before, after)
+        if not store.rename_stream(before, after):
+            raise Failure(f"the stream {shown(before)} has that name already", NO)
     if args.json:
         output.print_json({"renamed": output.plain(before), "to": output.plain(after)})
+    else:
+        output.print_text(f"stream {output.text(before)} renamed to {output.text(after)}")
     return DONE
 
 
@@ -185,23 +178,18 @@ _SETTINGS = ("compression", "node_max_bytes", "node_max_entries", "idempotence_w
 def _configure_arguments(parser: Parser) -> None:
     add_store(parser)
     parser.add_argument(
-        "--compression",
-        choices=("none", "zstd", "compact"),
-        help="of nodes that are full: none, zstd, or compact (zstd in nodes of 16 KB, for history)",
+        "--compression", choices=("none", "zstd", "compact"),
+        help="of nodes that are full: none, zstd, or compact (zstd in nodes of 16 KB, for history)"
     )
     parser.add_argument("--node-max-bytes", type=whole, metavar="N", help="a node is full by Redis' rule; 0: no limit")
     parser.add_argument("--node-max-entries", type=whole, metavar="N", help="entries of a node; 0: no limit")
     parser.add_argument(
-        "--idempotence-window",
-        type=positive,
-        metavar="SECONDS",
-        help=f"how long idempotent appends are remembered, up to {MAX_WINDOW:,}",
+        "--idempotence-window", type=positive, metavar="SECONDS",
+        help=f"how long idempotent appends are remembered, up to {MAX_WINDOW:,}"
     )
     parser.add_argument(
-        "--idempotence-cap",
-        type=positive,
-        metavar="N",
-        help=f"how many of each producer are remembered, up to {MAX_CAP:,}",
+        "--idempotence-cap", type=positive, metavar="N",
+        help=f"how many of each producer are remembered, up to {MAX_CAP:,}"
     )
     add_writing(parser)
 
@@ -213,9 +201,12 @@ def _configure(args: argparse.Namespace) -> int:
         raise Failure(f"nothing to change: give one of {options}", USAGE)
     name = stream_name(args)
     with writing(args) as store:
-        existing(store, name).configure(**given)
+        changed = existing(store, name).configure(**given)
     if args.json:
         output.print_json({"configured": output.plain(name)} | given)
+    else:
+        told = ", ".join(f"{setting.replace('_', '-')} is now {value}" for setting, value in changed.items())
+        print(told or "nothing changed: the stream has these settings already")
     return DONE
 
 
@@ -260,7 +251,8 @@ Prints how many entries went. Give one of --maxlen and --minid.""",
         _rename,
         _rename_arguments,
         """
-The entries stay where they are. Exit status 1 if STREAM is not there or NEW is taken.""",
+The entries stay where they are. Exit status 1 if STREAM is not there, or bears that name already, or
+NEW is taken.""",
         """
   raxlog rename events.rax orders orders-2024""",
     ),
@@ -277,7 +269,7 @@ It is gone with one commit; then its space is given back. There is no way to und
         _configure_arguments,
         """
 --compression and the node limits hold for nodes begun from now on. A change of the window or
-the cap forgets which idempotent appends there were, as XCFGSET does.""",
+the cap forgets which idempotent appends there were, as XCFGSET does. Prints what has changed.""",
         """
   raxlog configure events.rax orders --compression zstd""",
     ),

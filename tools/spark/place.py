@@ -101,7 +101,7 @@ def opened(path: str) -> Iterator[Direct]:
     if not Path(path).is_dir():
         raise NotAStore(f"there is nothing at {path} (any more) on this machine; load the data frame again")
     env = sharing.attach(
-        Path(path), readonly=True, durability="commit", map_size=None, max_map_size=None,
+        Path(path), readonly=True, create=False, durability="commit", map_size=None, max_map_size=None,
         max_readers=MAX_READERS, uses_journal=True, settings=dict,
     )
     source = Direct(env, 0.0)
