@@ -16,7 +16,7 @@ process that ended without closing. What it says tells more:
     another boot ID        the machine ended while the store was open: a power cut, or a restart
                            that killed it. The newest records are looked at (look_over())
 
-A slot that tells of a power cut is cleared once what that left has been seen to: a reader that comes
+A slot that speaks of a power cut is cleared once what that left has been seen to: a reader that comes
 before still learns of it. A process whose flush has failed notes a boot ID of zeros, so
 that the next opening looks as after a power cut.
 

@@ -19,7 +19,7 @@ between the mark and the change of CURRENT, the mark leads on; the next who open
 for writing finishes the change.
 
 A generation can go once CURRENT is past it and no process has it open, which the locks on
-its lock file tell (map_lock.py). It is renamed first, so that whoever opens it in that moment gets the
+its lock file tell (map_lock.py). It is renamed first, so that a process that opens it in that moment gets the
 whole of it or nothing.
 """
 

@@ -142,5 +142,5 @@ class Growth(ABC):
 
 
 def pages_in(stat: Mapping[str, Any]) -> int:
-    """The pages of the store's records and their tree, of what LMDB tells of it."""
+    """The pages of the store's records and their tree, by what LMDB says of it."""
     return int(stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"])

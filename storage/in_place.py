@@ -5,7 +5,7 @@ behind a lock of its own. To look at each file costs a system call for each. To 
 its folder, so the files are looked at only when a folder has changed since.
 
 A file system keeps that time in ticks, of some milliseconds or of a second. Within the tick of one change
-another cannot be told from it: so long the files are looked at each time.
+another cannot be distinguished from it: so long the files are looked at each time.
 """
 
 from __future__ import annotations

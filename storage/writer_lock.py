@@ -9,7 +9,7 @@ LockTimeout that says which process, not a hang.
     2^32 + 1 … 2^32 + 1 + pid    the place in line: held by the process that waits for the lock
 
 Any two ranges of the same kind have a byte in common, so one process holds each. What is asked is
-who has that byte, and the answer is a range, which tells the number of the process.
+who has that byte, and the answer is a range, which gives the number of the process.
 
 A process that waits polls, and a writer in a tight loop would win the lock back nearly every time. So
 none takes the lock without the place in line, which it gives up once both are its own: the writer that
