@@ -99,7 +99,7 @@ def alone(folder: Path, ack: Ack, *, known: tuple[bytes, ...], compacts: bool = 
 
     def go_on() -> None:
         nonlocal said
-        n = steps_there(store, "s", said, known)
+        said = n = steps_there(store, "s", said, known)
         sent = published(store)
         while n < len(known) - 1:
             if n % 4 == 3 and n not in sent:
