@@ -13,16 +13,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from ..storage import folder
 from ..storage.errors import InvalidArgument
-from .child import Child
+from . import check_child
+from .aside import Aside, Progress
 from .report import Problem, Report
-
-Progress = Callable[[str, int, int], None]
 
 _MOST_DEATHS = 64
 
@@ -59,33 +57,34 @@ def check(path: str | os.PathLike[str], progress: Progress | None = None) -> Rep
 def _run(job: dict[str, Any], report: Report, progress: Progress | None) -> dict[str, Any] | None:
     """One child's work. What another must do, where this one was killed; None if nothing."""
     opened = False
-    done = False
     last: dict[str, Any] = {}
     part = "opening"
     counts: dict[str, int] = {}
-    with Child("check_child", job) as child:
-        for message in child:
-            if "problem" in message:
-                report.add(Problem(**message["problem"]))
-            elif "part" in message:
-                part = message["part"]
-                if progress is not None:
-                    progress(part, message["done"], message["total"])
-            elif "behind" in message:
-                last = message
-            elif "counts" in message:
-                counts = message["counts"]
-            elif "note" in message:
-                report.notes.append(message["note"])
-            elif "generation" in message:
-                report.generation = message["generation"]
-            opened = opened or "opened" in message
-            done = done or "done" in message
-        ending = child.ending
+    try:
+        with Aside(check_child.run, job) as aside:
+            for (message,) in aside:
+                if "problem" in message:
+                    report.add(Problem(**message["problem"]))
+                elif "part" in message:
+                    part = message["part"]
+                    if progress is not None:
+                        progress(part, message["done"], message["total"])
+                elif "behind" in message:
+                    last = message
+                elif "counts" in message:
+                    counts = message["counts"]
+                elif "note" in message:
+                    report.notes.append(message["note"])
+                elif "generation" in message:
+                    report.generation = message["generation"]
+                opened = opened or "opened" in message
+            ending = aside.ending
+    except OSError as error:
+        ending = f"failed: {type(error).__name__}: {error}"
     if job["mode"] == "look-ups":
         counts = {"looked_up": report.counts.get("looked_up", 0) + counts.get("looked_up", 0)}
     report.counts |= counts
-    if done and ending is None:
+    if ending is None:
         return None
     where = f" at page {last['page']}" if last else ""
     report.add(Problem("process", f"the process that read it {ending} during {part}{where}", page=last.get("page")))

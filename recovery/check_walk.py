@@ -14,6 +14,7 @@ space of what is deleted meanwhile is not free until then.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from typing import Any
 import lmdb
 
 from ..index import publish_problems, subject_problems
-from ..storage import folder, meta_pages
+from ..storage import folder, generation, meta_pages
 from ..storage.errors import NotAStore, RaxlogError, StoreError, UnsupportedFormat
 from ..storage.pages import Meta, PageFile
 from ..stream.header import StreamHeader
@@ -33,6 +34,7 @@ from .lookups import look_up
 from .page_tree import PageTree
 
 _TRIES = 5
+_MOST_MARKS = 50
 # LMDB leaves these two behind, always together, where one transaction puts a long value and
 # then a shorter one under the same key. The data is right.
 _FALSE_ALARMS = ("neither reachable nor in the freeDB", "!= OVPAGES(")
@@ -197,3 +199,20 @@ class Walk:
 
 def _shown(high: bytes | None) -> str:
     return "the last" if high is None else "before " + high.hex()
+
+
+def in_force(path: Path) -> Path:
+    """The generation of a store that is in force: CURRENT's, or the one its mark leads to."""
+    found = folder.generation(path)
+    for _ in range(_MOST_MARKS):
+        with closing(Walk(found, lambda message: None)) as walk:
+            try:
+                if not walk.choose_meta(None) or not walk.begin() or walk.tree is None:
+                    break
+                newer = generation.successor(walk.tree.get)
+            except RaxlogError:
+                break  # whatever is wrong there, there is no other to go to
+        if newer is None or not (path / newer / folder.DATA).is_file():
+            break
+        found = path / newer
+    return found

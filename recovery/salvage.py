@@ -13,16 +13,16 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import lmdb
 
-from ..storage import faults, folder, generation, layout, map_lock, records
+from ..storage import faults, folder, layout, map_lock, records
 from ..storage.errors import (
     InvalidArgument,
     NotAStore,
-    RaxlogError,
     StoreError,
     UnsupportedFormat,
 )
@@ -30,7 +30,7 @@ from ..storage.pages import PageFile
 from ..stream.header import NodeLimits, shown
 from . import aside
 from .check_records import SUBJECT_KINDS
-from .check_walk import Walk
+from .check_walk import Walk, in_force
 from .salvage_groups import GroupsBuilder
 from .salvage_pages import Gathered, gather
 from .salvage_report import Loss, SalvageReport
@@ -109,7 +109,7 @@ def rescue(say: aside.Progress, source: str, place: str, doubtful: bool = False)
 def _generation(path: Path, report: SalvageReport) -> Path:
     """The generation to salvage: the one in force, or where CURRENT is lost the newest that holds anything."""
     try:
-        return _following(path, folder.generation(path))
+        return in_force(path)
     except NotAStore as error:
         found = sorted((entry for entry in path.iterdir() if entry.name.isdigit() and (entry / folder.DATA).is_file()),
                        key=lambda entry: -int(entry.name))
@@ -119,20 +119,6 @@ def _generation(path: Path, report: SalvageReport) -> Path:
             found = [entry for entry in found if _holds_records(entry)] or found
         report.notes.append(f"{folder.CURRENT} is lost or wrong; generation {found[0].name} was taken")
         return found[0]
-
-
-def _following(path: Path, found: Path) -> Path:
-    walk = Walk(found, lambda message: None)
-    try:
-        if walk.choose_meta(None) and walk.begin() and walk.tree is not None:
-            newer = generation.successor(walk.tree.get)
-            if newer is not None and (path / newer / folder.DATA).is_file():
-                return path / newer
-    except RaxlogError:
-        return found  # whatever is wrong there, there is no other to go to
-    finally:
-        walk.close()
-    return found
 
 
 def _holds_records(found: Path) -> bool:
@@ -289,14 +275,11 @@ def _check(place: Path, report: SalvageReport) -> None:
         elif "counts" in message:
             report.counts |= message["counts"]
 
-    walk = Walk(place / folder.FIRST_GENERATION, tell)
-    try:
+    with closing(Walk(place / folder.FIRST_GENERATION, tell)) as walk:
         walk.choose_meta(None)
         if walk.begin():
             walk.walk()
             walk.find.end()
-    finally:
-        walk.close()
     report.counts["problems"] = len(found)
     if found:
         report.notes.append(f"the new store has {len(found)} problems of its own, the first: {found[0]}")

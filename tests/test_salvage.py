@@ -327,7 +327,7 @@ def test_without_permission_the_error_says_so(grown: tuple[Path, Truth], tmp_pat
     calls = [
         lambda: raxlog.salvage(source, tmp_path / "closed" / "new.rax"),
         lambda: rescue(lambda *said: None, str(source), str(tmp_path / "place")),
-        lambda: check_child.run({"path": str(source), "mode": "walk", "start": ""}),
+        lambda: check_child.run(lambda message: None, str(source), "walk", ""),
     ]
 
     def refused(say: Any) -> None:
