@@ -48,18 +48,18 @@ _BUILT = frozenset({
 
 def salvage(source: str | os.PathLike[str], destination: str | os.PathLike[str],
             progress: aside.Progress | None = None, *, doubtful: bool = False) -> SalvageReport:
-    """Bring everything that can be believed from ``source`` into a new store at ``destination``.
+    """Bring everything that can be believed from a damaged store into a new one at ``destination``.
 
     Works on flipped bits and overwritten pages anywhere, a file that is cut off, and without
     CURRENT, lock file or meta pages. IDs, names, groups, pending entries and state stay as they
-    were; what is lost is told, with ID ranges. Nothing deleted, trimmed or acknowledged comes
-    back: where an old copy cannot be told from the newest one it is left out and told.
-    ``doubtful`` brings over such records too; a stream without a name is "recovered-<number>".
-
+    were; ``.lost`` tells what is gone, with ID ranges. Nothing trimmed, acknowledged or deleted
+    comes back: where an old copy of a record cannot be told from the newest, it is left out and
+    told. ``doubtful=True`` brings such records too; a stream without a name is "recovered-<number>".
     ``progress(part, done, total)`` is called now and then. The new store passes check().
-    Raises NotAStore (nothing of raxlog is there), StoreError (the destination exists, the source
-    is in use or cannot be read), UnsupportedFormat, StoreFull, ReadOnlyStore, InvalidArgument;
-    nothing is left at the destination then, and the source is never written to.
+
+    The source is never written to. NotAStore (nothing of raxlog is there), StoreError (the
+    destination exists; the source is in use, or cannot be read), UnsupportedFormat, StoreFull,
+    ReadOnlyStore: nothing is left at the destination then.
     """
     for what, path in (("source", source), ("destination", destination)):
         if not isinstance(path, str | os.PathLike) or not os.fspath(path):

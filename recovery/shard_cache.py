@@ -24,7 +24,7 @@ from xxhash import xxh3_64
 
 from ..storage.errors import CorruptionError, InvalidArgument, StoreError
 from .manifest import ShardFile
-from .places import LocalPlace, RemotePlace
+from .places import Place
 
 _LOCK = ".lock"
 _PART = ".part-"
@@ -43,7 +43,7 @@ class ShardCache:
         self.folder = Path(folder)
         self.limit = limit
 
-    def open(self, place: LocalPlace | RemotePlace, shard: ShardFile) -> BinaryIO:
+    def open(self, place: Place, shard: ShardFile) -> BinaryIO:
         """The shard as an open local file, fetched if need be.
 
         CorruptionError where what was fetched is not what the manifest says; NotAStore or
@@ -91,7 +91,7 @@ class ShardCache:
         file.close()
         return None
 
-    def _fetched(self, place: LocalPlace | RemotePlace, shard: ShardFile, kept: Path) -> BinaryIO:
+    def _fetched(self, place: Place, shard: ShardFile, kept: Path) -> BinaryIO:
         part = kept.with_name(f"{kept.name}{_PART}{os.urandom(4).hex()}")
         try:
             place.fetch(shard.path, part)

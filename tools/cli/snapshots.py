@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from ...recovery.aside import Progress
+from ...recovery.backup import restore, verify
 from ...recovery.manifest import Manifest
-from ...recovery.store import Store, restore, verify
+from ...recovery.store import Store
 from ...storage.errors import InvalidArgument, ReadOnlyStore
 from . import output, wording
 from .arguments import DONE, NO, USAGE, Command, Failure, Parser, add_store, positive, reading, writing
