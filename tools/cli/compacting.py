@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import sys
-from collections.abc import Callable, Iterator
+from pathlib import Path
 
 from . import output
 from .arguments import DONE, Command, Parser, add_store, add_writing, writing
+from .progress import steps
 
 _STEPS = {
     "copying": "copying",
@@ -20,6 +19,7 @@ _STEPS = {
     "switched": "going over",
     "cleared": "clearing away",
 }
+_COLUMNS = ("{task.description}", "DownloadColumn", "TransferSpeedColumn")
 
 
 def _arguments(parser: Parser) -> None:
@@ -28,7 +28,7 @@ def _arguments(parser: Parser) -> None:
 
 
 def _run(args: argparse.Namespace) -> int:
-    with writing(args) as store, _bar() as progress:
+    with writing(args) as store, steps(Path(args.store).name, _STEPS, *_COLUMNS) as progress:
         done = store.compact(progress)
     if args.json:
         output.print_json(done._asdict())
@@ -43,27 +43,6 @@ def _run(args: argparse.Namespace) -> int:
         processes = ", ".join(map(str, done.held_by))
         print(f"the old file still takes room: it is open in process {processes}, and goes after that has closed it")
     return DONE
-
-
-@contextlib.contextmanager
-def _bar() -> Iterator[Callable[[str, int, int], None] | None]:
-    """A function to report progress to, which draws on stderr; None where that is no terminal."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console  # noqa: PLC0415 - costs 50 ms, and only here is something drawn
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn  # noqa: PLC0415
-
-    columns = [TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn()]
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("compact", total=None)
-
-        def report(step: str, done: int, total: int) -> None:
-            bar.update(task, description=_STEPS[step])
-            if total:
-                bar.update(task, completed=done, total=max(done, total))
-
-        yield report
 
 
 COMMANDS = {
