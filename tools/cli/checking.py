@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from functools import partial
 from typing import Any
 
 from ...recovery.check import check
@@ -24,10 +25,6 @@ _SHOWN = 50  # problems or losses in a table; --json has all
 
 
 # -- check --------------------------------------------------------------------------------
-
-
-def _check_arguments(parser: Parser) -> None:
-    add_store(parser, stream=False)
 
 
 def _check(args: argparse.Namespace) -> int:
@@ -116,7 +113,7 @@ def _print_salvaged(report: SalvageReport) -> None:
 COMMANDS = {
     "check": Command(
         _check,
-        _check_arguments,
+        partial(add_store, stream=False),
         """
 Walks every invariant of the store: pages, checksums, nodes and their entries, counters, ordinals,
 groups and their pending entries in both directions, subjects; looks every key up again. It runs

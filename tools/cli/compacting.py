@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from pathlib import Path
 
 from . import output
-from .arguments import DONE, Command, Parser, add_store, add_writing, writing
+from .arguments import DONE, WritingCommand, add_store, writing
 from .progress import steps
 
 _STEPS = {
@@ -20,11 +21,6 @@ _STEPS = {
     "cleared": "clearing away",
 }
 _COLUMNS = ("{task.description}", "DownloadColumn", "TransferSpeedColumn")
-
-
-def _arguments(parser: Parser) -> None:
-    add_store(parser, stream=False)
-    add_writing(parser)
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -46,9 +42,9 @@ def _run(args: argparse.Namespace) -> int:
 
 
 COMMANDS = {
-    "compact": Command(
+    "compact": WritingCommand(
         _run,
-        _arguments,
+        partial(add_store, stream=False),
         """
 Copies what is alive into a new data file and goes over to it, so that the room of what was
 deleted and trimmed goes back to the disk. Writers wait meanwhile, about a second for a

@@ -24,12 +24,11 @@ from .arguments import (
     DONE,
     NO,
     USAGE,
-    Command,
     Failure,
     Parser,
+    WritingCommand,
     add_group,
     add_ids,
-    add_writing,
     consumer_name,
     existing,
     existing_group,
@@ -68,7 +67,6 @@ def _read_arguments(parser: Parser) -> None:
     group.add_argument("--claim-idle", type=seconds, metavar="SECONDS", help="first take over what is idle so long")
     group.add_argument("--ack", type=_ids, action="extend", metavar="ID,ID…", help="acknowledge these first")
     group.add_argument("--noack", action="store_true", help="new entries do not become pending: at most once")
-    add_writing(parser)
 
 
 def _read(args: argparse.Namespace) -> int:
@@ -153,7 +151,6 @@ def _ack_arguments(parser: Parser) -> None:
     add_ids(parser)
     parser.add_argument("--delete", action="store_true", help="delete the entries as well, in the same commit")
     parser.add_argument("--refs", choices=POLICIES, help="with --delete: what of other groups (see 'delete --help')")
-    add_writing(parser)
 
 
 def _ack(args: argparse.Namespace) -> int:
@@ -181,7 +178,7 @@ def _ack(args: argparse.Namespace) -> int:
 
 
 COMMANDS = {
-    "read": Command(
+    "read": WritingCommand(
         _read,
         _read_arguments,
         """
@@ -199,7 +196,7 @@ Exit status 1 if there was nothing to read.""",
   raxlog read events.rax orders --group billing --consumer worker-1 --ack 5-0,6-0 --claim-idle 60
   raxlog read events.rax 'orders=$' 'mail=1526919030474-55' --block 0""",
     ),
-    "ack": Command(
+    "ack": WritingCommand(
         _ack,
         _ack_arguments,
         """

@@ -78,10 +78,8 @@ def _restore(args: argparse.Namespace) -> int:
     with steps(Path(args.destination).name, _STEPS, *_COLUMNS) as progress:
         made = restore(args.snapshot, args.destination, progress=progress)
     took = time.perf_counter() - began
-    if args.json:
-        output.print_json(_told(made) | {"destination": args.destination, "seconds": round(took, 6)})
-    else:
-        output.print_text(f"store at {args.destination}: {_content(made)}; {took:.2f} s")
+    output.answer(args.json, _told(made) | {"destination": args.destination, "seconds": round(took, 6)},
+                  f"store at {args.destination}: {_content(made)}; {took:.2f} s")
     return DONE
 
 
