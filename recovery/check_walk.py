@@ -25,7 +25,6 @@ from ..index import publish_problems, subject_problems
 from ..storage import folder, generation, meta_pages
 from ..storage.errors import NotAStore, RaxlogError, StoreError, UnsupportedFormat
 from ..storage.pages import Meta, PageFile
-from ..stream.header import StreamHeader
 from .check_groups import check_appends, check_groups
 from .check_nodes import check_stream
 from .check_records import Inventory, check_names, check_records
@@ -157,19 +156,15 @@ class Walk:
         assert self.tree is not None
         tree, find, name = self.tree, self.find, stock.name_of(number)
         header = check_stream(tree, number, name, find)
-        for what, part in (("group", self._groups), ("append", self._appends)):
+        parts: dict[str, Callable[[], None]] = {
+            "group": lambda: check_groups(tree, number, name, header, stock.doomed, find),
+            "append": lambda: check_appends(tree, number, name, find),
+        }
+        for what, part in parts.items():
             try:
-                part(stock, number, name, header)
+                part()
             except (RaxlogError, ValueError, TypeError, IndexError, AttributeError) as error:
                 find.say_error(what, error, stream=name)
-
-    def _groups(self, stock: Inventory, number: int, name: str, header: StreamHeader | None) -> None:
-        assert self.tree is not None
-        check_groups(self.tree, number, name, header, stock.doomed, self.find)
-
-    def _appends(self, stock: Inventory, number: int, name: str, header: StreamHeader | None) -> None:
-        assert self.tree is not None
-        check_appends(self.tree, number, name, self.find)
 
     def _subjects(self) -> None:
         """What the subject index says of itself."""

@@ -27,7 +27,6 @@ from ..storage.rax import Rax, RaxTransaction
 
 DEFAULT_PAGE_BYTES = 4080  # one overflow page of LMDB, see storage/block.py
 COMPACT_PAGE_BYTES = 16368  # four of them: the form for history
-REDIS_MAX_BYTES = 4096
 GIB = 1 << 30
 
 

@@ -27,9 +27,7 @@ from .id import MAX64, NewID, StreamID, make_id
 from .names import member_name
 from .writer import StreamWriter
 
-DEFAULT_WINDOW = 100  # seconds
-DEFAULT_CAP = 100
-MAX_WINDOW = 86_400
+MAX_WINDOW = 86_400  # seconds
 MAX_CAP = 10_000
 
 
