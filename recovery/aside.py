@@ -38,7 +38,7 @@ _NICE = 5  # writers go first where the processor is short
 def run(function: Callable[..., Any], arguments: dict[str, Any], progress: Progress | None = None) -> Any:
     """Call a module's function in a process of its own; its result. ``progress`` is called with what it says.
 
-    Raises as Aside does, and CorruptionError if damage killed the process.
+    Raises what the function raises, and as Aside does; CorruptionError if damage killed the process.
     """
     with Aside(function, arguments) as aside:
         for said in aside:
@@ -50,8 +50,8 @@ def run(function: Callable[..., Any], arguments: dict[str, Any], progress: Progr
 class Aside:
     """A process of its own that calls a module's function, with ``say`` first. It does not outlive the block.
 
-    Iterated, it gives what the function says, as it comes. ``arguments``, what is said and the
-    result are what JSON can hold. Errors of raxlog's and OSError come through as they are;
+    Iterated, it gives what the function says, as it comes, and then has its ``error``, if one of
+    raxlog's or an OSError. ``arguments``, what is said and the result are what JSON can hold.
     StoreError if the process cannot be started. About 0.15 s on top of what the function does.
     """
 
@@ -60,6 +60,7 @@ class Aside:
             raise StoreError("Python does not say where it lies (sys.executable), so no process can be started.")
         task = json.dumps([function.__module__, function.__qualname__, arguments])
         code = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import main; main(sys.argv[1])"
+        self.error: Exception | None = None
         self._last: dict[str, Any] = {}
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - a file cannot fill up as a pipe does
         try:
@@ -89,7 +90,7 @@ class Aside:
             except ValueError:
                 continue  # its death cut it off
             if "error" in self._last:
-                raise _error(*self._last["error"])
+                self.error = _error(*self._last["error"])
             if "say" in self._last:
                 yield self._last["say"]
 
@@ -104,6 +105,8 @@ class Aside:
                 return f"was killed by signal {-status}"
         if "result" in self._last:
             return None
+        if self.error is not None:
+            return f"failed: {type(self.error).__name__}: {self.error}"
         self._stderr.seek(0)
         lines = self._stderr.read().decode(errors="replace").strip().splitlines()
         return f"failed: {lines[-1] if lines else f'status {status}'}"
@@ -113,6 +116,8 @@ class Aside:
         ending = self.ending
         if ending is None:
             return self._last["result"]
+        if self.error is not None:
+            raise self.error
         status = self._process.returncode
         if status in (-signal.SIGBUS, -signal.SIGSEGV, -signal.SIGABRT):
             raise CorruptionError(f"the store is damaged: the process that read it {ending}")

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ..storage import folder, sharing
-from ..storage.errors import InvalidArgument
+from ..storage.errors import InvalidArgument, RaxlogError
 from . import check_child
 from .aside import Aside, Progress
 from .report import Problem, Report
@@ -65,27 +65,26 @@ def _run(job: dict[str, Any], report: Report, progress: Progress | None) -> dict
     last: dict[str, Any] = {}
     part = "opening"
     counts: dict[str, int] = {}
-    try:
-        with Aside(check_child.run, job) as aside:
-            for (message,) in aside:
-                if "problem" in message:
-                    report.add(Problem(**message["problem"]))
-                elif "part" in message:
-                    part = message["part"]
-                    if progress is not None:
-                        progress(part, message["done"], message["total"])
-                elif "behind" in message:
-                    last = message
-                elif "counts" in message:
-                    counts = message["counts"]
-                elif "note" in message:
-                    report.notes.append(message["note"])
-                elif "generation" in message:
-                    report.generation = message["generation"]
-                opened = opened or "opened" in message
-            ending = aside.ending
-    except OSError as error:
-        ending = f"failed: {type(error).__name__}: {error}"
+    with Aside(check_child.run, job) as aside:
+        for (message,) in aside:
+            if "problem" in message:
+                report.add(Problem(**message["problem"]))
+            elif "part" in message:
+                part = message["part"]
+                if progress is not None:
+                    progress(part, message["done"], message["total"])
+            elif "behind" in message:
+                last = message
+            elif "counts" in message:
+                counts = message["counts"]
+            elif "note" in message:
+                report.notes.append(message["note"])
+            elif "generation" in message:
+                report.generation = message["generation"]
+            opened = opened or "opened" in message
+        if isinstance(aside.error, RaxlogError):
+            raise aside.error
+        ending = aside.ending
     if job["mode"] == "look-ups":
         counts = {"looked_up": report.counts.get("looked_up", 0) + counts.get("looked_up", 0)}
     report.counts |= counts
