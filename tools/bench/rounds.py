@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 
 @dataclass
@@ -68,6 +69,23 @@ def rate_of(work: Callable[[], int]) -> float:
     start = time.perf_counter()
     done = work()
     return done / (time.perf_counter() - start)
+
+
+def ms_of(work: Callable[[], object]) -> float:
+    """How many milliseconds one call of ``work`` took."""
+    start = time.perf_counter()
+    work()
+    return (time.perf_counter() - start) * 1000
+
+
+def each_us(work: Callable[[Any], object], places: Iterable[Any]) -> float:
+    """The median of single calls, one for each place, in microseconds."""
+    spent = []
+    for place in places:
+        start = time.perf_counter_ns()
+        work(place)
+        spent.append(time.perf_counter_ns() - start)
+    return statistics.median(spent) / 1000
 
 
 def median_us(work: Callable[[], object], times: int) -> float:
