@@ -355,18 +355,15 @@ def _checked(check: Check, folder: Path, acks: list[Any]) -> str:
 
 
 def _receive(connection: socket.socket) -> bytes | None:
-    size = b""
-    while len(size) < 4:
-        piece = connection.recv(4 - len(size))
+    size = _exactly(connection, _LENGTH.size)
+    return None if size is None else _exactly(connection, _LENGTH.unpack(size)[0])
+
+
+def _exactly(connection: socket.socket, count: int) -> bytes | None:
+    data = bytearray()
+    while len(data) < count:
+        piece = connection.recv(min(count - len(data), 1 << 20))
         if not piece:
             return None
-        size += piece
-    left = _LENGTH.unpack(size)[0]
-    pieces = []
-    while left:
-        piece = connection.recv(min(left, 1 << 20))
-        if not piece:
-            return None
-        pieces.append(piece)
-        left -= len(piece)
-    return b"".join(pieces)
+        data += piece
+    return bytes(data)

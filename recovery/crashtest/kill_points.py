@@ -19,6 +19,7 @@ import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from ...storage import crash_point
 from ...storage.errors import InvalidArgument
@@ -60,6 +61,7 @@ class Points:
 
     patterns: tuple[str, ...]
     most_hits: int | None = None
+    needs_recorder: ClassVar[bool] = False  # the points are in the code itself
 
     def __post_init__(self) -> None:
         if not self.patterns or not all(isinstance(one, str) and one for one in self.patterns):
@@ -69,11 +71,6 @@ class Points:
     def name(self) -> str:
         """How the report calls it."""
         return f"kill at points({', '.join(self.patterns)})"
-
-    @property
-    def needs_recorder(self) -> bool:
-        """The points are in the code itself."""
-        return False
 
     def run(self, stage: Stage, result: ModeResult) -> None:
         """Find the points, then kill at each hit of each."""
