@@ -211,12 +211,15 @@ class Disk:
         overlay(file.cache, event.at, event.data)
         start = event.at - event.at % SECTOR
         end = min(len(file.cache), -(-(event.at + len(event.data)) // SECTOR) * SECTOR)
-        change = Change(event.sequence, file, start, bytes(file.cache[start:end]), event.at, event.data)
-        if file.careless:
-            change.apply(file.on_disk)
+        return self._pend(Change(event.sequence, file, start, bytes(file.cache[start:end]), event.at, event.data))
+
+    def _pend(self, change: Change) -> bool:
+        """Keep a change until it is flushed; one of a careless file is on disk at once, and nothing new."""
+        if change.file.careless:
+            change.apply(change.file.on_disk)
         else:
             self.changes.append(change)
-        return not file.careless
+        return not change.file.careless
 
     def _write_through(self, sequence: int) -> bool:
         """A write that waited for the disk itself is there; older ones that did not cannot undo it."""
@@ -249,12 +252,7 @@ class Disk:
         if not isinstance(file, File) or len(file.cache) == event.at:
             return False
         resize(file.cache, event.at)
-        change = Change(event.sequence, file, event.at, None)
-        if file.careless:
-            change.apply(file.on_disk)
-        else:
-            self.changes.append(change)
-        return not file.careless
+        return self._pend(Change(event.sequence, file, event.at, None))
 
     def _flush(self, event: Event) -> bool:
         node = self._inodes.get(event.inode)

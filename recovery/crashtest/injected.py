@@ -16,6 +16,7 @@ import errno as numbers
 import random
 import shutil
 from dataclasses import dataclass
+from typing import ClassVar
 
 from ...storage.errors import InvalidArgument
 from . import recorder
@@ -42,6 +43,7 @@ class Errors:
     late: bool = False
     most: int | None = None
     allowed: tuple[type[BaseException], ...] = ()
+    needs_recorder: ClassVar[bool] = True  # it is the recorder that makes calls fail
 
     def __post_init__(self) -> None:
         if self.error != "short" and not hasattr(numbers, self.error):
@@ -54,11 +56,6 @@ class Errors:
         calls = ("write",) if self.error == "short" else self.calls
         how = ", ".join(filter(None, ("sticky" if self.sticky else "", "late" if self.late else "", *calls)))
         return f"errors({self.error}: {how})"
-
-    @property
-    def needs_recorder(self) -> bool:
-        """It is the recorder that makes calls fail."""
-        return True
 
     def run(self, stage: Stage, result: ModeResult) -> None:
         """Count the calls of an undisturbed run, then let each of them fail."""

@@ -19,6 +19,7 @@ import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from ...storage import crash_point
 from ...storage.errors import InvalidArgument
@@ -60,6 +61,7 @@ class Points:
 
     patterns: tuple[str, ...]
     most_hits: int | None = None
+    needs_recorder: ClassVar[bool] = False  # the points are in the code itself
 
     def __post_init__(self) -> None:
         if not self.patterns or not all(isinstance(one, str) and one for one in self.patterns):

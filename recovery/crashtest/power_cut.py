@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from ...storage.errors import InvalidArgument
 from . import images, recorder
@@ -49,6 +49,8 @@ class PowerCut:
 
     images: int = 5000
     ignore: str | tuple[str, ...] = ()
+    name: ClassVar[str] = "power cut"
+    needs_recorder: ClassVar[bool] = True  # it looks at every write
 
     def __post_init__(self) -> None:
         if self.images < 1:
@@ -58,9 +60,6 @@ class PowerCut:
     def ignored(self) -> tuple[str, ...]:
         """The patterns, also where it is only one."""
         return (self.ignore,) if isinstance(self.ignore, str) else tuple(self.ignore)
-
-    name = "power cut"  # how the report calls it
-    needs_recorder = True  # it looks at every write
 
     def run(self, stage: Stage, result: ModeResult) -> None:
         """Record one run, draw images, check them."""
@@ -165,14 +164,9 @@ class _Found:
 
     def add(self, other: _Found) -> None:
         """Take in what a worker has found."""
-        for name in ("cases", "failed", "torn", "unsteady"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
         self.digests |= other.digests
-        self.torn_ends += other.torn_ends
-        self.kinds += other.kinds
-        self.at += other.at
-        self.failed_at += other.failed_at
-        self.failures += other.failures
+        for name in vars(self).keys() - {"digests"}:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
 @dataclass(frozen=True, slots=True)

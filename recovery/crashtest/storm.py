@@ -18,6 +18,7 @@ import signal
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 from ...storage.errors import InvalidArgument
 from .child import Runner
@@ -44,13 +45,12 @@ class Storm:
     lives: int = 1
     stops: float = 0.1
     one_first: float = 0.3
+    name: ClassVar[str] = "storm"
+    needs_recorder: ClassVar[bool] = False  # a signal is all it takes
 
     def __post_init__(self) -> None:
         if self.rounds < 1 or self.lives < 1 or self.longest < 0:
             raise InvalidArgument("a storm has at least one round and one life, and no negative time")
-
-    name = "storm"  # how the report calls it
-    needs_recorder = False  # a signal is all it takes
 
     def run(self, stage: Stage, result: ModeResult) -> None:
         """Round after round."""

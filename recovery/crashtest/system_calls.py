@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import dataclass
+from typing import ClassVar
 
 from ...storage.errors import InvalidArgument
 from . import recorder
@@ -23,14 +24,13 @@ class SystemCalls:
     which: str | tuple[int, ...] = "all"
     calls: tuple[str, ...] = ()
     halves: bool = True
+    name: ClassVar[str] = "kill at system calls"
+    needs_recorder: ClassVar[bool] = True  # it counts the calls
 
     def __post_init__(self) -> None:
         recorder.classes_of(self.calls)
         if self.which != "all" and not all(isinstance(one, int) and one > 0 for one in self.which):
             raise InvalidArgument(f"the numbers of system calls begin with 1; these are {self.which!r}")
-
-    name = "kill at system calls"  # how the report calls it
-    needs_recorder = True  # it counts the calls
 
     def run(self, stage: Stage, result: ModeResult) -> None:
         """Count the calls of an undisturbed run, then kill before each."""

@@ -9,7 +9,8 @@ import raxlog
 from raxlog.index import channel_rows
 from raxlog.index.glob import glob_matches_bytes
 
-from .rounds import Figure, latencies, median_us
+from .rounds import Figure, median_us
+from .waking import latency
 
 _LISTENER = """
 import os, struct, sys, time, raxlog
@@ -39,11 +40,11 @@ def globs(folder: Path) -> list[Figure]:
                 assert len(found) == 3
                 look = partial(channel_rows.hearers, txn, channel_rows.CHANNEL, b"device.77.temperature")
                 spent = median_us(look, 2000)
-            figures.append(Figure(name, f"{count:,} globs", "µs", [spent], [1.0]))
+            figures.append(Figure(name, f"{count:,} globs", "µs", [spent]))
             published = median_us(lambda: store.channels.publish("device.77.temperature", b"21.5"), 300)
-            figures.append(Figure("publish on that channel, relaxed", f"{count:,} globs", "µs", [published], [1.0]))
+            figures.append(Figure("publish on that channel, relaxed", f"{count:,} globs", "µs", [published]))
             nobody = median_us(lambda: store.channels.publish("nobody.is.there", b"21.5"), 2000)
-            figures.append(Figure("publish where nobody listens", f"{count:,} globs", "µs", [nobody], [1.0]))
+            figures.append(Figure("publish where nobody listens", f"{count:,} globs", "µs", [nobody]))
     kinds = {
         "news.* v. news.it.rome": (b"news.*", b"news.it.rome"),
         "h[a-e]llo v. hello": (b"h[a-e]llo", b"hello"),
@@ -52,7 +53,7 @@ def globs(folder: Path) -> list[Figure]:
     }
     for kind, (pattern, text) in kinds.items():
         spent = median_us(partial(glob_matches_bytes, pattern, text), 2000)
-        figures.append(Figure("one glob", kind, "µs", [spent], [1.0]))
+        figures.append(Figure("one glob", kind, "µs", [spent]))
     return sorted(figures, key=lambda figure: figure.contest)
 
 
@@ -64,13 +65,13 @@ def publishing(folder: Path, messages: int = 300) -> list[Figure]:
     def add(contender: str, store: raxlog.Store, expected: int, times: int = messages) -> None:
         assert store.publish("events.new", {"sent": 1}) == expected
         spent = median_us(lambda: store.publish("events.new", {"sent": 1}), times)
-        figures.append(Figure(name, contender, "µs", [spent], [1.0]))
+        figures.append(Figure(name, contender, "µs", [spent]))
 
     path = folder / "publishing.rax"
     with raxlog.open(path) as store:
         add("reaches nobody", store, 0, 3000)
         spent = median_us(lambda: store.stream("plain").append({"sent": 1}), messages)
-        figures.append(Figure(name, "Stream.append, to compare", "µs", [spent], [1.0]))
+        figures.append(Figure(name, "Stream.append, to compare", "µs", [spent]))
         store.bind("events.>", "one")
         add("1 binding", store, 1)
         for n in range(9):
@@ -88,6 +89,13 @@ def publishing(folder: Path, messages: int = 300) -> list[Figure]:
         add("1,000 live", store, 1000, 100)
         for subscription in subscriptions:
             subscription.close()
-        figures += latencies("a live subscriber in another process has the message, after the commit", _LISTENER, path,
-                             messages, lambda n: store.publish("events.new", {"sent": n}))
+        figures += _latency(store, path, messages)
     return figures
+
+
+def _latency(store: raxlog.Store, path: Path, messages: int) -> list[Figure]:
+    def publish(n: int) -> None:
+        assert store.publish("events.new", {"sent": n}) == 1
+
+    name = "a live subscriber in another process has the message, after the commit"
+    return latency(name, _LISTENER, path, messages, publish)

@@ -20,7 +20,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -167,19 +167,15 @@ def _frames(spark: Any, folder: Path, path: Path) -> dict[str, dict[str, Any]]:
 
     read(FOUR).write.parquet(str(folder / "spark.parquet"))
     parquet = spark.read.parquet(str(folder / "spark.parquet"))
-    return {
-        "one column": _contenders(beside, read, ONE) | {"parquet, natively": parquet.select("seq")},
-        "four columns": _contenders(beside, read, FOUR) | {"parquet, natively": parquet},
-        "all fields as a map": _contenders(beside, read, MAP),
+    frames = {
+        columns: {
+            "one prebuilt batch": beside("ceiling", schema), "raxlog": read(schema),
+            "python tuples": beside("tuples", schema),
+        } for columns, schema in (("one column", ONE), ("four columns", FOUR), ("all fields as a map", MAP))
     }
-
-
-def _contenders(beside: Callable[[str, str], Any], read: Callable[[str], Any], schema: str) -> dict[str, Any]:
-    return {
-        "one prebuilt batch": beside("ceiling", schema),
-        "raxlog": read(schema),
-        "python tuples": beside("tuples", schema),
-    }
+    frames["one column"]["parquet, natively"] = parquet.select("seq")
+    frames["four columns"]["parquet, natively"] = parquet
+    return frames
 
 
 def planning(folder: Path) -> list[Figure]:
@@ -202,16 +198,15 @@ def planning(folder: Path) -> list[Figure]:
         title = f"planning 48 partitions of 100,000 nodes, {what}"
         plans = partial(_planned, path, options)
         figures += [
-            Figure(title, "snapshot opened anew", "ms", [plans() for _ in range(9)], [1.0] * 9),
-            Figure(title, "and none of it in memory", "ms", [_cold(path, plans) for _ in range(9)], [1.0] * 9),
-            Figure(title, "pages of data touched", "pages", list(_pages(str(path), plans)), [1.0]),
+            Figure(title, "snapshot opened anew", "ms", [plans() for _ in range(9)]),
+            Figure(title, "and none of it in memory", "ms", [_cold(path, plans) for _ in range(9)]),
+            Figure(title, "pages of data touched", "pages", [_pages(str(path), plans)]),
         ]
     parts = scan.planned(find(str(path)), parse(given), plan.Window())
     title = "planning 48 partitions of 100,000 nodes, what is left to each task"
     figures += [
-        Figure(title, "finding its entries", "ms", [_looked_up(path, part) for part in parts], [1.0] * PLANNED),
-        Figure(title, "pages of data touched", "pages",
-               list(_pages(str(path), partial(_looked_up, path, parts[20]))), [1.0]),
+        Figure(title, "finding its entries", "ms", [_looked_up(path, part) for part in parts]),
+        Figure(title, "pages of data touched", "pages", [_pages(str(path), partial(_looked_up, path, parts[20]))]),
     ]
     return figures
 
@@ -245,16 +240,11 @@ def _cold(path: Path, plans: Callable[[], float]) -> float:
 
 
 def _dropped(file: Path) -> int:
-    """Ask for a file to be dropped from the page cache; how many pages of it are still there."""
+    """Ask for a file to be dropped from the page cache; how many pages of it are still there (Linux)."""
     descriptor = os.open(file, os.O_RDONLY)
     os.fsync(descriptor)
     os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
     os.close(descriptor)
-    return _resident(file)
-
-
-def _resident(file: Path) -> int:
-    """How many pages of a file the page cache holds (Linux)."""
     with file.open("rb") as opened_file, mmap.mmap(opened_file.fileno(), 0, access=mmap.ACCESS_COPY) as mapped:
         pages = -(-len(mapped) // mmap.PAGESIZE)
         held = (ctypes.c_ubyte * pages)()
@@ -265,7 +255,7 @@ def _resident(file: Path) -> int:
     return sum(byte & 1 for byte in held)
 
 
-def _pages(path: str, work: Callable[[], object]) -> Iterator[float]:
+def _pages(path: str, work: Callable[[], object]) -> float:
     """How many pages of the data file a piece of work looks at, by the accessed bits of the page table (Linux)."""
     with opened(path) as source:
         with source.env.read() as txn:
@@ -276,4 +266,4 @@ def _pages(path: str, work: Callable[[], object]) -> Iterator[float]:
         maps = Path("/proc/self/smaps").read_text()
         found = re.search(r"plan\.snapshot/\S*data\.mdb\n(?:.*\n)*?Referenced:\s+(\d+) kB", maps)
         assert found is not None
-        yield int(found[1]) / 4
+        return int(found[1]) / 4

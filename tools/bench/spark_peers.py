@@ -34,7 +34,6 @@ class CeilingReader(_Reader):
             yield batch.slice(0, min(left, self.batch))
             left -= self.batch
 
-
     def _column(self, kind: pa.DataType) -> pa.Array:
         if pa.types.is_map(kind):
             row = [("sensor", b"device-000864"), ("temp", b"21.5"), ("seq", b"1000000")]
@@ -69,27 +68,26 @@ class TupleReader(_Reader):
                     yield tuple([make(entry, fields) for make in makers])
 
 
-class Ceiling(DataSource):
+class _Source(DataSource):
+    reading: ClassVar[type[_Reader]]
+
+    @classmethod
+    def name(cls) -> str:
+        """What format() takes."""
+        return cls.__name__.lower()
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Its reader."""
+        return self.reading(dict(self.options), schema)
+
+
+class Ceiling(_Source):
     """format("ceiling")"""
 
-    @classmethod
-    def name(cls) -> str:
-        """What format() takes."""
-        return "ceiling"
-
-    def reader(self, schema: StructType) -> DataSourceReader:
-        """Its reader."""
-        return CeilingReader(dict(self.options), schema)
+    reading = CeilingReader
 
 
-class Tuples(DataSource):
+class Tuples(_Source):
     """format("tuples")"""
 
-    @classmethod
-    def name(cls) -> str:
-        """What format() takes."""
-        return "tuples"
-
-    def reader(self, schema: StructType) -> DataSourceReader:
-        """Its reader."""
-        return TupleReader(dict(self.options), schema)
+    reading = TupleReader

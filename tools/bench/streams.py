@@ -7,8 +7,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import lmdb
 import raxlog
 
 from .peers import BareLmdb, Row, SqliteLog
-from .rounds import Figure, contest, median_us, rate_for, rate_of
+from .rounds import Figure, contest, each_us, median_us, ms_of, rate_for, rate_of
 
 BATCH = 1000
 
@@ -41,22 +41,14 @@ def lone_appends(folder: Path, rounds: int, seconds: float) -> list[Figure]:
         stream = store.stream("events")
         turn = iter(range(1 << 62))
 
-        def sqlite_one() -> int:
-            sqlite.append(readings[next(turn) % 1000])
-            return 1
-
-        def bare_one() -> int:
-            bare.put(value)
-            return 1
-
-        def raxlog_one() -> int:
-            stream.append(readings[next(turn) % 1000])
+        def one(append: Callable[[Row], object]) -> int:
+            append(readings[next(turn) % 1000])
             return 1
 
         figures = contest("durable append, 1 a commit", {
-            "sqlite3 (WAL, FULL)": lambda: rate_for(seconds, sqlite_one),
-            "bare py-lmdb put of 60 B": lambda: rate_for(seconds, bare_one),
-            "raxlog": lambda: rate_for(seconds, raxlog_one),
+            "sqlite3 (WAL, FULL)": lambda: rate_for(seconds, lambda: one(sqlite.append)),
+            "bare py-lmdb put of 60 B": lambda: rate_for(seconds, lambda: one(lambda _: bare.put(value))),
+            "raxlog": lambda: rate_for(seconds, lambda: one(stream.append)),
         }, rounds)
     sqlite.close()
     bare.close()
@@ -121,8 +113,8 @@ def batches(folder: Path, rounds: int, readings: list[Row]) -> list[Figure]:
         places = [chance.randrange(total - 100) for _ in range(300)]
         ids = [stream.select(place) for place in places]
         figures += contest("random range of 100, median", {
-            "sqlite3 (WAL, FULL)": lambda: _each_us(places, lambda at: sqlite.range(at, 100)),
-            "raxlog": lambda: _each_us(ids, lambda at: [e.fields for e in stream.range(at, count=100)]),
+            "sqlite3 (WAL, FULL)": lambda: each_us(lambda at: sqlite.range(at, 100), places),
+            "raxlog": lambda: each_us(lambda at: [e.fields for e in stream.range(at, count=100)], ids),
         }, rounds, "µs", lower_is_better=True)
     figures += contest("bytes on disk per entry", {
         "sqlite3 (WAL, FULL)": lambda: sqlite.size() / total,
@@ -130,11 +122,6 @@ def batches(folder: Path, rounds: int, readings: list[Row]) -> list[Figure]:
     }, 1, "B", lower_is_better=True)
     sqlite.close()
     return figures
-
-
-def _each_us(places: Sequence[Any], read: Callable[[Any], object]) -> float:
-    left = iter(places)
-    return median_us(lambda: read(next(left)), len(places))
 
 
 def counts(folder: Path, readings: list[Row]) -> list[Figure]:
@@ -152,24 +139,19 @@ def counts(folder: Path, readings: list[Row]) -> list[Figure]:
         asked = chance.sample(ids, 2000)
         places = [chance.randrange(len(stream)) for _ in range(2000)]
         figures = [
-            _single("rank, 1 % deleted", _each_us(asked, stream.rank), "µs"),
-            _single("select, 1 % deleted", _each_us(places, stream.select), "µs"),
-            _single("count of a random range", _each_us(asked, lambda a: stream.count(a, "+")), "µs"),
+            _single("rank, 1 % deleted", each_us(stream.rank, asked), "µs"),
+            _single("select, 1 % deleted", each_us(stream.select, places), "µs"),
+            _single("count of a random range", each_us(lambda a: stream.count(a, "+"), asked), "µs"),
             _single("split(64)", median_us(lambda: stream.split(64), 7), "µs"),
         ]
 
     def opened() -> float:
-        start = time.perf_counter()
-        store = raxlog.open(path)
-        spent = (time.perf_counter() - start) * 1000
-        store.close()
-        return spent
+        with ExitStack() as stack:
+            return ms_of(lambda: stack.enter_context(raxlog.open(path)))
 
     def first_range() -> float:
         with raxlog.open(path) as store:
-            start = time.perf_counter()
-            list(store.stream("events").range("-", "+", count=100))
-            return (time.perf_counter() - start) * 1000
+            return ms_of(lambda: list(store.stream("events").range("-", "+", count=100)))
 
     figures += contest("open the store", {"raxlog": opened}, 7, "ms", lower_is_better=True)
     figures += contest("first range of 100 after opening", {"raxlog": first_range}, 7, "ms", lower_is_better=True)
@@ -203,18 +185,17 @@ def anatomy(folder: Path) -> list[Figure]:
 
 def _pages_per_commit(path: Path, append: Callable[[int], object], count: int) -> float:
     """Bytes handed to the kernel by commits, in pages; the meta page is not counted."""
-    before = _written()
+    before = _counted("io", "wchar:")
     for i in range(count):
         append(i % 1000)
     # Each commit also writes 8 bytes to ``wake`` and some 120 of the meta page.
-    return (_written() - before) / count / 4096
+    return (_counted("io", "wchar:") - before) / count / 4096
 
 
-def _written() -> int:
-    for line in Path("/proc/self/io").read_text(encoding="ascii").splitlines():
-        if line.startswith("wchar:"):
-            return int(line.split()[1])
-    return 0
+def _counted(file: str, name: str) -> int:
+    """What the kernel counts of this process under that name (Linux)."""
+    lines = Path("/proc/self", file).read_text(encoding="ascii").splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith(name))
 
 
 def _unsynced_append(folder: Path, readings: list[Row]) -> float:
@@ -244,7 +225,7 @@ def without_flushes(path: Path) -> Iterator[raxlog.Store]:
 
 
 def _single(contest_name: str, value: float, unit: str) -> Figure:
-    return Figure(contest_name, "raxlog", unit, [value], [1.0])
+    return Figure(contest_name, "raxlog", unit, [value])
 
 
 def memory(folder: Path, entries: int) -> list[Figure]:
@@ -256,8 +237,8 @@ def memory(folder: Path, entries: int) -> list[Figure]:
     own, above = map(float, reply.stdout.split())
     name = f"memory while {entries:,} entries go in and out"
     return [
-        Figure(name, "the whole process, less mapped file", "MB", [own], [1.0]),
-        Figure(name, "of it above the start", "MB", [above], [1.0]),
+        Figure(name, "the whole process, less mapped file", "MB", [own]),
+        Figure(name, "of it above the start", "MB", [above]),
     ]
 
 
@@ -279,7 +260,4 @@ def pour_and_scan() -> None:
 
 def own_memory() -> float:
     """Resident memory that is not a mapped file, in MB."""
-    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
-        if line.startswith("RssAnon:"):
-            return int(line.split()[1]) / 1024
-    return 0.0
+    return _counted("status", "RssAnon:") / 1024

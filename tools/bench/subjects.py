@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import random
 import shutil
-import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from raxlog.index.cache import Cache
 from raxlog.index.handle import Sublist
 from raxlog.index.subscription import Subscription
 
-from .rounds import Figure
+from .rounds import Figure, each_us, median_us, ms_of
 
 _LOAD = 10_000
 _SAMPLES = 2000
@@ -71,15 +71,16 @@ def _against_peers(index: Sublist, patterns: list[str]) -> list[Figure]:
     missing = [subject[:-4] + "none" for subject in asked]
     bare, warm = index.with_cache(Cache(0)), index.with_cache(Cache())
     hot = [asked[0]] * 100
-    contests: dict[str, dict[str, list[float]]] = {
+    twenties = [asked[at : at + 20] for at in range(0, len(asked), 20)]
+    contests: dict[str, dict[str, float]] = {
         "subjects: match, nothing cached": {
-            "raxlog": _each(bare.match, asked),
-            "raxlog, in one transaction": _many(bare.match_many, asked),
+            "raxlog": each_us(bare.match, asked),
+            "raxlog, in one transaction": each_us(bare.match_many, twenties) / 20,
         },
-        "subjects: match that reaches a device's own patterns only": {"raxlog": _each(bare.match, missing)},
+        "subjects: match that reaches a device's own patterns only": {"raxlog": each_us(bare.match, missing)},
         "subjects: match, cached": {
-            "raxlog": _repeated(lambda: [warm.match(subject) for subject in hot], len(hot)),
-            "raxlog, in one transaction": _repeated(lambda: warm.match_many(hot), len(hot)),
+            "raxlog": median_us(lambda: [warm.match(subject) for subject in hot], 200) / len(hot),
+            "raxlog, in one transaction": median_us(lambda: warm.match_many(hot), 200) / len(hot),
         },
     }
     first, second, third = contests.values()
@@ -90,12 +91,12 @@ def _against_peers(index: Sublist, patterns: list[str]) -> list[Figure]:
         if match is None:
             continue
         loading.append(Figure("subjects: open to the first match", name, "ms", [_ms(start)]))
-        first[name] = _each(match, asked)
-        second[name] = _each(match, missing)
-        third[name] = _repeated(lambda match=match: [match(subject) for subject in hot], len(hot))  # type: ignore[misc]
+        first[name] = each_us(match, asked)
+        second[name] = each_us(match, missing)
+        third[name] = median_us(lambda match=match: [match(subject) for subject in hot], 200) / len(hot)  # type: ignore[misc]
         del match
     return loading + [
-        Figure(contest, name, "us", [statistics.median(spent)])
+        Figure(contest, name, "us", [spent])
         for contest, contenders in contests.items() for name, spent in contenders.items()
     ]
 
@@ -110,57 +111,23 @@ def _alone(index: Sublist, count: int) -> list[Figure]:
                 kind=3, owner="bench",
             ) for at in range(1000)
         ]
-        start = time.perf_counter()
-        index.insert_many(made)
-        batches.append(_ms(start))
-    start = time.perf_counter()
-    index.remove_owner("bench")
-    lost = _ms(start)
+        batches.append(ms_of(partial(index.insert_many, made)))
+    lost = ms_of(lambda: index.remove_owner("bench"))
     bare = index.with_cache(Cache(0))
     index.insert_many([Subscription.of("fan.out", kind=3) for _ in range(10_000)])
-    fans = _repeated(lambda: [bare.match("fan.out")], 1, 50)
+    fans = median_us(lambda: bare.match("fan.out"), 50)
     tokens = "abcdefghijkl"
     index.insert_many([
         Subscription.of("near." + ".".join("*" if mask >> at & 1 else token for at, token in enumerate(tokens)) + ".x")
         for mask in range(4096)
     ])
-    near = _repeated(lambda: [bare.match("near." + ".".join(tokens))], 1, 30)
+    near = median_us(lambda: bare.match("near." + ".".join(tokens)), 30)
     return [
         Figure("subjects: a durable batch of 1,000", "raxlog", "ms", batches),
         Figure("subjects: an owner of 7,000 is lost", "raxlog", "ms", [lost]),
-        Figure("subjects: 10,000 subscribers of one subject", "raxlog", "ms", [statistics.median(fans) / 1000]),
-        Figure("subjects: 4,096 near misses", "raxlog", "ms", [statistics.median(near) / 1000]),
+        Figure("subjects: 10,000 subscribers of one subject", "raxlog", "ms", [fans / 1000]),
+        Figure("subjects: 4,096 near misses", "raxlog", "ms", [near / 1000]),
     ]
-
-
-def _each(match: Callable[[str], object], asked: list[str]) -> list[float]:
-    """Microseconds of each single call."""
-    spent = []
-    for subject in asked:
-        start = time.perf_counter_ns()
-        match(subject)
-        spent.append((time.perf_counter_ns() - start) / 1000)
-    return spent
-
-
-def _many(match: Callable[[list[str]], object], asked: list[str]) -> list[float]:
-    """Microseconds of a call, of 20 in one transaction."""
-    spent = []
-    for at in range(0, len(asked), 20):
-        start = time.perf_counter_ns()
-        match(asked[at : at + 20])
-        spent.append((time.perf_counter_ns() - start) / 20_000)
-    return spent
-
-
-def _repeated(work: Callable[[], object], calls: int, times: int = 200) -> list[float]:
-    """Microseconds of a call, where each time is too short to be taken alone."""
-    spent = []
-    for _ in range(times):
-        start = time.perf_counter_ns()
-        work()
-        spent.append((time.perf_counter_ns() - start) / calls / 1000)
-    return spent
 
 
 def _ms(start: float) -> float:

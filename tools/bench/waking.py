@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import statistics
+import struct
 import subprocess
 import sys
 import time
@@ -10,7 +12,7 @@ from pathlib import Path
 
 import raxlog
 
-from .rounds import Figure, latencies
+from .rounds import Figure, ms_of
 
 _READER = """
 import os, struct, sys, time, raxlog
@@ -32,21 +34,42 @@ with raxlog.open(sys.argv[1]) as store:
 """
 
 
+def latency(name: str, code: str, path: Path, wakes: int, write: Callable[[int], object]) -> list[Figure]:
+    """How long after ``write(n)`` has returned another process, which runs this code, has what was written."""
+    reader = _started(code, path, wakes)
+    assert reader.stdout is not None
+    latencies = []
+    for n in range(wakes):
+        time.sleep(0.004 + n % 7 * 0.001)
+        write(n)
+        committed = time.monotonic_ns()
+        held, _ = struct.unpack("qq", reader.stdout.read(16))
+        latencies.append(max(0, held - committed) / 1000)
+    reader.wait()
+    latencies.sort()
+    return [
+        Figure(name, "median", "µs", [statistics.median(latencies)]),
+        Figure(name, "99 of 100", "µs", [latencies[len(latencies) * 99 // 100]]),
+    ]
+
+
+def _started(code: str, *arguments: object) -> subprocess.Popen[bytes]:
+    """A process that runs this code, and has written its first byte."""
+    process = subprocess.Popen([sys.executable, "-c", code, *map(str, arguments)], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.read(1)
+    return process
+
+
 def waking(folder: Path, wakes: int = 400, sleepers: int = 10, seconds: float = 30.0) -> list[Figure]:
     """Wake-up latency from the commit's return, and the CPU of readers that sleep."""
     path = folder / "waking.rax"
     with raxlog.open(path) as store:
         stream = store.stream("events")
         store.stream("quiet").create_group("g", "0", create_stream=True)
-        figures = latencies("a blocked reader in another process has the entry, after the commit", _READER, path,
-                            wakes, lambda n: stream.append({"sent": n}))
-        quiet = [
-            subprocess.Popen([sys.executable, "-c", _SLEEPER, str(path), str(seconds + 4)], stdout=subprocess.PIPE)
-            for _ in range(sleepers)
-        ]
-        for process in quiet:
-            assert process.stdout is not None
-            process.stdout.read(1)
+        name = "a blocked reader in another process has the entry, after the commit"
+        figures = latency(name, _READER, path, wakes, lambda n: stream.append({"sent": n}))
+        quiet = [_started(_SLEEPER, path, seconds + 4 + sleepers) for _ in range(sleepers)]
         time.sleep(2)  # so long falling asleep takes at most
         before, start = [_spent(process.pid) for process in quiet], time.monotonic()
         time.sleep(seconds)
@@ -54,10 +77,8 @@ def waking(folder: Path, wakes: int = 400, sleepers: int = 10, seconds: float = 
                   for process, earlier in zip(quiet, before, strict=True)]
         for process in quiet:
             process.wait()
-    return [
-        *figures,
-        Figure("CPU of blocked readers, of one core", f"{sleepers} processes", "%", [sum(shares) * 100], [1.0]),
-    ]
+    figures.append(Figure("CPU of blocked readers, of one core", f"{sleepers} processes", "%", [sum(shares) * 100]))
+    return figures
 
 
 def _spent(pid: int) -> float:
@@ -79,13 +100,11 @@ def beside_a_transaction(folder: Path, reads: int = 100) -> list[Figure]:
     with raxlog.open(path) as store:
         for n in range(20):
             store.stream("s").append({"n": n})
-        holder = subprocess.Popen([sys.executable, "-c", child, str(path)], stdout=subprocess.PIPE)
-        assert holder.stdout is not None
-        holder.stdout.readline()
+        holder = _started(child, path)
         figures = [Figure("while another process has a transaction open", "the longest of 100 reads", "ms"),
                    Figure("while another process has a transaction open", "open(readonly=True), longest of 100", "ms")]
-        figures[0].rates.append(max(_milliseconds(lambda: len(store.stream("s"))) for _ in range(reads)))
-    figures[1].rates.append(max(_milliseconds(lambda: _open_and_read(path)) for _ in range(reads)))
+        figures[0].rates.append(max(ms_of(lambda: len(store.stream("s"))) for _ in range(reads)))
+    figures[1].rates.append(max(ms_of(lambda: _open_and_read(path)) for _ in range(reads)))
     holder.wait()
     return figures
 
@@ -93,12 +112,6 @@ def beside_a_transaction(folder: Path, reads: int = 100) -> list[Figure]:
 def _open_and_read(path: Path) -> None:
     with raxlog.open(path, readonly=True) as store:
         assert len(store.stream("s")) == 20
-
-
-def _milliseconds(work: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    work()
-    return (time.perf_counter() - start) * 1000
 
 
 def reopening(folder: Path, entries: int = 1_000_000, pending: int = 100_000) -> list[Figure]:
