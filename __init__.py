@@ -18,7 +18,7 @@ from .index.glob import glob_matches  # noqa: E402
 from .index.publish import Reached  # noqa: E402
 from .index.subject import matches as subject_matches  # noqa: E402
 from .index.transaction import Transaction  # noqa: E402
-from .recovery.store import Store, check, restore, salvage, verify  # noqa: E402
+from .recovery.store import Store  # noqa: E402
 from .storage.errors import (  # noqa: E402 - which kernels are loaded is settled above
     AppendsLost,
     ConsumerBusy,
@@ -67,9 +67,11 @@ if TYPE_CHECKING:
     from .index.channels import ChannelMessage, Subscriber
     from .index.durable import DurableSubscription
     from .index.listening import LiveSubscription, Message
-    from .recovery.backup import Verification
+    from .recovery.backup import Verification, restore, verify
+    from .recovery.check import check
     from .recovery.manifest import Manifest
     from .recovery.report import Report
+    from .recovery.salvage import salvage
     from .recovery.salvage_report import SalvageReport
     from .stream.full_info import ConsumerDetail, FullInfo, GroupDetail, PendingDetail
 else:
@@ -98,6 +100,10 @@ _LATER = {
     "SalvageReport": "recovery.salvage_report",
     "Subscriber": "index.channels",
     "Verification": "recovery.backup",
+    "check": "recovery.check",
+    "restore": "recovery.backup",
+    "salvage": "recovery.salvage",
+    "verify": "recovery.backup",
 }
 
 __version__ = "0.1.0"

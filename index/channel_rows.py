@@ -36,6 +36,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from ..storage import layout, records
+from ..storage.rax import family_rows
 from ..storage.write_transaction import WriteTransaction
 from .glob import glob_matches_bytes, literal_ends
 
@@ -162,15 +163,7 @@ def owners(txn: Any) -> dict[int, tuple[int, int]]:
 def remove_owner(txn: WriteTransaction, owner: int) -> None:
     """Remove everything a process owned here. Costs what it owned."""
     base = owner_key(owner)
-    mirrors = []
-    cursor = txn.cursor()
-    more = cursor.set_range(base)
-    while more:
-        key = bytes(cursor.key())
-        if not key.startswith(base):
-            break
-        mirrors.append(key[len(base):])
-        more = cursor.next()
+    mirrors = [key[len(base):] for key, _ in family_rows(txn, base)]
     for row in mirrors:
         if row:
             key = ROWS + row + owner.to_bytes(OWNER_BYTES, "big")
@@ -201,16 +194,9 @@ def hearers(txn: Any, kind: bytes, channel: bytes) -> list[Hearer]:
 
 def _rows(txn: Any, row: bytes) -> Iterator[tuple[int, bytes, int]]:
     """(owner, name, subscribers) of every process on one channel or glob, or under one anchor."""
-    base = ROWS + row
-    cursor = txn.cursor()
-    more = cursor.set_range(base)
-    while more:
-        key = bytes(cursor.key())
-        if not key.startswith(base):
-            return
-        name, subscribers = records.unseal(key, bytes(cursor.value()))
+    for key, value in family_rows(txn, ROWS + row):
+        name, subscribers = records.unseal(key, value)
         yield int.from_bytes(key[-OWNER_BYTES:], "big"), name, subscribers
-        more = cursor.next()
 
 
 def _anchored(txn: Any, mode: bytes, text: bytes) -> Iterator[tuple[int, bytes, int]]:

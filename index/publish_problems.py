@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ..storage.errors import RaxlogError
+from ..storage.rax import family_rows
 from ..storage.records import unseal
 from ..stream import header as headers
 from ..stream.group_state import find_group
@@ -31,7 +32,7 @@ def problems(txn: Any) -> Iterator[str]:
     """Sentences, one for each thing that is wrong; none if all is well. ``raxlog check`` calls it."""
     owners: set[int] = set()
     mirrors: set[bytes] = set()
-    for key, _ in _rows(txn, OWNERS):
+    for key, _ in family_rows(txn, OWNERS):
         rest = key[len(OWNERS):]
         if len(rest) == OWNER_BYTES:
             owners.add(int.from_bytes(rest, "big"))
@@ -42,21 +43,10 @@ def problems(txn: Any) -> Iterator[str]:
     yield from _subscriptions(txn, owners)
 
 
-def _rows(txn: Any, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-    cursor = txn.cursor()
-    more = cursor.set_range(prefix)
-    while more:
-        key = bytes(cursor.key())
-        if not key.startswith(prefix):
-            return
-        yield key, bytes(cursor.value())
-        more = cursor.set_range(key + b"\0")
-
-
 def _channels(txn: Any, owners: set[int], mirrors: set[bytes]) -> Iterator[str]:
     globs: set[bytes] = set()
     subscribers = 0
-    for key, value in _rows(txn, ROWS):
+    for key, value in family_rows(txn, ROWS):
         if key == COUNTS:
             continue
         rest = key[len(ROWS):]
@@ -91,7 +81,7 @@ def _ring(txn: Any) -> Iterator[str]:
     following, first = ring.position(txn)
     number = first
     size = 0
-    for key, value in _rows(txn, ring.ROWS):
+    for key, value in family_rows(txn, ring.ROWS):
         if key == ring.STATE_KEY:
             told = unseal(key, value)[2]
             if told != size:

@@ -21,7 +21,7 @@ from typing import NamedTuple, TypeVar
 
 from ..storage.errors import CorruptionError, InvalidArgument, SubjectError
 from ..storage.layout import MAX_KEY, REMOTE, REMOTE_BY_ROUTE, REMOTE_COUNT, family
-from ..storage.rax import Rax, RaxTransaction
+from ..storage.rax import RaxTransaction, family_rows
 from ..storage.records import seal, unseal
 from ..storage.write_transaction import WriteTransaction
 from ..stream.source import Source
@@ -120,7 +120,7 @@ def remove_route(txn: WriteTransaction, route: str | bytes, account: str | bytes
     prefix = BY_ROUTE + _sized(name_bytes(route, "route"))
     if account is not None:
         prefix += _sized(name_bytes(account, "account"))
-    gone = [prefix + rest for rest, _ in Rax(txn, prefix).items()]
+    gone = [key for key, _ in family_rows(txn, prefix)]
     for mirror in gone:
         row, _ = parsed_mirror(mirror)
         txn.delete(_keys(row.route, row.account, row.subject, row.queue)[0])
@@ -154,9 +154,7 @@ def match_remote(txn: RaxTransaction, account: str | bytes, subject: str | bytes
 
 def all_remote(txn: RaxTransaction) -> Iterator[RemoteSubscription]:
     """All rows, by account and subject."""
-    for rest, value in Rax(txn, ROWS).items():
-        key = ROWS + rest
-        yield parsed(key, value)
+    return (parsed(key, value) for key, value in family_rows(txn, ROWS))
 
 
 def count(txn: RaxTransaction) -> int:
@@ -198,8 +196,8 @@ def _matching(txn: RaxTransaction, account: str | bytes, subject: str | bytes) -
     # The walk stops at a pattern's first row; those of further routes stand right behind it.
     for first, _ in heads(txn, prefix, form):
         pattern = first[: first.index(b"\0\0", len(prefix)) + 2]
-        for rest, value in Rax(txn, pattern).items():
-            yield parsed(pattern + rest, value)
+        for key, value in family_rows(txn, pattern):
+            yield parsed(key, value)
 
 
 def _keys(route: str | bytes, account: str | bytes, subject: str | bytes,

@@ -19,9 +19,11 @@ ones. The numbers begin with 1 and are never used twice.
 from __future__ import annotations
 
 from collections.abc import Hashable
+from itertools import islice
 from typing import Any, NamedTuple
 
 from ..storage import layout, records
+from ..storage.rax import family_rows
 from ..storage.write_transaction import WriteTransaction
 
 SUBJECT, CHANNEL, SHARD = 0, 1, 2  # kinds of messages
@@ -116,15 +118,10 @@ def put(txn: WriteTransaction, message: LiveMessage) -> None:
 def messages(txn: Any, start: int, most: int) -> list[tuple[int, LiveMessage]]:
     """Messages from number ``start`` on, at most so many, with their numbers."""
     found: list[tuple[int, LiveMessage]] = []
-    cursor = txn.cursor()
-    more = cursor.set_range(_key(start))
-    while more and len(found) < most:
-        key = bytes(cursor.key())
-        if not key.startswith(ROWS) or key == STATE_KEY:
+    for key, value in islice(family_rows(txn, ROWS, _key(start)), most):
+        if key == STATE_KEY:
             break
-        row = records.unseal(key, bytes(cursor.value()))
-        found.append((int.from_bytes(key[len(ROWS):], "big"), LiveMessage(*row)))
-        more = cursor.next()
+        found.append((int.from_bytes(key[len(ROWS):], "big"), LiveMessage(*records.unseal(key, value))))
     return found
 
 

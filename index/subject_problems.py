@@ -23,7 +23,7 @@ from ..storage.layout import (
     WILDCARD,
     family,
 )
-from ..storage.rax import RaxTransaction
+from ..storage.rax import RaxTransaction, family_rows
 from ..storage.records import unseal
 from . import members, remote
 from . import subject as subjects
@@ -57,7 +57,7 @@ class _Tally:
 
 def _local(txn: RaxTransaction, state: State | None) -> Iterator[str]:
     tally = _Tally()
-    for key, value in _items(txn, ROWS):
+    for key, value in family_rows(txn, ROWS):
         one = _read(key, value)
         if isinstance(one, str):
             yield one
@@ -109,7 +109,7 @@ def _patterns(txn: RaxTransaction, prefix: bytes, wild: bool, tally: _Tally) -> 
     """The rows of subscribers of one kind, pattern by pattern."""
     head, due, last = b"", 0, 0
     pattern = b""
-    for key, value in _items(txn, prefix):
+    for key, value in family_rows(txn, prefix):
         end = key.find(b"\0\0", len(prefix))
         if end < 0 or len(key) not in (end + 2, end + 10):
             yield f"the key {key.hex()} of the subject index does not end where a pattern may"
@@ -163,7 +163,7 @@ def _references(txn: RaxTransaction, what: str, kind: int, expected: int,
     """The rows by owner, queue or name, each of which must lead to a subscription that leads back."""
     prefix = family(0, kind)
     found = 0
-    for key, value in _items(txn, prefix):
+    for key, value in family_rows(txn, prefix):
         found += 1
         try:
             number = unseal(key, value)[0]
@@ -180,7 +180,7 @@ def _references(txn: RaxTransaction, what: str, kind: int, expected: int,
 def _lost(txn: RaxTransaction) -> Iterator[str]:
     """Subscriptions that a match would miss. Looked for one pattern at a time, so cheaply."""
     heads: dict[bytes, frozenset[int]] = {}
-    for key, value in _items(txn, ROWS):
+    for key, value in family_rows(txn, ROWS):
         one = _read(key, value)
         if isinstance(one, str) or not subjects.is_valid(one.subject):
             continue
@@ -202,7 +202,7 @@ def _lost(txn: RaxTransaction) -> Iterator[str]:
 def _shapes(txn: RaxTransaction, tally: _Tally) -> Iterator[str]:
     prefix = family(0, SHAPE)
     stated: dict[bytes, int] = {}
-    for key, value in _items(txn, prefix):
+    for key, value in family_rows(txn, prefix):
         try:
             stated[key[len(prefix) :]] = unseal(key, value)[0]
         except (RaxlogError, ValueError, IndexError) as error:
@@ -214,7 +214,7 @@ def _shapes(txn: RaxTransaction, tally: _Tally) -> Iterator[str]:
 
 def _remote(txn: RaxTransaction) -> Iterator[str]:
     rows = mirrors = 0
-    for key, value in _items(txn, remote.ROWS):
+    for key, value in family_rows(txn, remote.ROWS):
         rows += 1
         try:
             row = remote.parsed(key, value)
@@ -223,7 +223,7 @@ def _remote(txn: RaxTransaction) -> Iterator[str]:
             continue
         if row.weight < 1 or not subjects.is_valid(row.subject):
             yield f"remote interest of route {row.route!r} in {subjects.shown(row.subject)} cannot have been stored"
-    for key, value in _items(txn, remote.BY_ROUTE):
+    for key, value in family_rows(txn, remote.BY_ROUTE):
         mirrors += 1
         try:
             row, mirrored = remote.parsed_mirror(key, value)
@@ -260,14 +260,3 @@ def _lookup(txn: RaxTransaction, number: object) -> Subscription | None:
 
 def _sized_id(name: bytes | None, number: int) -> bytes | None:
     return None if not name else bytes([len(name)]) + name + number.to_bytes(8, "big")
-
-
-def _items(txn: RaxTransaction, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-    cursor = txn.cursor()
-    found = cursor.set_range(prefix)
-    while found:
-        key: bytes = cursor.key()
-        if not key.startswith(prefix):
-            return
-        yield key, cursor.value()
-        found = cursor.next()

@@ -35,7 +35,7 @@ from ..storage.layout import (
     SUBSCRIPTION_BY_QUEUE,
     family,
 )
-from ..storage.rax import Rax, RaxTransaction
+from ..storage.rax import Rax, RaxTransaction, family_rows
 from ..storage.records import seal, unseal
 from ..storage.write_transaction import WriteTransaction
 from . import subject as subjects
@@ -337,14 +337,7 @@ def by_queue(txn: RaxTransaction, queue: str | bytes) -> list[Subscription]:
 
 def all_subscriptions(txn: RaxTransaction, after: int = 0) -> Iterator[Subscription]:
     """All subscriptions with an ID above ``after``, in the order they were made. NATS' All."""
-    cursor = txn.cursor()
-    found = cursor.set_range(row_key(after + 1))
-    while found:
-        key: bytes = cursor.key()
-        if not key.startswith(ROWS):
-            return
-        yield decode(key, cursor.value())
-        found = cursor.next()
+    return (decode(key, value) for key, value in family_rows(txn, ROWS, row_key(after + 1)))
 
 
 def some_subscriptions(txn: RaxTransaction, after: int, limit: int) -> list[Subscription]:

@@ -1,9 +1,9 @@
 """Work aside: a long read of a live store, done by a process of its own.
 
     this process                                   the process aside
-      run(copy, {"path": …}, progress)  ── argv ──>  imports the function, calls it with say()
-      progress("copy", done, total)     <── lines ──   say("copy", done, total)
-      its result, or its error          <── a line ──  the end
+      Aside(copy, {"path": …})          ── argv ──>  imports the function, calls it with say()
+      iterated: ["copy", done, total]   <── lines ──   say("copy", done, total)
+      result(), or its error            <── a line ──  the end
 
 A read that lasts in the writer's own process holds the writer up: LMDB's binding undoes a write
 only while no thread of the process is in one of its calls, the map grows only while none
@@ -23,8 +23,8 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, Self
 
 from ..storage import errors
 from ..storage.errors import CorruptionError, RaxlogError, StoreError
@@ -36,75 +36,103 @@ _NICE = 5  # writers go first where the processor is short
 
 
 def run(function: Callable[..., Any], arguments: dict[str, Any], progress: Progress | None = None) -> Any:
-    """Call a module's function in a process of its own, with ``say`` first; its result.
+    """Call a module's function in a process of its own; its result. ``progress`` is called with what it says.
 
-    ``arguments`` and the result are what JSON can hold. Errors of raxlog's come through as
-    they are; StoreError if the process cannot be started, CorruptionError if damage killed it.
-    About 0.15 s on top of what the function does.
+    Raises what the function raises, and as Aside does; CorruptionError if damage killed the process.
     """
-    if not sys.executable:
-        raise StoreError("Python does not say where it lies (sys.executable), so no process can be started.")
-    task = json.dumps([function.__module__, function.__qualname__, arguments])
-    code = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import main; main(sys.argv[1])"
-    last: Any = None
-    with tempfile.TemporaryFile() as said:  # a file cannot fill up as a pipe does
+    with Aside(function, arguments) as aside:
+        for said in aside:
+            if progress is not None:
+                progress(*said)
+        return aside.result()
+
+
+class Aside:
+    """A process of its own that calls a module's function, with ``say`` first. It does not outlive the block.
+
+    Iterated, it gives what the function says, as it comes, and then has its ``error``, if one of
+    raxlog's or an OSError. ``arguments``, what is said and the result are what JSON can hold.
+    StoreError if the process cannot be started. About 0.15 s on top of what the function does.
+    """
+
+    def __init__(self, function: Callable[..., Any], arguments: dict[str, Any]) -> None:
+        if not sys.executable:
+            raise StoreError("Python does not say where it lies (sys.executable), so no process can be started.")
+        task = json.dumps([function.__module__, function.__qualname__, arguments])
+        code = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import main; main(sys.argv[1])"
+        self.error: Exception | None = None
+        self._last: dict[str, Any] = {}
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - a file cannot fill up as a pipe does
         try:
-            child = subprocess.Popen(
+            self._process = subprocess.Popen(
                 [sys.executable, "-c", code, task],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, text=True, encoding="ascii",
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._stderr, text=True, encoding="ascii",
             )
         except OSError as error:
+            self._stderr.close()
             raise StoreError(
                 f"a process to read the store cannot be started ({sys.executable!r}: {error})."
             ) from error
-        try:
-            assert child.stdout is not None
-            for line in child.stdout:
-                message = _message(line)
-                if message is not None:
-                    last = message
-                    if progress is not None and "say" in message:
-                        progress(*message["say"])
-            status = child.wait()
-        finally:
-            child.kill()
-            child.wait()
-            for pipe in (child.stdin, child.stdout):
-                if pipe is not None:
-                    pipe.close()
-        if last is not None and "result" in last:
-            return last["result"]
-        said.seek(0)
-        raise _told(last, status, said.read().decode(errors="replace").strip())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        with self._process, self._stderr:  # waits for it, and closes the pipes
+            pass
+
+    def __iter__(self) -> Iterator[list[Any]]:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            try:
+                self._last = json.loads(line)
+            except ValueError:
+                continue  # its death cut it off
+            if "error" in self._last:
+                self.error = _error(*self._last["error"])
+            if "say" in self._last:
+                yield self._last["say"]
+
+    @property
+    def ending(self) -> str | None:
+        """How it ended, in words, if not as it should."""
+        status = self._process.wait()
+        if status < 0:
+            try:
+                return f"was killed by {signal.Signals(-status).name}"
+            except ValueError:
+                return f"was killed by signal {-status}"
+        if "result" in self._last:
+            return None
+        if self.error is not None:
+            return f"failed: {type(self.error).__name__}: {self.error}"
+        self._stderr.seek(0)
+        lines = self._stderr.read().decode(errors="replace").strip().splitlines()
+        return f"failed: {lines[-1] if lines else f'status {status}'}"
+
+    def result(self) -> Any:
+        """What the function returned, once all it said has been read. CorruptionError if damage killed the process."""
+        ending = self.ending
+        if ending is None:
+            return self._last["result"]
+        if self.error is not None:
+            raise self.error
+        status = self._process.returncode
+        if status in (-signal.SIGBUS, -signal.SIGSEGV, -signal.SIGABRT):
+            raise CorruptionError(f"the store is damaged: the process that read it {ending}")
+        if status < 0:
+            raise StoreError(f"the process that read the store was ended from outside (signal {-status}). Try again.")
+        raise StoreError(f"the process that read the store {ending}")
 
 
-def _message(line: str) -> dict[str, Any] | None:
-    """What the process said; None for a line that its death cut off."""
-    try:
-        message: dict[str, Any] = json.loads(line)
-    except ValueError:
-        return None
-    return message
-
-
-def _told(last: Any, status: int, said: str) -> Exception:
-    if last is not None and "error" in last:
-        name, message, places = last["error"]
-        if name == "CorruptionError":
-            return CorruptionError(message, **places)
-        if name == "OSError":
-            return OSError(*places)
-        kind = getattr(errors, name, None)
-        if kind is None:
-            return StoreError(f"the process that read the store failed: {name}: {message}")
-        wrong: Exception = kind(message)
-        return wrong
-    if status in (-signal.SIGBUS, -signal.SIGSEGV, -signal.SIGABRT):
-        killed = signal.Signals(-status).name
-        return CorruptionError(f"the store is damaged: reading it killed the process that did, with {killed}")
-    if status < 0:
-        return StoreError(f"the process that read the store was ended from outside (signal {-status}). Try again.")
-    return StoreError(f"the process that read the store failed (status {status}): {said.rpartition(chr(10))[2]}")
+def _error(name: str, message: str, places: Any) -> Exception:
+    if name == "OSError":
+        return OSError(*places)
+    if name == "CorruptionError":
+        return CorruptionError(message, **places)
+    kind: type[RaxlogError] = getattr(errors, name, StoreError)
+    return kind(message)
 
 
 def main(task: str) -> None:
@@ -132,8 +160,6 @@ def main(task: str) -> None:
         tell({"error": [type(error).__name__, str(error), None]})
     except OSError as error:
         tell({"error": ["OSError", str(error), [error.errno, error.strerror, error.filename]]})
-    except Exception as error:  # named by run(): the caller has no other way to hear of it
-        tell({"error": [type(error).__name__, str(error), None]})
 
 
 def _die_with_the_caller() -> None:

@@ -51,17 +51,21 @@ class Verification:
 # -- restore ----------------------------------------------------------------------------------
 
 
-def restore(source: Path, destination: Path, progress: aside.Progress | None) -> Manifest:
-    """Make a store at ``destination`` from a full snapshot, or an increment with all it builds on.
+def restore(snapshot: str | os.PathLike[str], destination: str | os.PathLike[str], *,
+            progress: aside.Progress | None = None) -> Manifest:
+    """Make a store at ``destination`` from a snapshot, or an increment with all it builds on.
+
+    Equal to the store that was copied, record for record, but with a UUID of its own. Every byte
+    read is verified, and the result compared with the digest of the snapshot; costs what is copied,
+    and a walk over the result. Returns the manifest of the snapshot.
 
     StoreError where something is at the destination, where a parent is missing, and for a set of
     shards; CorruptionError where a byte of the snapshots is wrong; NotAStore, UnsupportedFormat,
-    StoreFull, ReadOnlyStore. Nothing is left behind then. Every byte read is verified, and the
-    result is compared record for record with the digest of the snapshot.
+    StoreFull, ReadOnlyStore: nothing is left behind.
     """
-    links = chain(source)
+    links = chain(Path(snapshot))
     say = progress or (lambda *_: None)
-    with placed(destination, "store") as place:
+    with placed(Path(destination), "store") as place:
         generation = place / folder.FIRST_GENERATION
         generation.mkdir()
         base, made = links[0]
@@ -136,23 +140,21 @@ def _apply(place: Path, links: list[tuple[Path, Manifest]], say: aside.Progress)
     generation = place / folder.FIRST_GENERATION
     room = (generation / folder.DATA).stat().st_size + 3 * sum(made.changed_bytes for _, made in links) + _SPARE
     # Nobody knows of this file yet, so it is flushed once, at the end.
-    env = lmdb.open(str(generation), map_size=room, create=False, sync=False)
     try:
-        for path, made in links[1:]:
-            manifest.require_sums(path, {name: made.sums(name) for name in (CHANGES, DIGEST)})
-            _apply_changes(env, path / CHANGES, made, say)
-        source, made = links[-1]
-        manifest.require_sums(source, {DIGEST: made.sums(DIGEST)})
-        _require_equal(env, source, made, say)
-        with env.begin(write=True) as txn:
-            row = store_row(txn)
-            row[1] = os.urandom(16)
-            txn.put(layout.STORE_KEY, records.seal(layout.STORE_KEY, row))
-        env.sync(True)
+        with lmdb.open(str(generation), map_size=room, create=False, sync=False) as env:
+            for path, made in links[1:]:
+                manifest.require_sums(path, {name: made.sums(name) for name in (CHANGES, DIGEST)})
+                _apply_changes(env, path / CHANGES, made, say)
+            source, made = links[-1]
+            manifest.require_sums(source, {DIGEST: made.sums(DIGEST)})
+            _require_equal(env, source, made, say)
+            with env.begin(write=True) as txn:
+                row = store_row(txn)
+                row[1] = os.urandom(16)
+                txn.put(layout.STORE_KEY, records.seal(layout.STORE_KEY, row))
+            env.sync(True)
     except lmdb.Error as error:
         raise faults.meaning(place, error) from error
-    finally:
-        env.close()
 
 
 def _apply_changes(env: lmdb.Environment, changes: Path, made: Manifest, say: aside.Progress) -> None:
@@ -189,15 +191,15 @@ def _require_equal(env: lmdb.Environment, source: Path, made: Manifest, say: asi
 # -- verify -----------------------------------------------------------------------------------
 
 
-def verify(source: str | os.PathLike[str], progress: aside.Progress | None) -> Verification:
-    """Read every byte of a snapshot, and of those it builds on, and compare it with its checksums.
+def verify(snapshot: str | os.PathLike[str], *, progress: aside.Progress | None = None) -> Verification:
+    """Compare every byte of a snapshot, and of what it builds on, with its checksums.
 
-    NotAStore where no snapshot is, UnsupportedFormat for a newer one; all else is in the result.
-    ``source`` may be the URL of a set of shards.
+    ``snapshot`` may be the URL of a set of shards. What is wrong is in ``.problems``; NotAStore
+    and UnsupportedFormat are raised. Reads everything once, at the speed of the disk.
     """
-    local = local_path(source)
+    local = local_path(snapshot)
     say = progress or (lambda *_: None)
-    place = place_of(source)
+    place = place_of(snapshot)
     try:
         if local is None:
             made = manifest.decode(place.read(folder.MANIFEST), f"{place.url}/{folder.MANIFEST}")

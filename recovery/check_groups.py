@@ -11,7 +11,6 @@ The numbers of the invariants are those of docs/format-groups.md, section 20.
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -22,6 +21,7 @@ from ..storage.rax import Rax
 from ..stream import pending_problems
 from ..stream.group_state import ConsumerState, GroupState
 from ..stream.header import StreamHeader, shown
+from ..stream.idempotent import name_digest
 from .findings import Findings
 from .page_tree import PageTree
 
@@ -148,7 +148,7 @@ def check_appends(tree: PageTree, number: int, stream: str, find: Findings) -> N
     for suffix, row in _rows(tree, prefix, find, stream=stream):
         producer, iid, ms, seq = row[:4]
         pairs[suffix] = (ms, seq)
-        if suffix != _digest(producer) + _digest(iid):
+        if suffix != name_digest(producer) + name_digest(iid):
             find.say("append", f"a pair of producer {shown(producer)} lies under another's hash", key=prefix + suffix,
                      stream=stream)
     find.counts["remembered"] += len(pairs)
@@ -156,7 +156,7 @@ def check_appends(tree: PageTree, number: int, stream: str, find: Findings) -> N
     for suffix, row in _rows(tree, prefix, find, stream=stream):
         if len(suffix) == 16:
             stated[suffix] = row[1]
-            if suffix != _digest(row[0]):
+            if suffix != name_digest(row[0]):
                 find.say("append", f"the count of producer {shown(row[0])} lies under another's hash",
                          key=prefix + suffix, stream=stream)
             continue
@@ -169,7 +169,3 @@ def check_appends(tree: PageTree, number: int, stream: str, find: Findings) -> N
         if counted[producer] != stated.get(producer, 0):
             find.say("append", f"{counted[producer]} appends of the producer with hash {producer.hex()} are "
                      f"remembered, its record counts {stated.get(producer, 0)}", key=prefix + producer, stream=stream)
-
-
-def _digest(data: bytes) -> bytes:
-    return hashlib.sha256(data).digest()[:16]

@@ -14,6 +14,7 @@ from __future__ import annotations
 from ..storage import block, layout, ordinals
 from ..storage.errors import RaxlogError
 from ..storage.ordinals import DeadCounts
+from ..storage.rax import family_rows
 from ..stream import header as headers
 from ..stream import node
 from ..stream.header import StreamHeader
@@ -122,11 +123,8 @@ def check_stream(tree: PageTree, number: int, stream: str, find: Findings) -> St
     """All nodes of a stream, its header and its ordinals. The header, where it can be read."""
     walk = _Walk(tree, number, stream, find)
     prefix = layout.family(number, layout.NODE)
-    with tree.cursor() as cursor:
-        there = cursor.set_range(prefix)
-        while there and cursor.key().startswith(prefix):
-            walk.visit(*cursor.item())
-            there = cursor.next()
+    for key, value in family_rows(tree, prefix):
+        walk.visit(key, value)
     header = None
     try:
         header = headers.load(tree, number)

@@ -14,6 +14,7 @@ space of what is deleted meanwhile is not free until then.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -21,10 +22,9 @@ from typing import Any
 import lmdb
 
 from ..index import publish_problems, subject_problems
-from ..storage import folder, meta_pages
+from ..storage import folder, generation, meta_pages
 from ..storage.errors import NotAStore, RaxlogError, StoreError, UnsupportedFormat
 from ..storage.pages import Meta, PageFile
-from ..stream.header import StreamHeader
 from .check_groups import check_appends, check_groups
 from .check_nodes import check_stream
 from .check_records import Inventory, check_names, check_records
@@ -33,6 +33,7 @@ from .lookups import look_up
 from .page_tree import PageTree
 
 _TRIES = 5
+_MOST_MARKS = 50
 # LMDB leaves these two behind, always together, where one transaction puts a long value and
 # then a shorter one under the same key. The data is right.
 _FALSE_ALARMS = ("neither reachable nor in the freeDB", "!= OVPAGES(")
@@ -155,19 +156,15 @@ class Walk:
         assert self.tree is not None
         tree, find, name = self.tree, self.find, stock.name_of(number)
         header = check_stream(tree, number, name, find)
-        for what, part in (("group", self._groups), ("append", self._appends)):
+        parts: dict[str, Callable[[], None]] = {
+            "group": lambda: check_groups(tree, number, name, header, stock.doomed, find),
+            "append": lambda: check_appends(tree, number, name, find),
+        }
+        for what, part in parts.items():
             try:
-                part(stock, number, name, header)
+                part()
             except (RaxlogError, ValueError, TypeError, IndexError, AttributeError) as error:
                 find.say_error(what, error, stream=name)
-
-    def _groups(self, stock: Inventory, number: int, name: str, header: StreamHeader | None) -> None:
-        assert self.tree is not None
-        check_groups(self.tree, number, name, header, stock.doomed, self.find)
-
-    def _appends(self, stock: Inventory, number: int, name: str, header: StreamHeader | None) -> None:
-        assert self.tree is not None
-        check_appends(self.tree, number, name, self.find)
 
     def _subjects(self) -> None:
         """What the subject index says of itself."""
@@ -197,3 +194,20 @@ class Walk:
 
 def _shown(high: bytes | None) -> str:
     return "the last" if high is None else "before " + high.hex()
+
+
+def in_force(path: Path) -> Path:
+    """The generation of a store that is in force: CURRENT's, or the one its mark leads to."""
+    found = folder.generation(path)
+    for _ in range(_MOST_MARKS):
+        with closing(Walk(found, lambda message: None)) as walk:
+            try:
+                if not walk.choose_meta(None) or not walk.begin() or walk.tree is None:
+                    break
+                newer = generation.successor(walk.tree.get)
+            except RaxlogError:
+                break  # whatever is wrong there, there is no other to go to
+        if newer is None or not (path / newer / folder.DATA).is_file():
+            break
+        found = path / newer
+    return found

@@ -25,14 +25,14 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO
 
 from xxhash import xxh3_64_hexdigest
 
 from ..storage.errors import CorruptionError, NotAStore, RaxlogError, StoreError, UnsupportedFormat
 from ..storage.folder import MANIFEST
 from ..stream.id import StreamID, parse_id
-from .places import LocalPlace
+from .places import LocalPlace, Place
 
 FORMAT = 1
 CHUNK = 8 << 20
@@ -168,13 +168,6 @@ def _no_snapshot(path: Path) -> str:
 # -- the files it speaks of ---------------------------------------------------------------------
 
 
-class Readable(Protocol):
-    """A place whose files can be opened by name (places.py)."""
-
-    def open(self, name: str) -> BinaryIO:
-        """A file to read."""
-
-
 def sums_of(file: Path, say: Callable[[str, int, int], None]) -> FileSums:
     """Size and checksums of a file."""
     total, sums, done = file.stat().st_size, [], 0
@@ -186,7 +179,7 @@ def sums_of(file: Path, say: Callable[[str, int, int], None]) -> FileSums:
     return FileSums(done, CHUNK, tuple(sums))
 
 
-def problems_of(place: Readable, name: str, sums: FileSums, say: Callable[[int], None]) -> Iterator[str]:
+def problems_of(place: Place, name: str, sums: FileSums, say: Callable[[int], None]) -> Iterator[str]:
     """What is wrong with a file: each chunk that fails its checksum, a wrong size, or that it is not there.
 
     ``chunk`` 0 is a single one of the whole file's size.
@@ -220,7 +213,7 @@ def require_sums(folder: Path, files: dict[str, FileSums]) -> None:
         require(LocalPlace(folder), str(folder), name, sums)
 
 
-def require(place: Readable, where: str, name: str, sums: FileSums) -> None:
+def require(place: Place, where: str, name: str, sums: FileSums) -> None:
     """CorruptionError where a file in a place is not as it was written."""
     for problem in problems_of(place, name, sums, lambda _: None):
         raise CorruptionError(f"{where}: {problem}")

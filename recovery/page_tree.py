@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from ..storage import pages
@@ -34,7 +33,19 @@ class Fault(NamedTuple):
     hides: bool  # whether the records below it are out of reach
 
 
-class PageTree:
+class ReadOnly:
+    """What looks like an LMDB transaction and is read from raw pages: nothing is ever written to those."""
+
+    def put(self, key: bytes, value: bytes, *, overwrite: bool = True) -> bool:
+        """Never."""
+        raise NotImplementedError("raw pages are for reading only")
+
+    def delete(self, key: bytes) -> bool:
+        """Never."""
+        raise NotImplementedError("raw pages are for reading only")
+
+
+class PageTree(ReadOnly):
     """The records below one root.
 
     ``faults`` grows while leaves and values are read. ``reached`` are the pages that belong to
@@ -180,14 +191,6 @@ class PageTree:
         self.leaf(index)
         return bisect_left(self._keys[self._pages[index]], key)
 
-    def put(self, key: bytes, value: bytes, *, overwrite: bool = True) -> bool:
-        """Never: what is damaged is not written to."""
-        raise NotImplementedError("a tree of raw pages is for reading only")
-
-    def delete(self, key: bytes) -> bool:
-        """Never: what is damaged is not written to."""
-        raise NotImplementedError("a tree of raw pages is for reading only")
-
     def cursor(self) -> Any:
         """A cursor over the records, with the methods of LMDB's that readers use."""
         return _Cursor(self, self._place)
@@ -207,8 +210,7 @@ class _Cursor:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._at = -1
 
     def set_range(self, key: bytes) -> bool:

@@ -11,41 +11,26 @@ from __future__ import annotations
 import os
 import shutil
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO
 from urllib.parse import unquote
 
 from ..storage.errors import NotAStore, NotInstalled, StoreError
 
 
-class Place(Protocol):
-    """A folder of files by name; a name may have slashes."""
-
-    url: str
-
-    def read(self, name: str) -> bytes:
-        """A small file's bytes. NotAStore where it is not there, StoreError where it cannot be read."""
-
-    def open(self, name: str) -> BinaryIO:
-        """A file to read; the same errors."""
-
-    def fetch(self, name: str, to: Path) -> None:
-        """Copy a file to a local path; the same errors."""
-
-
 class LocalPlace:
-    """A folder of this machine."""
+    """A folder of this machine. Files go by names within it, which may have slashes."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.url = str(path)
 
     def read(self, name: str) -> bytes:
-        """A small file's bytes."""
+        """A small file's bytes. NotAStore where it is not there, StoreError where it cannot be read."""
         with self.open(name) as file:
             return file.read()
 
     def open(self, name: str) -> BinaryIO:
-        """A file to read."""
+        """A file to read; the same errors."""
         try:
             file: BinaryIO = open(self.path / name, "rb")  # noqa: SIM115 - the caller closes it
             return file
@@ -55,7 +40,7 @@ class LocalPlace:
             raise StoreError(f"{self.path / name} cannot be read: {error}.") from error
 
     def fetch(self, name: str, to: Path) -> None:
-        """Copy a file."""
+        """Copy a file to a local path; the same errors."""
         with self.open(name) as file, to.open("wb") as copy:
             shutil.copyfileobj(file, copy, 1 << 20)
 
@@ -122,7 +107,10 @@ def local_path(where: str | os.PathLike[str]) -> Path | None:
     return None if "://" in text else Path(text)
 
 
-def place_of(where: str | os.PathLike[str]) -> LocalPlace | RemotePlace:
+Place = LocalPlace | RemotePlace
+
+
+def place_of(where: str | os.PathLike[str]) -> Place:
     """The place that a path or URL names. NotInstalled where fsspec is needed and missing."""
     path = local_path(where)
     return RemotePlace(os.fspath(where)) if path is None else LocalPlace(path)

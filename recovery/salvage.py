@@ -13,16 +13,16 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import lmdb
 
-from ..storage import faults, folder, generation, layout, map_lock, records
+from ..storage import faults, folder, layout, map_lock, records
 from ..storage.errors import (
     InvalidArgument,
     NotAStore,
-    RaxlogError,
     StoreError,
     UnsupportedFormat,
 )
@@ -30,7 +30,7 @@ from ..storage.pages import PageFile
 from ..stream.header import NodeLimits, shown
 from . import aside
 from .check_records import SUBJECT_KINDS
-from .check_walk import Walk
+from .check_walk import Walk, in_force
 from .salvage_groups import GroupsBuilder
 from .salvage_pages import Gathered, gather
 from .salvage_report import Loss, SalvageReport
@@ -48,18 +48,18 @@ _BUILT = frozenset({
 
 def salvage(source: str | os.PathLike[str], destination: str | os.PathLike[str],
             progress: aside.Progress | None = None, *, doubtful: bool = False) -> SalvageReport:
-    """Bring everything that can be believed from ``source`` into a new store at ``destination``.
+    """Bring everything that can be believed from a damaged store into a new one at ``destination``.
 
     Works on flipped bits and overwritten pages anywhere, a file that is cut off, and without
     CURRENT, lock file or meta pages. IDs, names, groups, pending entries and state stay as they
-    were; what is lost is told, with ID ranges. Nothing deleted, trimmed or acknowledged comes
-    back: where an old copy cannot be told from the newest one it is left out and told.
-    ``doubtful`` brings over such records too; a stream without a name is "recovered-<number>".
-
+    were; ``.lost`` tells what is gone, with ID ranges. Nothing trimmed, acknowledged or deleted
+    comes back: where an old copy of a record cannot be told from the newest, it is left out and
+    told. ``doubtful=True`` brings such records too; a stream without a name is "recovered-<number>".
     ``progress(part, done, total)`` is called now and then. The new store passes check().
-    Raises NotAStore (nothing of raxlog is there), StoreError (the destination exists, the source
-    is in use or cannot be read), UnsupportedFormat, StoreFull, ReadOnlyStore, InvalidArgument;
-    nothing is left at the destination then, and the source is never written to.
+
+    The source is never written to. NotAStore (nothing of raxlog is there), StoreError (the
+    destination exists; the source is in use, or cannot be read), UnsupportedFormat, StoreFull,
+    ReadOnlyStore: nothing is left at the destination then.
     """
     for what, path in (("source", source), ("destination", destination)):
         if not isinstance(path, str | os.PathLike) or not os.fspath(path):
@@ -109,7 +109,7 @@ def rescue(say: aside.Progress, source: str, place: str, doubtful: bool = False)
 def _generation(path: Path, report: SalvageReport) -> Path:
     """The generation to salvage: the one in force, or where CURRENT is lost the newest that holds anything."""
     try:
-        return _following(path, folder.generation(path))
+        return in_force(path)
     except NotAStore as error:
         found = sorted((entry for entry in path.iterdir() if entry.name.isdigit() and (entry / folder.DATA).is_file()),
                        key=lambda entry: -int(entry.name))
@@ -119,20 +119,6 @@ def _generation(path: Path, report: SalvageReport) -> Path:
             found = [entry for entry in found if _holds_records(entry)] or found
         report.notes.append(f"{folder.CURRENT} is lost or wrong; generation {found[0].name} was taken")
         return found[0]
-
-
-def _following(path: Path, found: Path) -> Path:
-    walk = Walk(found, lambda message: None)
-    try:
-        if walk.choose_meta(None) and walk.begin() and walk.tree is not None:
-            newer = generation.successor(walk.tree.get)
-            if newer is not None and (path / newer / folder.DATA).is_file():
-                return path / newer
-    except RaxlogError:
-        return found  # whatever is wrong there, there is no other to go to
-    finally:
-        walk.close()
-    return found
 
 
 def _holds_records(found: Path) -> bool:
@@ -289,14 +275,11 @@ def _check(place: Path, report: SalvageReport) -> None:
         elif "counts" in message:
             report.counts |= message["counts"]
 
-    walk = Walk(place / folder.FIRST_GENERATION, tell)
-    try:
+    with closing(Walk(place / folder.FIRST_GENERATION, tell)) as walk:
         walk.choose_meta(None)
         if walk.begin():
             walk.walk()
             walk.find.end()
-    finally:
-        walk.close()
     report.counts["problems"] = len(found)
     if found:
         report.notes.append(f"the new store has {len(found)} problems of its own, the first: {found[0]}")

@@ -11,7 +11,6 @@ which it began.
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from typing import Any
 
@@ -22,6 +21,7 @@ from ..stream.bucket import Bucket
 from ..stream.group_state import ConsumerState, GroupState
 from ..stream.header import shown
 from ..stream.id import make_id, unpack_id
+from ..stream.idempotent import name_digest
 from ..stream.pending import PendingList
 from .salvage_pages import Gathered
 from .salvage_report import Loss
@@ -208,7 +208,7 @@ class GroupsBuilder:
         rax = Rax(self._txn, ages)
         for suffix, row in self._gathered.rows(prefix):
             producer, iid, ms, seq = row[:4]
-            if suffix != _digest(producer) + _digest(iid):
+            if suffix != name_digest(producer) + name_digest(iid):
                 continue
             key = prefix + suffix
             self._txn.put(key, records.seal(key, row))
@@ -227,7 +227,3 @@ class GroupsBuilder:
             self._stream.lost.append(Loss("idempotent appends that are remembered no more", self._stream.shown,
                                           entries=stated - counted.total()))
         return pairs
-
-
-def _digest(data: bytes) -> bytes:
-    return hashlib.sha256(data).digest()[:16]

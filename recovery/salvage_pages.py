@@ -19,14 +19,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from ..storage import layout, meta_pages, pages, records
 from ..storage.errors import RaxlogError
 from ..storage.pages import Node, PageFault, PageFile
 from .check_records import is_journal, is_sealed, well_formed
-from .page_tree import PageTree
+from .page_tree import PageTree, ReadOnly
 from .salvage_standing import Standing, advance
 
 _MOST_ROOTS = 64
@@ -43,7 +42,7 @@ class Place(NamedTuple):
     offset: int
 
 
-class Gathered:
+class Gathered(ReadOnly):
     """The believed records of a file, in key order, readable like a transaction."""
 
     def __init__(self, file: PageFile, with_doubtful: bool = False) -> None:
@@ -165,14 +164,6 @@ class Gathered:
             at = bisect_left(self._keys, (number + 1).to_bytes(8, "big"))
         return found
 
-    def put(self, key: bytes, value: bytes, *, overwrite: bool = True) -> bool:
-        """Never: the damaged file is not written to."""
-        raise NotImplementedError("what was gathered is for reading only")
-
-    def delete(self, key: bytes) -> bool:
-        """Never: the damaged file is not written to."""
-        raise NotImplementedError("what was gathered is for reading only")
-
     def cursor(self) -> Any:
         """A cursor with the methods of LMDB's that readers of records use."""
         return _Cursor(self, self._keys)
@@ -189,8 +180,7 @@ class _Cursor:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self._at = -1
 
     def set_range(self, key: bytes) -> bool:
@@ -297,22 +287,15 @@ def _is_plausible(tree: PageTree) -> bool:
 
 def _free_pages(file: PageFile, meta: pages.Meta) -> set[int] | None:
     """The pages that are free in a state, and those of the list itself; None where it is damaged."""
-    tree = PageTree(file, meta.free_root, meta.last_page)
-    found = set(tree.reached)
-    for _, node in tree.records():
-        try:
-            value, count = (node.inline, 0) if node.inline is not None else file.run(node.overflow, node.size)
-        except PageFault:
-            return None
-        numbers = memoryview(value[: len(value) // 8 * 8]).cast("Q")
-        if len(node.key) != 8 or not len(numbers) or numbers[0] != len(numbers) - 1:
-            return None
-        listed = list(numbers[1:])
-        if any(not 2 <= number <= meta.last_page for number in listed):
-            return None
-        found.update(listed)
-        found.update(range(node.overflow, node.overflow + count) if count else ())
-    return None if tree.faults else found
+    found: set[int] = set()
+    try:
+        for its_own, (count, *numbers) in meta_pages.free_list(file, meta):
+            if count != len(numbers) or any(not 2 <= number <= meta.last_page for number in numbers):
+                return None
+            found.update(its_own, numbers)
+    except (PageFault, ValueError):
+        return None
+    return found
 
 
 def _roots(file: PageFile) -> list[int]:

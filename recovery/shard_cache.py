@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,7 +25,7 @@ from xxhash import xxh3_64
 
 from ..storage.errors import CorruptionError, InvalidArgument, StoreError
 from .manifest import ShardFile
-from .places import LocalPlace, RemotePlace
+from .places import Place
 
 _LOCK = ".lock"
 _PART = ".part-"
@@ -43,7 +44,7 @@ class ShardCache:
         self.folder = Path(folder)
         self.limit = limit
 
-    def open(self, place: LocalPlace | RemotePlace, shard: ShardFile) -> BinaryIO:
+    def open(self, place: Place, shard: ShardFile) -> BinaryIO:
         """The shard as an open local file, fetched if need be.
 
         CorruptionError where what was fetched is not what the manifest says; NotAStore or
@@ -91,7 +92,7 @@ class ShardCache:
         file.close()
         return None
 
-    def _fetched(self, place: LocalPlace | RemotePlace, shard: ShardFile, kept: Path) -> BinaryIO:
+    def _fetched(self, place: Place, shard: ShardFile, kept: Path) -> BinaryIO:
         part = kept.with_name(f"{kept.name}{_PART}{os.urandom(4).hex()}")
         try:
             place.fetch(shard.path, part)
@@ -145,9 +146,7 @@ class ShardCache:
 
 def _sum(file: BinaryIO) -> tuple[int, str]:
     """Size and xxh3_64 of a file, which is left at its beginning."""
-    total, found = 0, xxh3_64()
-    while chunk := file.read(1 << 20):
-        found.update(chunk)
-        total += len(chunk)
+    found = hashlib.file_digest(file, xxh3_64).hexdigest()  # type: ignore[arg-type]  # it has all that is asked for
+    total = file.tell()
     file.seek(0)
-    return total, found.hexdigest()
+    return total, found

@@ -194,7 +194,7 @@ class ShardSet:
     """
 
     def __init__(self, where: str | os.PathLike[str]) -> None:
-        self.place: LocalPlace | RemotePlace = place_of(where)
+        self.place = place_of(where)
         name = f"{self.place.url}/{folder.MANIFEST}"
         try:
             data = self.place.read(folder.MANIFEST)

@@ -154,28 +154,18 @@ def store_row(txn: Any) -> list[Any]:
     return records.unseal(layout.STORE_KEY, bytes(value))
 
 
-@contextlib.contextmanager
-def reading(store: str) -> Iterator[Environment]:
-    """The store, opened for reading in this process, which writes to none."""
-    env = Environment(
+def reading(store: str) -> contextlib.closing[Environment]:
+    """The store, opened for reading in this process, which writes to none. A context manager."""
+    return contextlib.closing(Environment(
         Path(store), readonly=True, durability="commit", map_size=None, max_map_size=None, max_readers=MAX_READERS
-    )
-    try:
-        yield env
-    finally:
-        env.close()
+    ))
 
 
-@contextlib.contextmanager
-def lmdb_at_rest(generation: Path) -> Iterator[lmdb.Environment]:
-    """LMDB's environment of a store that nobody writes, read without its lock."""
-    env = lmdb.open(
+def lmdb_at_rest(generation: Path) -> lmdb.Environment:
+    """LMDB's environment of a store that nobody writes, read without its lock. A context manager."""
+    return lmdb.open(
         str(generation), map_size=(generation / folder.DATA).stat().st_size, readonly=True, lock=False, create=False
     )
-    try:
-        yield env
-    finally:
-        env.close()
 
 
 def leave_out_journal(generation: Path) -> None:
@@ -185,13 +175,12 @@ def leave_out_journal(generation: Path) -> None:
         if not cursor.set_range(journal) or not cursor.key().startswith(journal):
             return
     room = (generation / folder.DATA).stat().st_size + (1 << 20)
-    env = lmdb.open(str(generation), map_size=room, create=False)
-    try:
-        with env.begin(write=True) as txn, txn.cursor() as cursor:
-            while cursor.set_range(journal) and cursor.key().startswith(journal):
-                cursor.delete()
-    finally:
-        env.close()
+    with (
+        lmdb.open(str(generation), map_size=room, create=False) as env, env.begin(write=True) as txn,
+        txn.cursor() as cursor,
+    ):
+        while cursor.set_range(journal) and cursor.key().startswith(journal):
+            cursor.delete()
     (generation / folder.LOCK).unlink()
 
 

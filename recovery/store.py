@@ -8,17 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..index import store
-from ..storage import sharing
 from ..storage.errors import InvalidArgument
 
 if TYPE_CHECKING:
     from ..storage.closing import LastEnd
     from ..storage.compaction import Compaction
     from ..storage.readers import Reader
-    from .backup import Verification
     from .manifest import Manifest
-    from .report import Report
-    from .salvage_report import SalvageReport
 
 
 class Store(store.Store):
@@ -120,69 +116,3 @@ class Store(store.Store):
         if self._source.buffer is not None:
             self._source.buffer.flush()
         return compaction.compact(self._env, self._source.lock_timeout, progress)
-
-
-def restore(snapshot: str | os.PathLike[str], destination: str | os.PathLike[str], *,
-            progress: Callable[[str, int, int], None] | None = None) -> Manifest:
-    """Make a store at ``destination`` from a snapshot, or an increment with all it builds on.
-
-    Equal to the store that was copied, record for record, but with a UUID of its own. What is
-    read is verified; costs what is copied, and a walk over the result. Returns the manifest of
-    the snapshot. StoreError where something is at the destination or a parent is missing,
-    NotAStore, UnsupportedFormat, CorruptionError, StoreFull, ReadOnlyStore: nothing is left behind.
-    """
-    from . import backup  # noqa: PLC0415
-
-    return backup.restore(Path(snapshot), Path(destination), progress)
-
-
-def verify(snapshot: str | os.PathLike[str], *,
-           progress: Callable[[str, int, int], None] | None = None) -> Verification:
-    """Compare every byte of a snapshot, and of what it builds on, with its checksums.
-
-    ``snapshot`` may be the URL of a set of shards. What is wrong is in ``.problems``; NotAStore
-    and UnsupportedFormat are raised. Reads everything once, at the speed of the disk.
-    """
-    from . import backup  # noqa: PLC0415
-
-    return backup.verify(snapshot, progress)
-
-
-def check(path: str | os.PathLike[str], progress: Callable[[str, int, int], None] | None = None) -> Report:
-    """Check every invariant of the store at ``path``: ``.ok``, ``.problems``, ``.counts``.
-
-    Each problem says what is wrong, what it means, and where: stream, group, node, offset, page.
-    ``progress(part, done, total)`` is called now and then; the parts are "pages", "records",
-    "streams", "subjects" and "look-ups". Changes and creates nothing, works in a process of its own,
-    and may be run beside writers: it holds one state for as long as it takes, and the pages they
-    free meanwhile are used again after that. About a second for a million small entries.
-
-    Damage is told in the report and never raised, nor can it kill the caller. NotAStore,
-    UnsupportedFormat, ReadOnlyStore (beside a live writer, without permission to register as a
-    reader), StoreError (the file cannot be read), CorruptionError (it is empty).
-    """
-    from . import check as checking  # noqa: PLC0415
-
-    env = sharing.opened(Path(path)) if isinstance(path, str | os.PathLike) else None
-    if env is not None and env.buffer_state is not None:
-        env.buffer_state.flush()
-    return checking.check(path, progress)
-
-
-def salvage(source: str | os.PathLike[str], destination: str | os.PathLike[str],
-            progress: Callable[[str, int, int], None] | None = None, *, doubtful: bool = False) -> SalvageReport:
-    """Bring everything that can be believed from a damaged store into a new one at ``destination``.
-
-    Works on flipped bits and overwritten pages anywhere, a file that is cut off, and without
-    CURRENT, lock file or meta pages. IDs, names, groups, pending entries and state stay as they
-    were; ``.lost`` tells what is gone, with ID ranges. Nothing trimmed, acknowledged or deleted
-    comes back: where an old copy of a record cannot be told from the newest, it is left out and
-    told. ``doubtful=True`` brings such records too; a stream without a name is "recovered-<number>".
-
-    The source is never written to. NotAStore (nothing of raxlog is there), StoreError (the
-    destination exists; the source is in use, or cannot be read), UnsupportedFormat, StoreFull,
-    ReadOnlyStore: nothing is left at the destination then.
-    """
-    from . import salvage as salvaging  # noqa: PLC0415
-
-    return salvaging.salvage(source, destination, progress, doubtful=doubtful)

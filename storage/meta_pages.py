@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import contextlib
 import struct
+from collections.abc import Iterator
 from pathlib import Path
 
 from . import folder, pages
@@ -93,26 +94,33 @@ def missing_end(file: PageFile, metas: list[Meta]) -> int:
         return 0
     newest = metas[0]
     if newest.last_page < 2 * file.pages + _MOST_LEFT_OUT:  # else no number of a sound file
-        with contextlib.suppress(PageFault, struct.error):
-            if free_pages(file, newest).issuperset(range(file.pages, newest.last_page + 1)):
+        with contextlib.suppress(PageFault, ValueError):
+            free = {number for _, (count, *numbers) in free_list(file, newest) for number in numbers[:count]}
+            if free.issuperset(range(file.pages, newest.last_page + 1)):
                 return 0
     return (newest.last_page + 1) * newest.page_size
 
 
-def free_pages(file: PageFile, meta: Meta) -> set[int]:
-    """The pages that a state's list says are free. PageFault where a page of it is not what it should be."""
-    found: set[int] = set()
+def free_list(file: PageFile, meta: Meta) -> Iterator[tuple[range, tuple[int, ...]]]:
+    """A state's list of free pages, part by part: the pages that hold it, and what is there: how many, and which.
+
+    A part may have room for more than it says. PageFault where a page of it is not what it should be.
+    """
     waiting = [] if meta.free_root == pages.NO_PAGE else [(meta.free_root, 0)]
+    last = -1
     while waiting:
         number, depth = waiting.pop()
         page = _page_of_list(file, number, depth)
+        yield range(number, number + 1), (0,)
         if pages.flags_of(page) & pages.BRANCH:
-            waiting += [(child, depth + 1) for child in pages.branch(number, page).pages]
+            waiting += [(child, depth + 1) for child in reversed(pages.branch(number, page).pages)]
             continue
         for node in pages.leaf(number, page):
-            value = file.value(node)
-            found.update(struct.unpack_from(f"={pages.integer(value[:8])}Q", value, 8))
-    return found
+            if len(node.key) != 8 or pages.integer(node.key) <= last:
+                raise PageFault(number, "holds no numbers of transactions, or not in order")
+            last = pages.integer(node.key)
+            value, count = (node.inline, 0) if node.inline is not None else file.run(node.overflow, node.size)
+            yield range(node.overflow, node.overflow + count), struct.unpack_from(f"={len(value) // 8}Q", value)
 
 
 def doubts(file: PageFile, metas: list[Meta], readonly: bool = False) -> str | None:

@@ -39,7 +39,7 @@ from itertools import takewhile
 
 from .errors import CorruptionError
 from .layout import DEAD, ORDINAL, family
-from .rax import RaxTransaction
+from .rax import RaxTransaction, family_rows
 from .records import seal, unseal
 
 SOURCE_HASH = ""
@@ -246,7 +246,7 @@ class DeadCounts:
 
     def _tops(self) -> Iterator[tuple[int, array[int]]]:
         """The rows of level 3, in order."""
-        for key, value in _scan(self._txn, self._prefix[_TOP]):
+        for key, value in family_rows(self._txn, self._prefix[_TOP]):
             yield int.from_bytes(key[10:], "big"), _unpack(_TOP, _payload(_TOP, key, value))
 
     def _counters(self, level: int, index: int, dead: int | None) -> array[int]:
@@ -319,7 +319,7 @@ class OrdinalIndex:
 
     def all(self) -> Iterator[tuple[int, int, int]]:
         """All notes in order: ordinal, ms, seq."""
-        return (_noted(key, value) for key, value in _scan(self._txn, self._prefix))
+        return (_noted(key, value) for key, value in family_rows(self._txn, self._prefix))
 
 
 def problems(txn: RaxTransaction, number: int, base: int | None = None) -> list[str]:
@@ -333,7 +333,7 @@ def problems(txn: RaxTransaction, number: int, base: int | None = None) -> list[
     found: list[str] = []
     marked: list[dict[int, int]] = [{} for _ in _SHIFT]  # by level: row -> what it marks
     counted: list[dict[int, int]] = [{} for _ in _SHIFT]  # the same, as the row above it says
-    for key, value in _scan(txn, family(number, DEAD)):
+    for key, value in family_rows(txn, family(number, DEAD)):
         level, index = key[9], int.from_bytes(key[10:], "big")
         try:
             payload = _payload(level, key, value)
@@ -355,7 +355,7 @@ def problems(txn: RaxTransaction, number: int, base: int | None = None) -> list[
             if says != has and not (dropped and (base is None or end <= base)):
                 found.append(_difference(level, index, has, says))
     last = (-1, -1)
-    for key, value in _scan(txn, family(number, ORDINAL)):
+    for key, value in family_rows(txn, family(number, ORDINAL)):
         try:
             ordinal, *leaf = _noted(key, value)
         except CorruptionError as error:
@@ -373,14 +373,6 @@ def _difference(level: int, index: int, marked: int, counted: int) -> str:
         f"of the ordinals {first} to {first + (1 << _SHIFT[level]) - 1}, {marked} are marked as "
         f"deleted in row {index} of level {level}, {counted} by the counter above it"
     )
-
-
-def _scan(txn: RaxTransaction, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-    with txn.cursor() as cursor:
-        found = cursor.set_range(prefix)
-        while found and cursor.key().startswith(prefix):
-            yield cursor.key(), cursor.value()
-            found = cursor.next()
 
 
 def _delete(txn: RaxTransaction, start: bytes, stop: bytes, limit: int) -> int:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 SOURCE_HASH = ""
 
-__all__ = ["LowWalk", "Rax", "RaxIterator", "RaxNode", "RaxTransaction"]
+__all__ = ["LowWalk", "Rax", "RaxIterator", "RaxNode", "RaxTransaction", "family_rows"]
 
 
 class RaxTransaction(Protocol):
@@ -37,6 +37,18 @@ class RaxTransaction(Protocol):
     def put(self, key: bytes, value: bytes, /, *, overwrite: bool = True) -> bool: ...
     def delete(self, key: bytes, /) -> bool: ...
     def cursor(self) -> lmdb.Cursor[Any]: ...
+
+
+def family_rows(txn: RaxTransaction, prefix: bytes, start: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
+    """The rows of one family, from the key ``start`` on, with whole keys, over a cursor of their own. No copies."""
+    cursor = txn.cursor()
+    there = cursor.set_range(prefix if start is None else start)
+    while there:
+        key = cursor.key()
+        if not key.startswith(prefix):
+            return
+        yield key, cursor.value()
+        there = cursor.next()
 
 
 class RaxIterator:

@@ -83,13 +83,13 @@ class Memory:
         self._txn = txn
         self._stream = stream
         self._producer = producer
-        digest = _digest(producer)
+        digest = name_digest(producer)
         self._pairs = layout.family(stream.number, layout.IDEMPOTENT) + digest
         self._ages = layout.family(stream.number, layout.IDEMPOTENT_AGE) + digest
 
     def entry_of(self, iid: bytes, now: int) -> StreamID | None:
         """The entry this ID was given to, if it is still within the window."""
-        key = self._pairs + _digest(iid)
+        key = self._pairs + name_digest(iid)
         value = self._txn.get(key)
         if value is None:
             return None
@@ -102,7 +102,7 @@ class Memory:
         """Remember the pair; forget what is too old, and the oldest beyond the cap."""
         window, cap = self._stream.header.idempotence
         many = self._count()
-        hashed = _digest(iid)
+        hashed = name_digest(iid)
         old = self._txn.get(self._pairs + hashed)
         if old is not None:  # known, but out of its window: it takes its new place
             _, _, ms, seq = records.unseal(self._pairs + hashed, old)
@@ -144,7 +144,8 @@ def forget_all(txn: WriteTransaction, stream: StreamWriter) -> None:
             found = rows.first()
 
 
-def _digest(data: bytes) -> bytes:
+def name_digest(data: bytes) -> bytes:
+    """What a producer or an idempotent ID is in a key: 16 bytes."""
     import hashlib  # noqa: PLC0415 - only idempotent appends pay for it
 
     return hashlib.sha256(data).digest()[:16]

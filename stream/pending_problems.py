@@ -9,7 +9,6 @@ Both ways, because a row too many is as wrong as one that is missing.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from itertools import pairwise
 
 from ..storage.errors import CorruptionError
@@ -20,7 +19,7 @@ from ..storage.layout import (
     RELEASED,
     group_family,
 )
-from ..storage.rax import RaxTransaction
+from ..storage.rax import RaxTransaction, family_rows
 from ..storage.records import unseal
 from .bucket import CAPACITY, MAX_VALUE, Bucket
 from .id import unpack_id
@@ -42,7 +41,7 @@ def problems(txn: RaxTransaction, number: int, group: int,
     by_time = group_family(number, PENDING_BY_TIME, group)
     released = group_family(number, RELEASED, group)
     last = b""
-    for key, value in _rows(txn, prefix):
+    for key, value in family_rows(txn, prefix):
         where = f"bucket {_shown(key)}"
         try:
             bucket = Bucket.decode(key, value)
@@ -79,15 +78,15 @@ def problems(txn: RaxTransaction, number: int, group: int,
                 found.append(f"{where} holds {count} of consumer {consumer}, his row differs")
         if times and _row(txn, by_time + min(times).to_bytes(8, "big") + bucket.key) != []:
             found.append(f"{where} has no row for its oldest delivery, {min(times)}")
-    for key, _ in _rows(txn, released):
+    for key, _ in family_rows(txn, released):
         if key not in due:
             found.append(f"the released row {key[-16:].hex()} belongs to no released entry")
-    for key, _ in _rows(txn, by_consumer):
+    for key, _ in family_rows(txn, by_consumer):
         owner = int.from_bytes(key[-20:-16], "big")
         named = _bucket(txn, prefix + key[-16:])
         if named is None or owner not in named.owners():
             found.append(f"a row says that consumer {owner} has entries in bucket {_shown(key)}")
-    for key, _ in _rows(txn, by_time):
+    for key, _ in family_rows(txn, by_time):
         time = int.from_bytes(key[-24:-16], "big")
         named = _bucket(txn, prefix + key[-16:])
         if named is None or named.oldest() != time:
@@ -97,14 +96,6 @@ def problems(txn: RaxTransaction, number: int, group: int,
 
 def _ascending(ids: list[bytes]) -> bool:
     return all(one < other for one, other in pairwise(ids))
-
-
-def _rows(txn: RaxTransaction, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-    cursor = txn.cursor()
-    there = cursor.set_range(prefix)
-    while there and cursor.key().startswith(prefix):
-        yield cursor.item()
-        there = cursor.next()
 
 
 def _row(txn: RaxTransaction, key: bytes) -> list[int] | None:

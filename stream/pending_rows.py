@@ -28,7 +28,7 @@ from ..storage.layout import (
     RELEASED,
     group_family,
 )
-from ..storage.rax import RaxTransaction
+from ..storage.rax import RaxTransaction, family_rows
 from ..storage.records import seal, unseal
 from .bucket import MAX_VALUE, Bucket, Nack
 from .id import unpack_id
@@ -161,14 +161,7 @@ class PendingRows:
 
     def _from(self, prefix: bytes, start: bytes) -> Iterator[tuple[bytes, bytes]]:
         """The rows of one family from a key on, over a cursor of their own."""
-        cursor = self._txn.cursor()
-        there = cursor.set_range(prefix + start)
-        while there:
-            key, value = cursor.item()
-            if not key.startswith(prefix):
-                return
-            yield key, value
-            there = cursor.next()
+        return family_rows(self._txn, prefix, prefix + start)
 
     def _lying_with(self, consumer: int, first: bytes) -> Iterator[tuple[bytes, int]]:
         """The buckets that hold some of a consumer's entries, with how many.

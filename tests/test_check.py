@@ -68,6 +68,14 @@ def test_a_sound_store_has_no_problems_and_nothing_is_created_or_changed(copy: P
     assert json.loads(json.dumps(report.as_dict()))["ok"] is True
 
 
+def test_what_the_progress_function_raises_is_the_callers(copy: Path) -> None:
+    def full(*_: Any) -> None:
+        raise OSError("no room for a log")
+
+    with pytest.raises(OSError, match="no room for a log"):
+        raxlog.check(copy, progress=full)
+
+
 def test_a_problem_names_stream_node_offset_page_and_meaning(copy: Path) -> None:
     with lmdb.open(str(copy / "000001"), readonly=True, lock=False) as env, env.begin() as txn:
         keys = [bytes(key) for key, _ in txn.cursor() if key.startswith(layout.family(1, layout.NODE))]

@@ -329,7 +329,7 @@ def test_without_permission_the_error_says_so(grown: tuple[Path, Truth], tmp_pat
     calls = [
         lambda: raxlog.salvage(source, tmp_path / "closed" / "new.rax"),
         lambda: rescue(lambda *said: None, str(source), str(tmp_path / "place")),
-        lambda: check_child.run({"path": str(source), "mode": "walk", "start": ""}),
+        lambda: check_child.run(lambda message: None, str(source), "walk", ""),
     ]
 
     def refused(say: Any) -> None:
@@ -384,3 +384,27 @@ def test_a_compacted_store_is_salvaged_from_the_generation_in_force(grown: tuple
     assert require_nothing_but_the_truth(report, truth) == truth
     with lmdb.open(str(source / "000002"), readonly=True, lock=False) as env:
         assert env.info()["last_txnid"] > 0
+
+
+def test_the_list_of_free_pages_is_read_where_it_goes_past_transaction_256(tmp_path: Path) -> None:
+    """Its keys are numbers in the machine's byte order, so as bytes they do not ascend there."""
+    path = tmp_path / "store.rax"
+    with raxlog.open(path, durability="relaxed") as store:
+        stream = store.stream("s")
+        stream.extend([{"text": "some words " * 5}] * 3000)
+        for _ in range(280):
+            stream.append({"text": "more"})
+            if store._env.live().info()["last_txnid"] == 240:
+                reader = store._env.live().begin()  # pages freed from here on stay in the list
+        reader.abort()
+    with PageFile(data_of(path)) as file:
+        meta = file.metas()[0]
+        free = PageTree(file, meta.free_root, meta.last_page)
+        assert {int.from_bytes(node.key, "little") > 256 for _, node in free.records()} == {False, True}
+        page = PageTree(file, meta.root, meta.last_page).page_at(1)
+    with data_of(path).open("r+b") as data:
+        data.seek(page * PAGE)
+        data.write(b"\xff" * PAGE)
+    report = raxlog.salvage(path, tmp_path / "new.rax")
+    assert report.lost
+    assert not any("free pages" in note for note in report.notes), report.notes

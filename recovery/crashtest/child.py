@@ -16,13 +16,13 @@ import os
 import pickle
 import select
 import signal
-import socket
 import struct
 import sys
 import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, Pipe
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -33,7 +33,6 @@ Ack = Callable[[Any], None]
 Workload = Callable[[Path, Ack], object]
 Check = Callable[[Path, list[Any]], object]
 
-_LENGTH = struct.Struct("<I")
 _WORD = b"\xa5word"  # a kill can cut off a word in the middle of the file: the next begins with this again
 _FRAME = struct.Struct("<II")  # length, CRC-32
 _COUNT = struct.Struct("<Q")
@@ -238,7 +237,7 @@ class Checker:
         self._acks = acks or []  # the child is forked with them; a request may name so many of them
         self._timeout = timeout
         self._pid = 0
-        self._socket: socket.socket | None = None
+        self._pipe: Connection | None = None
         self._finished = mmap.mmap(-1, _COUNT.size)  # checks the child has come to the end of
         self._asked = 0  # and how many it was asked for
 
@@ -250,7 +249,7 @@ class Checker:
         """The same for several cases, in order: a folder and the words said."""
         verdicts: list[str | None] = []
         while len(verdicts) < len(cases):
-            if self._socket is None or self._asked >= _CHECKS_PER_CHILD:
+            if self._pipe is None or self._asked >= _CHECKS_PER_CHILD:
                 self.close()
                 self._start()
             passed, found = self._ask(cases[len(verdicts) :])
@@ -261,45 +260,44 @@ class Checker:
 
     def _ask(self, cases: list[tuple[Path, int | list[Any]]]) -> tuple[int, str | None]:
         """How many passed, and what was wrong with the next, if anything; the child is gone then."""
-        assert self._socket is not None
+        assert self._pipe is not None
         before = self._asked
         self._asked += len(cases)
-        data = pickle.dumps([(str(folder), acks) for folder, acks in cases], protocol=5)
-        answer: bytes | None = None
-        with contextlib.suppress(ConnectionError):
-            self._socket.sendall(_LENGTH.pack(len(data)) + data)
+        answer: str | None = None
+        with contextlib.suppress(EOFError, OSError):
+            self._pipe.send([(str(folder), acks) for folder, acks in cases])
             answer = self._answer()
         passed = self._count() - before
-        if answer == b"":
+        if answer == "":
             if passed < len(cases):
                 self.untidy = True
                 self.close()
             return passed, None
         if answer is not None:
             self.close()  # whoever has failed may have left things behind
-            return passed, answer.decode(errors="replace")
-        self._socket.close()
-        self._socket = None
+            return passed, answer
+        self._pipe.close()
+        self._pipe = None
         ending = os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
         if ending < 0:
             return passed, f"the check died of {signal.Signals(-ending).name}"
         return passed, f"the check ended its process with status {ending}"
 
-    def _answer(self) -> bytes | None:
-        """The child's answer, for which it has so many seconds for each case; None where it has died."""
-        assert self._socket is not None
+    def _answer(self) -> str:
+        """The child's answer, for which it has so many seconds for each case; EOFError where it has died."""
+        assert self._pipe is not None
         done = -1
         while done != self._count():
             done = self._count()
-            if select.select([self._socket], [], [], self._timeout)[0]:
-                return _receive(self._socket)
-        return f"stuck: the check did not end within {self._timeout:g} s".encode()
+            if self._pipe.poll(self._timeout):
+                return str(self._pipe.recv())
+        return f"stuck: the check did not end within {self._timeout:g} s"
 
     def _count(self) -> int:
         return int(_COUNT.unpack_from(self._finished)[0])
 
     def _start(self) -> None:
-        ours, its = socket.socketpair()
+        ours, its = Pipe()
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         _COUNT.pack_into(self._finished, 0, 0)
@@ -312,15 +310,15 @@ class Checker:
             finally:
                 os._exit(0)
         its.close()
-        self._socket = ours
+        self._pipe = ours
         self._asked = 0
 
-    def _serve(self, connection: socket.socket) -> None:
+    def _serve(self, pipe: Connection) -> None:
         """In the child: check what is asked for, until something fails or nobody asks."""
         done = usual = 0
-        while (request := _receive(connection)) is not None:
+        while True:
             answer = ""
-            for folder, acks in pickle.loads(request):
+            for folder, acks in pipe.recv():
                 words = list(self._acks[:acks]) if isinstance(acks, int) else acks
                 answer = _checked(self._check, Path(folder), words)
                 if answer:
@@ -332,14 +330,13 @@ class Checker:
                     usual = usual or opened
                     if opened > usual:
                         break
-            data = answer.encode(errors="replace")
-            connection.sendall(_LENGTH.pack(len(data)) + data)
+            pipe.send(answer.encode(errors="replace").decode())  # no lone surrogates
 
     def close(self) -> None:
         """End the child."""
-        if self._socket is not None:
-            self._socket.close()
-            self._socket = None
+        if self._pipe is not None:
+            self._pipe.close()
+            self._pipe = None
             os.kill(self._pid, signal.SIGKILL)
             os.waitpid(self._pid, 0)
 
@@ -352,21 +349,3 @@ def _checked(check: Check, folder: Path, acks: list[Any]) -> str:
         where = traceback.extract_tb(error.__traceback__)[-1]
         text = "".join(traceback.format_exception_only(error)).strip()
         return f"{text}  [{os.path.basename(where.filename)}:{where.lineno} {where.line}]"
-
-
-def _receive(connection: socket.socket) -> bytes | None:
-    size = b""
-    while len(size) < 4:
-        piece = connection.recv(4 - len(size))
-        if not piece:
-            return None
-        size += piece
-    left = _LENGTH.unpack(size)[0]
-    pieces = []
-    while left:
-        piece = connection.recv(min(left, 1 << 20))
-        if not piece:
-            return None
-        pieces.append(piece)
-        left -= len(piece)
-    return b"".join(pieces)

@@ -65,15 +65,12 @@ class Points:
         if not self.patterns or not all(isinstance(one, str) and one for one in self.patterns):
             raise InvalidArgument("KillAt.points() needs the names of points, or patterns like 'app.*'")
 
+    needs_recorder = False  # the points are in the code itself
+
     @property
     def name(self) -> str:
         """How the report calls it."""
         return f"kill at points({', '.join(self.patterns)})"
-
-    @property
-    def needs_recorder(self) -> bool:
-        """The points are in the code itself."""
-        return False
 
     def run(self, stage: Stage, result: ModeResult) -> None:
         """Find the points, then kill at each hit of each."""

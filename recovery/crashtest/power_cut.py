@@ -59,15 +59,8 @@ class PowerCut:
         """The patterns, also where it is only one."""
         return (self.ignore,) if isinstance(self.ignore, str) else tuple(self.ignore)
 
-    @property
-    def name(self) -> str:
-        """How the report calls it."""
-        return "power cut"
-
-    @property
-    def needs_recorder(self) -> bool:
-        """It looks at every write."""
-        return True
+    name = "power cut"  # how the report calls it
+    needs_recorder = True  # it looks at every write
 
     def run(self, stage: Stage, result: ModeResult) -> None:
         """Record one run, draw images, check them."""

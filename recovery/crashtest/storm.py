@@ -49,15 +49,8 @@ class Storm:
         if self.rounds < 1 or self.lives < 1 or self.longest < 0:
             raise InvalidArgument("a storm has at least one round and one life, and no negative time")
 
-    @property
-    def name(self) -> str:
-        """How the report calls it."""
-        return "storm"
-
-    @property
-    def needs_recorder(self) -> bool:
-        """A signal is all it takes."""
-        return False
+    name = "storm"  # how the report calls it
+    needs_recorder = False  # a signal is all it takes
 
     def run(self, stage: Stage, result: ModeResult) -> None:
         """Round after round."""

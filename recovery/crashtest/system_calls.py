@@ -29,15 +29,8 @@ class SystemCalls:
         if self.which != "all" and not all(isinstance(one, int) and one > 0 for one in self.which):
             raise InvalidArgument(f"the numbers of system calls begin with 1; these are {self.which!r}")
 
-    @property
-    def name(self) -> str:
-        """How the report calls it."""
-        return "kill at system calls"
-
-    @property
-    def needs_recorder(self) -> bool:
-        """It counts the calls."""
-        return True
+    name = "kill at system calls"  # how the report calls it
+    needs_recorder = True  # it counts the calls
 
     def run(self, stage: Stage, result: ModeResult) -> None:
         """Count the calls of an undisturbed run, then kill before each."""

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
-import struct
-import subprocess
-import sys
-import time
 from functools import partial
 from pathlib import Path
 
@@ -14,7 +9,7 @@ import raxlog
 from raxlog.index import channel_rows
 from raxlog.index.glob import glob_matches_bytes
 
-from .rounds import Figure, median_us
+from .rounds import Figure, latencies, median_us
 
 _LISTENER = """
 import os, struct, sys, time, raxlog
@@ -93,25 +88,6 @@ def publishing(folder: Path, messages: int = 300) -> list[Figure]:
         add("1,000 live", store, 1000, 100)
         for subscription in subscriptions:
             subscription.close()
-        figures += _latency(store, path, messages)
+        figures += latencies("a live subscriber in another process has the message, after the commit", _LISTENER, path,
+                             messages, lambda n: store.publish("events.new", {"sent": n}))
     return figures
-
-
-def _latency(store: raxlog.Store, path: Path, messages: int) -> list[Figure]:
-    listener = subprocess.Popen([sys.executable, "-c", _LISTENER, str(path), str(messages)], stdout=subprocess.PIPE)
-    assert listener.stdout is not None
-    listener.stdout.read(1)
-    latencies = []
-    for n in range(messages):
-        time.sleep(0.004 + n % 7 * 0.001)
-        assert store.publish("events.new", {"sent": n}) == 1
-        committed = time.monotonic_ns()
-        held, _ = struct.unpack("qq", listener.stdout.read(16))
-        latencies.append(max(0, held - committed) / 1000)
-    listener.wait()
-    latencies.sort()
-    name = "a live subscriber in another process has the message, after the commit"
-    return [
-        Figure(name, "median", "µs", [statistics.median(latencies)], [1.0]),
-        Figure(name, "99 of 100", "µs", [latencies[len(latencies) * 99 // 100]], [1.0]),
-    ]

@@ -8,9 +8,13 @@ a contender's slices and the median of its *ratio* to the first contender, round
 from __future__ import annotations
 
 import statistics
+import struct
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 
 @dataclass
@@ -50,6 +54,29 @@ def contest(name: str, contenders: dict[str, Callable[[], float]], rounds: int, 
             rate = figure.rates[-1]
             figure.ratios.append(base / rate if lower_is_better else rate / base)
     return list(figures.values())
+
+
+def latencies(name: str, program: str, path: Path, times: int, commit: Callable[[int], object]) -> list[Figure]:
+    """How soon another process, which runs ``program``, has in hand what each ``commit(n)`` of this one has written.
+
+    It writes a byte when it is ready, and for each its monotonic time in ns, packed as "qq" with the
+    number that came.
+    """
+    with subprocess.Popen([sys.executable, "-c", program, str(path), str(times)], stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        other.stdout.read(1)
+        found = []
+        for n in range(times):
+            time.sleep(0.004 + n % 7 * 0.001)
+            commit(n)
+            committed = time.monotonic_ns()
+            held, _ = struct.unpack("qq", other.stdout.read(16))
+            found.append(max(0, held - committed) / 1000)
+    found.sort()
+    return [
+        Figure(name, "median", "µs", [statistics.median(found)], [1.0]),
+        Figure(name, "99 of 100", "µs", [found[len(found) * 99 // 100]], [1.0]),
+    ]
 
 
 def rate_for(seconds: float, work: Callable[[], int]) -> float:

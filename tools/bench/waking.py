@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
-import struct
 import subprocess
 import sys
 import time
@@ -12,7 +10,7 @@ from pathlib import Path
 
 import raxlog
 
-from .rounds import Figure
+from .rounds import Figure, latencies
 
 _READER = """
 import os, struct, sys, time, raxlog
@@ -40,17 +38,8 @@ def waking(folder: Path, wakes: int = 400, sleepers: int = 10, seconds: float = 
     with raxlog.open(path) as store:
         stream = store.stream("events")
         store.stream("quiet").create_group("g", "0", create_stream=True)
-        reader = subprocess.Popen([sys.executable, "-c", _READER, str(path), str(wakes)], stdout=subprocess.PIPE)
-        assert reader.stdout is not None
-        reader.stdout.read(1)
-        latencies = []
-        for n in range(wakes):
-            time.sleep(0.004 + n % 7 * 0.001)
-            stream.append({"sent": n})
-            committed = time.monotonic_ns()
-            held, _ = struct.unpack("qq", reader.stdout.read(16))
-            latencies.append(max(0, held - committed) / 1000)
-        reader.wait()
+        figures = latencies("a blocked reader in another process has the entry, after the commit", _READER, path,
+                            wakes, lambda n: stream.append({"sent": n}))
         quiet = [
             subprocess.Popen([sys.executable, "-c", _SLEEPER, str(path), str(seconds + 4)], stdout=subprocess.PIPE)
             for _ in range(sleepers)
@@ -65,11 +54,8 @@ def waking(folder: Path, wakes: int = 400, sleepers: int = 10, seconds: float = 
                   for process, earlier in zip(quiet, before, strict=True)]
         for process in quiet:
             process.wait()
-    latencies.sort()
-    name = "a blocked reader in another process has the entry, after the commit"
     return [
-        Figure(name, "median", "µs", [statistics.median(latencies)], [1.0]),
-        Figure(name, "99 of 100", "µs", [latencies[len(latencies) * 99 // 100]], [1.0]),
+        *figures,
         Figure("CPU of blocked readers, of one core", f"{sleepers} processes", "%", [sum(shares) * 100], [1.0]),
     ]
 

@@ -208,10 +208,7 @@ def _unknown(arguments: list[str]) -> str:
 
 def _print_version(as_json: bool) -> None:
     speed = kernels.speed()
-    if as_json:
-        output.print_json({"version": __version__, "kernels": speed})
-    else:
-        print(f"raxlog {__version__} (kernels: {speed})")
+    output.answer(as_json, {"version": __version__, "kernels": speed}, f"raxlog {__version__} (kernels: {speed})")
 
 
 def _say(message: str, status: int) -> int:

@@ -14,7 +14,7 @@ import argparse
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 from ...recovery.store import Store
 from ...storage.errors import NoStream
@@ -44,28 +44,6 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise Failure(f"{message} (see '{self.prog} --help')", USAGE)
-
-
-@dataclass(frozen=True)
-class Command:
-    """One command: its help, its arguments, and what it does."""
-
-    run: Callable[[argparse.Namespace], int]
-    arguments: Callable[[Parser], None]
-    description: str
-    example: str
-
-    def parser(self, name: str, summary: str) -> Parser:
-        """The command's own parser; ``--help`` of it is the command's documentation."""
-        example = self.example.strip("\n")
-        parser = Parser(
-            prog=f"raxlog {name}",
-            description=f"{summary[0].upper()}{summary[1:]}.\n\n{self.description.strip()}",
-            epilog=f"example:\n{example}",
-        )
-        self.arguments(parser)
-        add_json(parser)
-        return parser
 
 
 # -- arguments ----------------------------------------------------------------------------
@@ -153,6 +131,39 @@ def group_name(args: argparse.Namespace) -> bytes:
 def consumer_name(text: str) -> bytes:
     """A consumer's name as the bytes that were typed. InvalidName if it cannot be stored."""
     return member_name(os.fsencode(text), "consumer")
+
+
+# -- commands -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command: its help, its arguments, and what it does."""
+
+    run: Callable[[argparse.Namespace], int]
+    arguments: Callable[[Parser], None]
+    description: str
+    example: str
+    options: ClassVar[tuple[Callable[[Parser], None], ...]] = (add_json,)
+
+    def parser(self, name: str, summary: str) -> Parser:
+        """The command's own parser; ``--help`` of it is the command's documentation."""
+        example = self.example.strip("\n")
+        parser = Parser(
+            prog=f"raxlog {name}",
+            description=f"{summary[0].upper()}{summary[1:]}.\n\n{self.description.strip()}",
+            epilog=f"example:\n{example}",
+        )
+        self.arguments(parser)
+        for add in self.options:
+            add(parser)
+        return parser
+
+
+class WritingCommand(Command):
+    """A command that opens the store for writing, and has the options of that."""
+
+    options = (add_writing, add_json)
 
 
 # -- opening ------------------------------------------------------------------------------

@@ -9,10 +9,8 @@ A path with nothing of raxlog's, or one that cannot be read or written, is exit 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
-import sys
-from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from ...recovery.check import check
@@ -21,42 +19,16 @@ from ...recovery.salvage import salvage
 from ...recovery.salvage_report import SalvageReport
 from . import output
 from .arguments import DONE, NO, Command, Parser, add_store
+from .progress import parts
 
 _SHOWN = 50  # problems or losses in a table; --json has all
-
-
-@contextlib.contextmanager
-def _bars() -> Iterator[Callable[[str, int, int], None]]:
-    """A bar on stderr for each part of the work, if that is a terminal."""
-    if not sys.stderr.isatty():
-        yield lambda part, done, total: None
-        return
-    from rich.console import Console  # noqa: PLC0415 - costs 50 ms, and only here is something drawn
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn  # noqa: PLC0415
-
-    columns = [TextColumn("{task.description:10}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()]
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bars:
-        parts: dict[str, Any] = {}
-
-        def report(part: str, done: int, total: int) -> None:
-            if part not in parts:
-                for other in parts.values():
-                    bars.update(other, completed=bars.tasks[other].total)
-                parts[part] = bars.add_task(part, total=max(total, 1))
-            bars.update(parts[part], completed=done, total=max(total, 1))
-
-        yield report
 
 
 # -- check --------------------------------------------------------------------------------
 
 
-def _check_arguments(parser: Parser) -> None:
-    add_store(parser, stream=False)
-
-
 def _check(args: argparse.Namespace) -> int:
-    with _bars() as progress:
+    with parts() as progress:
         report = check(args.store, progress)
     if args.json:
         output.print_json(report.as_dict())
@@ -111,7 +83,7 @@ def _salvage_arguments(parser: Parser) -> None:
 
 
 def _salvage(args: argparse.Namespace) -> int:
-    with _bars() as progress:
+    with parts() as progress:
         report = salvage(args.store, args.destination, progress, doubtful=args.doubtful)
     if args.json:
         output.print_json(report.as_dict())
@@ -141,7 +113,7 @@ def _print_salvaged(report: SalvageReport) -> None:
 COMMANDS = {
     "check": Command(
         _check,
-        _check_arguments,
+        partial(add_store, stream=False),
         """
 Walks every invariant of the store: pages, checksums, nodes and their entries, counters, ordinals,
 groups and their pending entries in both directions, subjects; looks every key up again. It runs

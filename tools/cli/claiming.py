@@ -20,9 +20,9 @@ from .arguments import (
     NO,
     Command,
     Parser,
+    WritingCommand,
     add_group,
     add_ids,
-    add_writing,
     consumer_name,
     existing_group,
     group_name,
@@ -111,7 +111,6 @@ def _claim_arguments(parser: Parser) -> None:
     when.add_argument("--time", type=seconds, metavar="UNIX", help="as if delivered at this Unix time, in seconds")
     _add_delivery_options(parser)
     parser.add_argument("--lastid", metavar="ID", help="move the group's last delivered ID forward to this one")
-    add_writing(parser)
 
 
 def _claim(args: argparse.Namespace) -> int:
@@ -144,7 +143,6 @@ def _autoclaim_arguments(parser: Parser) -> None:
     _add_min_idle(parser, "what has been idle so long (default: 0, everything)")
     parser.add_argument("--start", default="0", metavar="ID", help="where to begin (default: 0, at the beginning)")
     parser.add_argument("--count", type=positive, default=100, metavar="N", help="at most N entries (default: 100)")
-    add_writing(parser)
 
 
 def _autoclaim(args: argparse.Namespace) -> int:
@@ -182,7 +180,6 @@ def _nack_arguments(parser: Parser) -> None:
         "--delay", type=seconds, default=0.0, metavar="SECONDS", help="'read --claim-idle' takes them not before"
     )
     _add_delivery_options(parser)
-    add_writing(parser)
 
 
 def _add_delivery_options(parser: Parser) -> None:
@@ -197,10 +194,7 @@ def _nack(args: argparse.Namespace) -> int:
         released = existing_group(store, name, group).nack(
             *ids, mode=args.mode, delay=args.delay, retrycount=args.retrycount, force=args.force
         )
-    if args.json:
-        output.print_json({"released": released})
-    else:
-        print(f"{output.many(released, 'entry')} released")
+    output.answer(args.json, {"released": released}, f"{output.many(released, 'entry')} released")
     return DONE if released else NO
 
 
@@ -217,7 +211,7 @@ list is empty.""",
   raxlog pending events.rax orders billing
   raxlog pending events.rax orders billing --consumer worker-1 --min-idle 60 --count 10""",
     ),
-    "claim": Command(
+    "claim": WritingCommand(
         _claim,
         _claim_arguments,
         """
@@ -226,7 +220,7 @@ that somebody is at work on stays with him. Exit status 1 if none was claimed.""
         """
   raxlog claim events.rax orders billing worker-2 1526919030474-55 --min-idle 60""",
     ),
-    "autoclaim": Command(
+    "autoclaim": WritingCommand(
         _autoclaim,
         _autoclaim_arguments,
         """
@@ -238,7 +232,7 @@ nothing.""",
         """
   raxlog autoclaim events.rax orders billing worker-2 --min-idle 60 --count 10""",
     ),
-    "nack": Command(
+    "nack": WritingCommand(
         _nack,
         _nack_arguments,
         """

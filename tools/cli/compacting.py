@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import sys
-from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
 
 from . import output
-from .arguments import DONE, Command, Parser, add_store, add_writing, writing
+from .arguments import DONE, WritingCommand, add_store, writing
+from .progress import steps
 
 _STEPS = {
     "copying": "copying",
@@ -20,15 +20,11 @@ _STEPS = {
     "switched": "going over",
     "cleared": "clearing away",
 }
-
-
-def _arguments(parser: Parser) -> None:
-    add_store(parser, stream=False)
-    add_writing(parser)
+_COLUMNS = ("{task.description}", "DownloadColumn", "TransferSpeedColumn")
 
 
 def _run(args: argparse.Namespace) -> int:
-    with writing(args) as store, _bar() as progress:
+    with writing(args) as store, steps(Path(args.store).name, _STEPS, *_COLUMNS) as progress:
         done = store.compact(progress)
     if args.json:
         output.print_json(done._asdict())
@@ -45,31 +41,10 @@ def _run(args: argparse.Namespace) -> int:
     return DONE
 
 
-@contextlib.contextmanager
-def _bar() -> Iterator[Callable[[str, int, int], None] | None]:
-    """A function to report progress to, which draws on stderr; None where that is no terminal."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console  # noqa: PLC0415 - costs 50 ms, and only here is something drawn
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn  # noqa: PLC0415
-
-    columns = [TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn()]
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("compact", total=None)
-
-        def report(step: str, done: int, total: int) -> None:
-            bar.update(task, description=_STEPS[step])
-            if total:
-                bar.update(task, completed=done, total=max(done, total))
-
-        yield report
-
-
 COMMANDS = {
-    "compact": Command(
+    "compact": WritingCommand(
         _run,
-        _arguments,
+        partial(add_store, stream=False),
         """
 Copies what is alive into a new data file and goes over to it, so that the room of what was
 deleted and trimmed goes back to the disk. Writers wait meanwhile, about a second for a

@@ -24,12 +24,11 @@ from .arguments import (
     DONE,
     NO,
     USAGE,
-    Command,
     Failure,
     Parser,
+    WritingCommand,
     add_group,
     add_ids,
-    add_writing,
     consumer_name,
     existing,
     existing_group,
@@ -64,7 +63,6 @@ def _read_arguments(parser: Parser) -> None:
     group.add_argument("--claim-idle", type=seconds, metavar="SECONDS", help="first take over what is idle so long")
     group.add_argument("--ack", type=_ids, action="extend", metavar="ID,ID…", help="acknowledge these first")
     group.add_argument("--noack", action="store_true", help="new entries do not become pending: at most once")
-    add_writing(parser)
 
 
 def _read(args: argparse.Namespace) -> int:
@@ -144,7 +142,6 @@ def _ack_arguments(parser: Parser) -> None:
     parser.add_argument("--consumer", metavar="NAME", help="only if this consumer has all of them: else none of them")
     parser.add_argument("--delete", action="store_true", help="delete the entries as well, in the same commit")
     parser.add_argument("--refs", choices=POLICIES, help="with --delete: what of other groups (see 'delete --help')")
-    add_writing(parser)
 
 
 def _ack(args: argparse.Namespace) -> int:
@@ -173,7 +170,7 @@ def _ack(args: argparse.Namespace) -> int:
 
 
 COMMANDS = {
-    "read": Command(
+    "read": WritingCommand(
         _read,
         _read_arguments,
         """
@@ -191,7 +188,7 @@ Exit status 1 if there was nothing to read.""",
   raxlog read events.rax orders --group billing --consumer worker-1 --ack 5-0,6-0 --claim-idle 60
   raxlog read events.rax 'orders=$' 'mail=1526919030474-55' --block 0""",
     ),
-    "ack": Command(
+    "ack": WritingCommand(
         _ack,
         _ack_arguments,
         """

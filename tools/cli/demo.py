@@ -66,7 +66,7 @@ def _run(args: argparse.Namespace) -> int:
             if args.file is None
             else demo_input.read_file(args.file, args.entries)
         )
-        say = _silent if args.json else _said
+        say: Say = (lambda _: None) if args.json else output.print_text  # JSON is one document
         say(f"raxlog demo: {len(found.events):,} events, seed {seed}, kernels {kernels.speed()}")
         for what in found.taken:
             say(f"  {what}")
@@ -206,14 +206,14 @@ def _print(figures: Figures, args: argparse.Namespace) -> None:
             f"{figures['bytes_per_entry']:,.1f} bytes/entry (names and values: {figures['text_per_entry']:,.1f})",
         ),
     ]
-    _said("")
-    _said(output.table(rows))
-    _said("")
+    output.print_text("")
+    output.print_text(output.table(rows))
+    output.print_text("")
     if args.keep:
         kept = f"{args.keep}/demo.rax"
-        _said(f"The store is {kept}; look at it with: raxlog info {kept}")
+        output.print_text(f"The store is {kept}; look at it with: raxlog info {kept}")
     acknowledged = output.many(figures["acknowledged"], "acknowledged entry", "acknowledged entries")
-    _said(
+    output.print_text(
         f"raxlog demo: every one of {acknowledged} is there, whole and in order, "
         f"after {output.many(figures['kills'], 'kill')}."
     )
@@ -225,14 +225,6 @@ def _rate(number: float) -> str:
 
 def _time(took: float) -> str:
     return f"{took * 1e3:,.2f} ms" if took >= 1e-3 else f"{took * 1e6:,.1f} µs"
-
-
-def _said(line: str) -> None:
-    output.print_text(line)
-
-
-def _silent(line: str) -> None:
-    """What is said on the way is left out of JSON."""
 
 
 @contextlib.contextmanager

@@ -243,10 +243,7 @@ def _node(stream: Stream, sid: StreamID, as_json: bool) -> int:
     if stored is None:
         raise Failure(f"no node of stream {shown(stream.name)} begins at {sid} or before", NO)
     drawn = node_drawing.read(stream.name, *stored)
-    if as_json:
-        output.print_json(drawn.as_dict())
-    else:
-        output.print_text(drawn.text())
+    output.answer(as_json, drawn.as_dict(), drawn.text())
     return DONE
 
 

@@ -12,6 +12,7 @@ import contextlib
 import os
 import re
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -75,7 +76,11 @@ def _run(args: argparse.Namespace) -> int:
             stream.nodes(start, end), columns, start=start, end=end, mode=args.mode, skip_damaged=args.skip_damaged,
             stream=os.fsdecode(name), tally=tally,
         )  # fmt: skip
-        with _told_here(), _whole(path) as part, progress(args.stream, stream.count(start, end)) as report:
+        # The summary names the damaged nodes, of which the reader warns.
+        with (
+            warnings.catch_warnings(action="ignore"), _whole(path) as part,
+            progress(args.stream, stream.count(start, end)) as report,
+        ):
             _write(kind, part, columns, batches, args.compression, tally, report)
     _summary(args, path, kind, tally, time.perf_counter() - began)
     return DONE if tally.rows else NO
@@ -122,16 +127,6 @@ def _whole(path: Path) -> Iterator[Path]:
         raise Failure(f"{path} cannot be written: {error.strerror or error}", USAGE) from None
     finally:
         part.unlink(missing_ok=True)
-
-
-@contextlib.contextmanager
-def _told_here() -> Iterator[None]:
-    """Warnings of damaged nodes are not printed: the summary names the nodes."""
-    import warnings  # noqa: PLC0415
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
 
 
 def _write(kind: str, part: Path, columns: Projection, batches: Any, compression: str, tally: Tally,

@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from ...storage.errors import InvalidStreamID
@@ -30,9 +31,9 @@ from .arguments import (
     Command,
     Failure,
     Parser,
+    WritingCommand,
     add_group,
     add_store,
-    add_writing,
     consumer_name,
     existing,
     existing_group,
@@ -74,10 +75,7 @@ def _lag(args: argparse.Namespace) -> int:
     name, group = stream_name(args), group_name(args)
     with reading(args) as store:
         lag = existing_group(store, name, group).lag
-    if args.json:
-        output.print_json({"lag": lag})
-    else:
-        print(lag)
+    output.answer(args.json, {"lag": lag}, lag)
     return DONE
 
 
@@ -95,7 +93,6 @@ def _create_group_arguments(parser: Parser) -> None:
     parser.add_argument(
         "--subject", action="append", metavar="PATTERN", help="only what was published under such subjects; repeatable"
     )
-    add_writing(parser)
 
 
 def _create_group(args: argparse.Namespace) -> int:
@@ -108,10 +105,8 @@ def _create_group(args: argparse.Namespace) -> int:
             group, args.start, exist_ok=args.exist_ok, create_stream=args.create_stream, subjects=subjects
         )
         info = made.info()
-    if args.json:
-        output.print_json(group_json(info))
-    else:
-        output.print_text(f"group {output.text(group)} delivers what comes behind {info.last_delivered_id}")
+    output.answer(args.json, group_json(info),
+                  f"group {output.text(group)} delivers what comes behind {info.last_delivered_id}")
     return DONE
 
 
@@ -124,11 +119,6 @@ def _require_place(text: str, ends: tuple[str, ...]) -> None:
             raise InvalidStreamID(f"{text!r} is no stream ID; allowed here: {', '.join(ends)}, ms-seq or ms") from None
 
 
-def _destroy_group_arguments(parser: Parser) -> None:
-    add_group(parser)
-    add_writing(parser)
-
-
 def _destroy_group(args: argparse.Namespace) -> int:
     name, group = stream_name(args), group_name(args)
     with writing(args) as store:
@@ -136,18 +126,15 @@ def _destroy_group(args: argparse.Namespace) -> int:
         info = doomed.info()
         if not doomed.destroy():
             raise Failure(f"the consumer group {shown(group)} was destroyed by somebody else", NO)
-    if args.json:
-        output.print_json({"destroyed": output.plain(group), "consumers": info.consumers, "pending": info.pending})
-    else:
-        consumers = output.many(info.consumers, "consumer")
-        print(f"group destroyed, with {consumers} and {output.many(info.pending, 'pending entry')}")
+    document = {"destroyed": output.plain(group), "consumers": info.consumers, "pending": info.pending}
+    with_it = f"{output.many(info.consumers, 'consumer')} and {output.many(info.pending, 'pending entry')}"
+    output.answer(args.json, document, f"group destroyed, with {with_it}")
     return DONE
 
 
 def _set_group_id_arguments(parser: Parser) -> None:
     add_group(parser)
     parser.add_argument("id", metavar="ID", help="the new last delivered ID; $ for the stream's last, 0 for none")
-    add_writing(parser)
 
 
 def _set_group_id(args: argparse.Namespace) -> int:
@@ -157,11 +144,8 @@ def _set_group_id(args: argparse.Namespace) -> int:
         moved = existing_group(store, name, group)
         moved.set_id(args.id)
         info = moved.info()
-    if args.json:
-        output.print_json(group_json(info))
-    else:
-        lag = f"lag {info.lag:,}"
-        output.print_text(f"group {output.text(group)} delivers what comes behind {info.last_delivered_id}, {lag}")
+    told = f"group {output.text(group)} delivers what comes behind {info.last_delivered_id}, lag {info.lag:,}"
+    output.answer(args.json, group_json(info), told)
     return DONE
 
 
@@ -189,11 +173,6 @@ def _consumers(args: argparse.Namespace) -> int:
     return DONE
 
 
-def _create_consumer_arguments(parser: Parser) -> None:
-    add_group(parser, consumer=True)
-    add_writing(parser)
-
-
 def _create_consumer(args: argparse.Namespace) -> int:
     name, group, consumer = stream_name(args), group_name(args), consumer_name(args.consumer)
     with writing(args) as store:
@@ -209,7 +188,6 @@ def _delete_consumer_arguments(parser: Parser) -> None:
     fate = parser.add_mutually_exclusive_group()
     fate.add_argument("--to", metavar="OTHER", help="hand its pending entries over to this consumer")
     fate.add_argument("--drop", action="store_true", help="lose its pending entries: they are never delivered again")
-    add_writing(parser)
 
 
 def _delete_consumer(args: argparse.Namespace) -> int:
@@ -247,7 +225,7 @@ What is pending does not count; 'raxlog pending' tells of that.""",
         """
   raxlog lag events.rax orders billing""",
     ),
-    "create-group": Command(
+    "create-group": WritingCommand(
         _create_group,
         _create_group_arguments,
         """
@@ -258,16 +236,16 @@ Exit status 1 if there is a group of that name (unless --exist-ok), or no such s
   raxlog create-group events.rax orders billing --start 0
   raxlog create-group events.rax orders billing --create-stream --exist-ok""",
     ),
-    "destroy-group": Command(
+    "destroy-group": WritingCommand(
         _destroy_group,
-        _destroy_group_arguments,
+        add_group,
         """
 Its consumers and its pending entries go with it, the stream's entries stay. Who waits for the
 group in another process gets an error. There is no way to undo it.""",
         """
   raxlog destroy-group events.rax orders billing""",
     ),
-    "set-group-id": Command(
+    "set-group-id": WritingCommand(
         _set_group_id,
         _set_group_id_arguments,
         """
@@ -285,15 +263,15 @@ A line for each consumer: its pending entries, the seconds since it last asked f
         """
   raxlog consumers events.rax orders billing""",
     ),
-    "create-consumer": Command(
+    "create-consumer": WritingCommand(
         _create_consumer,
-        _create_consumer_arguments,
+        partial(add_group, consumer=True),
         """
 Reading creates a consumer as well; this one asks for nothing. Exit status 1 if it is there.""",
         """
   raxlog create-consumer events.rax orders billing worker-1""",
     ),
-    "delete-consumer": Command(
+    "delete-consumer": WritingCommand(
         _delete_consumer,
         _delete_consumer_arguments,
         """

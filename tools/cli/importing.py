@@ -33,11 +33,10 @@ from .arguments import (
     INTERRUPTED,
     NO,
     USAGE,
-    Command,
     Failure,
     Parser,
+    WritingCommand,
     add_store,
-    add_writing,
     positive,
     stream_name,
     writing,
@@ -198,7 +197,6 @@ def _arguments(parser: Parser) -> None:
     )
     parser.add_argument("--from-line", type=positive, default=1, metavar="N", help="go on at line N of the input")
     parser.add_argument("--skip-bad", action="store_true", help="leave out what is no entry, and count it")
-    add_writing(parser)
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -306,7 +304,7 @@ def _chained(first: Record | Bad | None, rest: Iterator[Record | Bad]) -> Iterat
 
 
 COMMANDS = {
-    "import": Command(
+    "import": WritingCommand(
         _run,
         _arguments,
         """

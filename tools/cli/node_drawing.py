@@ -128,25 +128,17 @@ class DrawnNode:
 
 def read(stream: bytes, key: bytes, value: bytes) -> DrawnNode:
     """Take the block under ``key`` apart. CorruptionError, with the place, if it is damaged."""
-    ms, seq = layout.node_id(key)
+    master_id = StreamID(*layout.node_id(key))
     try:
-        head = block.header(key, value)
-        packed = block.listpack_of(key, value, head)
-        live, deleted, _, _ = node.validate_node(packed, ms, seq)
-        return _taken_apart(stream, StreamID(ms, seq), len(value), head, packed, live, deleted)
+        return _taken_apart(stream, master_id, key, value)
     except CorruptionError as error:
-        raise located(error, shown(stream), ms, seq) from None
+        raise located(error, shown(stream), *master_id) from None
 
 
-def _taken_apart(
-    stream: bytes,
-    master_id: StreamID,
-    stored: int,
-    head: block.BlockHeader,
-    packed: bytes,
-    live: int,
-    deleted: int,
-) -> DrawnNode:
+def _taken_apart(stream: bytes, master_id: StreamID, key: bytes, value: bytes) -> DrawnNode:
+    head = block.header(key, value)
+    packed = block.listpack_of(key, value, head)
+    live, deleted, _, _ = node.validate_node(packed, *master_id)
     offsets, values = _elements(packed)
     width = int(values[2])
     names = values[3 : 3 + width]
@@ -168,7 +160,7 @@ def _taken_apart(
             at += 1 + 2 * own
         at += 1  # lp-count
         rows.append(_Row(offsets[start], packed[offsets[start] : offsets[at]], sid, flags, pairs))
-    return DrawnNode(stream, master_id, stored, head, packed, len(values), live, deleted, names, master, rows)
+    return DrawnNode(stream, master_id, len(value), head, packed, len(values), live, deleted, names, master, rows)
 
 
 def _elements(packed: bytes) -> tuple[list[int], list[bytes]]:

@@ -103,6 +103,14 @@ def print_json(document: Any) -> None:
     sys.stdout.write(json.dumps(document, ensure_ascii=not unicode_out, default=plain) + "\n")
 
 
+def answer(as_json: bool, document: Any, line: object) -> None:
+    """What a command has to say: one JSON document, or one line."""
+    if as_json:
+        print_json(document)
+    else:
+        print_text(str(line))
+
+
 def print_entry(entry: Entry, as_json: bool) -> None:
     """One entry on one line."""
     if as_json:

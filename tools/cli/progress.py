@@ -1,6 +1,7 @@
-"""The progress of an import: a bar on stderr if that is a terminal, nothing otherwise.
+"""The progress of what a command does: bars on stderr if that is a terminal, nothing otherwise.
 
 events.ndjson ━━━━━━━━━━━━━━━━━━╸━━━━━━━━━━  62 %  124,000 entries  231,402/s  0:00:03 left
+backup.rax    ━━━━━━━━━━━━━━━━━━━━╸━━━━━━━━  copying  72 %  0:00:01
 """
 
 from __future__ import annotations
@@ -8,40 +9,73 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 Report = Callable[[int, int], None]  # bytes of the file read, entries durable
+StepReport = Callable[[str, int, int], None]  # what is being done, how much of it, and of how much
+
+_TEXT = "{task.fields[source]}"
 
 
 @contextlib.contextmanager
 def progress(name: str, size: int | None) -> Iterator[Report]:
     """A function to report bytes and entries to. ``size`` None: how much is to come is unknown."""
-    if not sys.stderr.isatty():
-        yield lambda position, entries: None
-        return
-    from rich.console import Console  # noqa: PLC0415 - costs 50 ms, and only here is something drawn
-    from rich.progress import (  # noqa: PLC0415
-        BarColumn,
-        Progress,
-        TaskProgressColumn,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
     began = time.monotonic()
-    columns = [
-        TextColumn("{task.fields[source]}", markup=False),
-        BarColumn(),
-        TaskProgressColumn(),
-        TextColumn("{task.fields[entries]:,} entries  {task.fields[rate]:,.0f}/s"),
-        TimeElapsedColumn() if size is None else TimeRemainingColumn(),
-    ]
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("import", total=size, source=name, entries=0, rate=0.0)
+    with _bars(
+        _TEXT, "BarColumn", "TaskProgressColumn",
+        "{task.fields[entries]:,} entries  {task.fields[rate]:,.0f}/s",
+        "TimeElapsedColumn" if size is None else "TimeRemainingColumn",
+    ) as bars:
+        task = bars and bars.add_task("import", total=size, source=name, entries=0, rate=0.0)
 
         def report(position: int, entries: int) -> None:
             rate = entries / max(time.monotonic() - began, 1e-9)
-            bar.update(task, completed=position, entries=entries, rate=rate)
+            bars.update(task, completed=position, entries=entries, rate=rate)
 
-        yield report
+        yield report if bars else lambda position, entries: None
+
+
+@contextlib.contextmanager
+def steps(name: str, words: Mapping[str, str], *columns: str) -> Iterator[StepReport | None]:
+    """A function to report the steps of one piece of work to, which one bar shows in ``words``; None without bars."""
+    with _bars(_TEXT, "BarColumn", *columns) as bars:
+        task = bars and bars.add_task("", total=None, source=name)
+
+        def report(step: str, done: int, total: int) -> None:
+            bars.update(task, description=words.get(step, step))
+            if total:
+                bars.update(task, completed=done, total=max(done, total))
+
+        yield report if bars else None
+
+
+@contextlib.contextmanager
+def parts() -> Iterator[StepReport | None]:
+    """A function to report the parts of one piece of work to, with a bar for each; None without bars."""
+    with _bars("{task.description:10}", "BarColumn", "MofNCompleteColumn", "TimeElapsedColumn") as bars:
+        tasks: dict[str, Any] = {}
+
+        def report(part: str, done: int, total: int) -> None:
+            if part not in tasks:
+                for other in tasks.values():
+                    bars.update(other, completed=bars.tasks[other].total)
+                tasks[part] = bars.add_task(part, total=max(total, 1))
+            bars.update(tasks[part], completed=done, total=max(total, 1))
+
+        yield report if bars else None
+
+
+@contextlib.contextmanager
+def _bars(*columns: str) -> Iterator[Any]:
+    """Rich's Progress with columns that are classes of its own or texts; None where stderr is no terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich import progress as rich  # noqa: PLC0415 - costs 50 ms, and only here is something drawn
+    from rich.console import Console  # noqa: PLC0415
+
+    drawn = [getattr(rich, column)() if column.endswith("Column") else rich.TextColumn(column, markup=False)
+             for column in columns]
+    with rich.Progress(*drawn, console=Console(stderr=True), transient=True) as bars:
+        yield bars

@@ -34,8 +34,8 @@ from .arguments import (
     Command,
     Failure,
     Parser,
+    WritingCommand,
     add_store,
-    add_writing,
     positive,
     reading,
     seconds,
@@ -52,7 +52,6 @@ def _pub_arguments(parser: Parser) -> None:
     parser.add_argument("subject", metavar="SUBJECT", help="where to publish; with --channel a channel's name")
     parser.add_argument("fields", metavar="FIELD=VALUE", nargs="+", help="the message; with --channel one text")
     parser.add_argument("--channel", action="store_true", help="publish on a channel, as Redis' PUBLISH does")
-    add_writing(parser)
 
 
 def _pub(args: argparse.Namespace) -> int:
@@ -81,10 +80,7 @@ def _pub_on_channel(args: argparse.Namespace) -> int:
         raise Failure(f"--channel publishes one text, and {len(args.fields)} were given; quote it", USAGE)
     with writing(args) as store:
         copies = store.channels.publish(os.fsencode(args.subject), os.fsencode(args.fields[0]))
-    if args.json:
-        output.print_json({"copies": copies})
-    else:
-        print(f"sent {output.many(copies, 'copy')}")
+    output.answer(args.json, {"copies": copies}, f"sent {output.many(copies, 'copy')}")
     return DONE if copies else NO
 
 
@@ -100,7 +96,6 @@ def _sub_arguments(parser: Parser) -> None:
     parser.add_argument("--glob", action="store_true", help="the SUBJECTs are globs over channels")
     parser.add_argument("--count", type=positive, metavar="N", help="end after N messages")
     parser.add_argument("--timeout", type=seconds, metavar="SECONDS", help="end when none has come for so long")
-    add_writing(parser)
 
 
 def _sub(args: argparse.Namespace) -> int:
@@ -173,17 +168,14 @@ def _print(message: Any, as_json: bool) -> None:
 def _unsub_arguments(parser: Parser) -> None:
     add_store(parser, stream=False)
     parser.add_argument("name", metavar="NAME", help="the durable name, as given to 'raxlog sub --durable'")
-    add_writing(parser)
 
 
 def _unsub(args: argparse.Namespace) -> int:
     name = durable_name(os.fsencode(args.name))
     with writing(args) as store:
         ended = store.unsubscribe(name)
-    if args.json:
-        output.print_json({"unsubscribed": ended})
-    else:
-        print("unsubscribed" if ended else "there is no durable subscription of that name")
+    output.answer(args.json, {"unsubscribed": ended},
+                  "unsubscribed" if ended else "there is no durable subscription of that name")
     return DONE if ended else NO
 
 
@@ -194,17 +186,13 @@ def _bind_arguments(parser: Parser) -> None:
     add_store(parser, stream=False)
     parser.add_argument("subject", metavar="SUBJECT", help="a subject, or a pattern with * and >")
     parser.add_argument("stream", metavar="STREAM", help="the stream's name; the first message creates it")
-    add_writing(parser)
 
 
 def _bind(args: argparse.Namespace) -> int:
     subject, name = subjects.pattern(os.fsencode(args.subject)), stream_name(args)
     with writing(args, create=True) as store:
         made = store.bind(subject, name)
-    if args.json:
-        output.print_json(made._asdict())
-    else:
-        output.print_text(f"{made.subject} is appended to {output.text(made.stream)}")
+    output.answer(args.json, made._asdict(), f"{made.subject} is appended to {output.text(made.stream)}")
     return DONE
 
 
@@ -213,7 +201,6 @@ def _unbind_arguments(parser: Parser) -> None:
     parser.add_argument("subject", metavar="SUBJECT", nargs="?", help="the very pattern that was bound")
     parser.add_argument("stream", metavar="STREAM", help="the stream's name")
     parser.add_argument("--all", action="store_true", help="instead of SUBJECT: all bindings of the stream")
-    add_writing(parser)
 
 
 def _unbind(args: argparse.Namespace) -> int:
@@ -223,10 +210,8 @@ def _unbind(args: argparse.Namespace) -> int:
     name = stream_name(args)
     with writing(args) as store:
         ended = store.unbind(subject, name)
-    if args.json:
-        output.print_json({"unbound": ended})
-    else:
-        print("unbound" if ended else "there is no such binding; 'raxlog bindings' lists them")
+    output.answer(args.json, {"unbound": ended},
+                  "unbound" if ended else "there is no such binding; 'raxlog bindings' lists them")
     return DONE if ended else NO
 
 
@@ -248,7 +233,7 @@ def _bindings(args: argparse.Namespace) -> int:
 
 
 COMMANDS = {
-    "pub": Command(
+    "pub": WritingCommand(
         _pub,
         _pub_arguments,
         """
@@ -259,7 +244,7 @@ of the entries. Exit status 1 if it reached nobody.""",
   raxlog pub events.rax orders.eu.new item=book qty=2
   raxlog pub events.rax news.it 'ciao a tutti' --channel""",
     ),
-    "sub": Command(
+    "sub": WritingCommand(
         _sub,
         _sub_arguments,
         """
@@ -275,7 +260,7 @@ In a pattern * stands for one token and a last > for one or more.""",
   raxlog sub events.rax 'orders.>' --durable billing --json
   raxlog sub events.rax 'news.*' --glob""",
     ),
-    "unsub": Command(
+    "unsub": WritingCommand(
         _unsub,
         _unsub_arguments,
         """
@@ -285,7 +270,7 @@ status 1 if there is no durable subscription of that name. There is no way to un
         """
   raxlog unsub events.rax billing""",
     ),
-    "bind": Command(
+    "bind": WritingCommand(
         _bind,
         _bind_arguments,
         """
@@ -294,7 +279,7 @@ first field, $subject. Binding the same twice is binding once.""",
         """
   raxlog bind events.rax 'orders.>' orders""",
     ),
-    "unbind": Command(
+    "unbind": WritingCommand(
         _unbind,
         _unbind_arguments,
         """

@@ -1,27 +1,23 @@
-"""snapshot, restore, verify: a store copied while it is at work, made anew from the copy, compared.
-
-backup.rax ━━━━━━━━━━━━━━━━━━━━╸━━━━━━━━  copy  72 %  741 of 1,024 MB
-"""
+"""snapshot, restore, verify: a store copied while it is at work, made anew from the copy, compared."""
 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ...recovery.aside import Progress
+from ...recovery.backup import restore, verify
 from ...recovery.manifest import Manifest
-from ...recovery.store import Store, restore, verify
+from ...recovery.store import Store
 from ...storage.errors import InvalidArgument, ReadOnlyStore
 from . import output, wording
 from .arguments import DONE, NO, USAGE, Command, Failure, Parser, add_store, positive, reading, writing
+from .progress import steps
 
 _STEPS = {"copy": "copying", "check": "checking", "sum": "summing", "cut": "cutting", "upload": "uploading",
           "apply": "applying", "verify": "verifying"}
+_COLUMNS = ("{task.description}", "TaskProgressColumn", "TimeElapsedColumn")
 
 
 def _snapshot_arguments(parser: Parser) -> None:
@@ -46,7 +42,7 @@ def _snapshot_arguments(parser: Parser) -> None:
 def _snapshot(args: argparse.Namespace) -> int:
     began = time.perf_counter()
     try:
-        with _opened(args.store) as store, _bar(Path(args.destination).name) as progress:
+        with _opened(args.store) as store, steps(Path(args.destination).name, _STEPS, *_COLUMNS) as progress:
             made = store.snapshot(
                 args.destination, incremental_to=args.incremental_to, shards=args.shards,
                 shard_bytes=args.shard_bytes, keep=args.keep, progress=progress,
@@ -79,13 +75,11 @@ def _restore_arguments(parser: Parser) -> None:
 
 def _restore(args: argparse.Namespace) -> int:
     began = time.perf_counter()
-    with _bar(Path(args.destination).name) as progress:
+    with steps(Path(args.destination).name, _STEPS, *_COLUMNS) as progress:
         made = restore(args.snapshot, args.destination, progress=progress)
     took = time.perf_counter() - began
-    if args.json:
-        output.print_json(_told(made) | {"destination": args.destination, "seconds": round(took, 6)})
-    else:
-        output.print_text(f"store at {args.destination}: {_content(made)}; {took:.2f} s")
+    output.answer(args.json, _told(made) | {"destination": args.destination, "seconds": round(took, 6)},
+                  f"store at {args.destination}: {_content(made)}; {took:.2f} s")
     return DONE
 
 
@@ -94,7 +88,7 @@ def _verify_arguments(parser: Parser) -> None:
 
 
 def _verify(args: argparse.Namespace) -> int:
-    with _bar(Path(args.snapshot).name) as progress:
+    with steps(Path(args.snapshot).name, _STEPS, *_COLUMNS) as progress:
         found = verify(args.snapshot, progress=progress)
     if args.json:
         output.print_json(
@@ -131,34 +125,6 @@ def _told(made: Manifest) -> dict[str, Any]:
             for stream in made.streams
         ],
     }
-
-
-@contextlib.contextmanager
-def _bar(name: str) -> Iterator[Progress | None]:
-    """A function to report progress to, which draws on stderr if that is a terminal."""
-    if not sys.stderr.isatty():
-        yield None
-        return
-    from rich.console import Console  # noqa: PLC0415 - costs 50 ms, and only here is something drawn
-    from rich.progress import (  # noqa: PLC0415
-        BarColumn,
-        TaskProgressColumn,
-        TextColumn,
-        TimeElapsedColumn,
-    )
-    from rich.progress import Progress as Bar  # noqa: PLC0415
-
-    columns = [
-        TextColumn("{task.fields[source]}", markup=False), BarColumn(), TextColumn("{task.description}"),
-        TaskProgressColumn(), TimeElapsedColumn(),
-    ]
-    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=None, source=name)
-
-        def report(step: str, done: int, total: int) -> None:
-            bar.update(task, description=_STEPS.get(step, step), completed=done, total=total)
-
-        yield report
 
 
 COMMANDS = {

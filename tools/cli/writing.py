@@ -18,12 +18,11 @@ from .arguments import (
     DONE,
     NO,
     USAGE,
-    Command,
     Failure,
     Parser,
+    WritingCommand,
     add_ids,
     add_store,
-    add_writing,
     existing,
     positive,
     stream_name,
@@ -40,7 +39,6 @@ def _add_arguments(parser: Parser) -> None:
     parser.add_argument("--id", default="*", help="the entry's ID: * (default, from the clock), ms-* or ms-seq")
     parser.add_argument("--no-create", action="store_true", help="only if the stream is there already")
     _add_trimming(parser, required=False)
-    add_writing(parser)
 
 
 def _add(args: argparse.Namespace) -> int:
@@ -58,10 +56,7 @@ def _add(args: argparse.Namespace) -> int:
         )
         if sid is None:
             raise NoStream(f"there is no stream {shown(name)} in {store.path}, and --no-create was given")
-    if args.json:
-        output.print_json({"id": str(sid)})
-    else:
-        print(sid)
+    output.answer(args.json, {"id": str(sid)}, sid)
     return DONE
 
 
@@ -80,7 +75,6 @@ def _delete_arguments(parser: Parser) -> None:
     add_store(parser)
     add_ids(parser)
     _add_refs(parser)
-    add_writing(parser)
 
 
 def _add_refs(parser: Parser) -> None:
@@ -97,10 +91,8 @@ def _delete(args: argparse.Namespace) -> int:
     with writing(args) as store:
         fates = existing(store, name).delete_ex(*ids, refs=args.refs)
     gone, kept = fates.count(DeleteResult.DELETED), fates.count(DeleteResult.REFERENCED)
-    if args.json:
-        output.print_json({"deleted": gone, "referenced": kept})
-    else:
-        print(f"{output.many(gone, 'entry')} deleted{f', {kept:,} still referenced' if kept else ''}")
+    output.answer(args.json, {"deleted": gone, "referenced": kept},
+                  f"{output.many(gone, 'entry')} deleted{f', {kept:,} still referenced' if kept else ''}")
     return DONE if gone else NO
 
 
@@ -121,7 +113,6 @@ def _add_trimming(parser: Parser, required: bool) -> None:
 def _trim_arguments(parser: Parser) -> None:
     add_store(parser)
     _add_trimming(parser, required=True)
-    add_writing(parser)
 
 
 def _trim(args: argparse.Namespace) -> int:
@@ -141,7 +132,6 @@ def _trim(args: argparse.Namespace) -> int:
 def _rename_arguments(parser: Parser) -> None:
     add_store(parser)
     parser.add_argument("new", metavar="NEW", help="the new name")
-    add_writing(parser)
 
 
 def _rename(args: argparse.Namespace) -> int:
@@ -155,11 +145,6 @@ def _rename(args: argparse.Namespace) -> int:
     else:
         output.print_text(f"stream {output.text(before)} renamed to {output.text(after)}")
     return DONE
-
-
-def _delete_stream_arguments(parser: Parser) -> None:
-    add_store(parser)
-    add_writing(parser)
 
 
 def _delete_stream(args: argparse.Namespace) -> int:
@@ -191,7 +176,6 @@ def _configure_arguments(parser: Parser) -> None:
         "--idempotence-cap", type=positive, metavar="N",
         help=f"how many of each producer are remembered, up to {MAX_CAP:,}"
     )
-    add_writing(parser)
 
 
 def _configure(args: argparse.Namespace) -> int:
@@ -211,14 +195,11 @@ def _configure(args: argparse.Namespace) -> int:
 
 
 def _print_number(verb: str, entries: int, as_json: bool) -> None:
-    if as_json:
-        output.print_json({verb: entries})
-    else:
-        print(f"{output.many(entries, 'entry')} {verb}")
+    output.answer(as_json, {verb: entries}, f"{output.many(entries, 'entry')} {verb}")
 
 
 COMMANDS = {
-    "add": Command(
+    "add": WritingCommand(
         _add,
         _add_arguments,
         """
@@ -230,7 +211,7 @@ commit. Put '--' before fields that begin with a dash.""",
   raxlog add events.rax orders item=book qty=2
   raxlog add events.rax orders item=pen --id 1526919030474-55 --maxlen 1000""",
     ),
-    "delete": Command(
+    "delete": WritingCommand(
         _delete,
         _delete_arguments,
         """
@@ -239,7 +220,7 @@ deleted when it is read again, unless --refs delref.""",
         """
   raxlog delete events.rax orders 1526919030474-55 1526919030474-56""",
     ),
-    "trim": Command(
+    "trim": WritingCommand(
         _trim,
         _trim_arguments,
         """
@@ -247,7 +228,7 @@ Prints how many entries went. Give one of --maxlen and --minid.""",
         """
   raxlog trim events.rax orders --maxlen 100000 --approximate --limit 0""",
     ),
-    "rename": Command(
+    "rename": WritingCommand(
         _rename,
         _rename_arguments,
         """
@@ -256,15 +237,15 @@ NEW is taken.""",
         """
   raxlog rename events.rax orders orders-2024""",
     ),
-    "delete-stream": Command(
+    "delete-stream": WritingCommand(
         _delete_stream,
-        _delete_stream_arguments,
+        add_store,
         """
 It is gone with one commit; then its space is given back. There is no way to undo it.""",
         """
   raxlog delete-stream events.rax orders""",
     ),
-    "configure": Command(
+    "configure": WritingCommand(
         _configure,
         _configure_arguments,
         """

@@ -21,10 +21,11 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from ...recovery.manifest import GroupSummary
 from ...recovery.shards import ShardSet
 from ...storage.errors import InvalidArgument
 from ...stream import header as headers
-from ...stream.group_info import describe_group
+from ...stream.group_info import GroupInfo, describe_group
 from ...stream.group_state import NOBODY, find_group, groups
 from ...stream.id import StreamID
 from ...stream.source import Source
@@ -127,8 +128,7 @@ def _group_rows(table: _Table) -> Iterator[dict[str, Any]]:
     if table.kind == SHARDS:
         summary = ShardSet(table.path).manifest.stream(table.stream)
         for told in summary.groups if summary is not None else ():
-            yield _group_row(table, told.name, told.consumers, told.pending, told.last_delivered,
-                             told.entries_read, told.lag)
+            yield _group_row(table, told, told.last_delivered)
         return
     with opened(table.path) as source, source.read() as txn:
         found = headers.find(txn, table.stream)
@@ -137,15 +137,13 @@ def _group_rows(table: _Table) -> Iterator[dict[str, Any]]:
         number, header = found
         for state in groups(txn, number):
             info = describe_group(txn, state, number, header, None)
-            yield _group_row(table, info.name, info.consumers, info.pending, info.last_delivered_id,
-                             info.entries_read, info.lag)
+            yield _group_row(table, info, info.last_delivered_id)
 
 
-def _group_row(table: _Table, group: bytes, consumers: int, pending: int, last: StreamID, read: int | None,
-               lag: int) -> dict[str, Any]:
+def _group_row(table: _Table, group: GroupSummary | GroupInfo, last: StreamID) -> dict[str, Any]:
     return {
-        "stream": _text(table.stream), "group": _text(group), "consumers": consumers, "pending": pending,
-        "last_delivered": str(last), "entries_read": read, "lag": lag,
+        "stream": _text(table.stream), "group": _text(group.name), "consumers": group.consumers,
+        "pending": group.pending, "last_delivered": str(last), "entries_read": group.entries_read, "lag": group.lag,
     }
 
 
