@@ -365,9 +365,9 @@ class StoreMap(Growth):
             self.lock.close()
             self.lock = None
         self._files.close()
-        if self._wake >= 0:
-            os.close(self._wake)
-            self._wake = -1
+        wake, self._wake = self._wake, -1  # first: closed twice, the number may be another file's by then
+        if wake >= 0:
+            os.close(wake)
 
     def __reduce__(self) -> str:
         raise StoreError(

@@ -15,6 +15,7 @@ import ctypes
 import functools
 import os
 import random
+import sys
 import threading
 import time
 import traceback
@@ -137,6 +138,7 @@ def in_a_child(work: Callable[[], None]) -> None:
     """Let a forked process do it, in good time."""
     pid = os.fork()
     if pid == 0:
+        sys.settrace(None)  # the hooks of the fork were traced; to open the store anew is not
         try:
             work()
             os._exit(0)

@@ -220,6 +220,7 @@ def _leaving(code: CodeType) -> frozenset[int]:
 
         [SWAP]  LOAD_CONST None ×3  [PRECALL]  CALL 2      its body has ended: __exit__ is called
         PUSH_EXC_INFO  WITH_EXCEPT_START                   its body has raised: the same
+        NOP                                                a `try:` in its body, which 3.11 leaves unprotected
 
     CPython (3.11 to 3.13) delivers signals and asynchronous exceptions when a function is entered, after a
     call, and at a jump backwards; none of these is among them. An exception there would leave any lock held
@@ -229,6 +230,8 @@ def _leaving(code: CodeType) -> frozenset[int]:
     steps = list(dis.get_instructions(code))
     for n, step in enumerate(steps):
         first = n - (step.opname == "WITH_EXCEPT_START")
+        if step.opname == "NOP":
+            found.add(step.offset)
         if step.opname == "CALL" and step.arg == 2:
             nones = n - 3 - (steps[n - 1].opname == "PRECALL")
             if all(one.opname == "LOAD_CONST" and one.argval is None for one in steps[nones : nones + 3]):
