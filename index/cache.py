@@ -25,7 +25,7 @@ from weakref import ReferenceType, WeakSet, ref
 
 from ..storage.errors import InvalidArgument
 from ..storage.rax import RaxTransaction
-from ..storage.sharing import at_fork
+from ..storage.sharing import forget_in_child
 from . import matching
 from . import subject as subjects
 from .matching import NOBODY, Match
@@ -60,14 +60,13 @@ class Statistics(NamedTuple):
 class _Epoch:
     """The results of one state of the index."""
 
-    __slots__ = ("nobody", "nobody_old", "old", "old_size", "size", "stamp", "young")
+    __slots__ = ("nobody", "nobody_old", "old", "size", "stamp", "young")
 
     def __init__(self, stamp: bytes | None) -> None:
         self.stamp = stamp
         self.young: dict[str | bytes, Match] = {}
         self.old: dict[str | bytes, Match] = {}
         self.size = 0
-        self.old_size = 0
         self.nobody: dict[str | bytes, Match] = {}
         self.nobody_old: dict[str | bytes, Match] = {}
 
@@ -196,9 +195,7 @@ class Cache:
         """The old half, those that reach nobody, and at last the index."""
         with self._lock:
             found = epoch.old.pop(subject, None)
-            if found is not None:
-                epoch.old_size -= found.size
-            elif subject in epoch.nobody or subject in epoch.nobody_old:
+            if found is None and (subject in epoch.nobody or subject in epoch.nobody_old):
                 found = NOBODY
         if found is None:
             found = matching.match(txn, subject)
@@ -222,18 +219,11 @@ class Cache:
         if size * 2 > self._max_fanout or subject in epoch.young:
             return
         if (len(epoch.young) + 1) * 2 > self._max_entries or (epoch.size + size) * 2 > self._max_fanout:
-            epoch.old, epoch.old_size = epoch.young, epoch.size
+            epoch.old = epoch.young
             epoch.young, epoch.size = {}, 0
         epoch.young[subject] = found
         epoch.size += size
 
 
 _caches: WeakSet[Cache] = WeakSet()
-
-
-def _after_fork() -> None:
-    for cache in _caches:
-        cache.after_fork()
-
-
-at_fork(after_in_child=_after_fork)
+forget_in_child(_caches, Cache.after_fork)
