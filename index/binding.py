@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from ..storage.write_transaction import WriteTransaction
 from ..stream.entry import UNDECODABLE
+from ..stream.names import text_of
 from . import subject as subjects
 from . import sublist
 from .routes import STREAM_OPTION
@@ -86,5 +87,5 @@ def unbind(txn: WriteTransaction, wanted: Subscription | None, stream: bytes) ->
 def told(record: Subscription, encoding: str | None) -> Binding:
     """A record as users see it."""
     stream: bytes = record.options[STREAM_OPTION]
-    shown: Any = stream if encoding is None else stream.decode(encoding, UNDECODABLE)
-    return Binding(record.id, record.subject.decode("utf-8", UNDECODABLE), shown, record.created_ms)
+    subject = record.subject.decode("utf-8", UNDECODABLE)
+    return Binding(record.id, subject, text_of(stream, encoding), record.created_ms)

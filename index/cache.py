@@ -25,7 +25,7 @@ from weakref import ReferenceType, WeakSet, ref
 
 from ..storage.errors import InvalidArgument
 from ..storage.rax import RaxTransaction
-from ..storage.sharing import at_fork
+from ..storage.sharing import forget_in_child
 from . import matching
 from . import subject as subjects
 from .matching import NOBODY, Match
@@ -226,11 +226,4 @@ class Cache:
 
 
 _caches: WeakSet[Cache] = WeakSet()
-
-
-def _after_fork() -> None:
-    for cache in _caches:
-        cache.after_fork()
-
-
-at_fork(after_in_child=_after_fork)
+forget_in_child(_caches, Cache.after_fork)

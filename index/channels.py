@@ -23,8 +23,9 @@ from typing import Any, NamedTuple
 
 from ..storage.errors import InvalidArgument, InvalidName, ReadOnlyStore
 from ..storage.write_transaction import WriteTransaction
-from ..stream.entry import MAX_ELEMENTS, UNDECODABLE
-from ..stream.names import stored_bytes
+from ..stream.clock import now_ms
+from ..stream.entry import MAX_ELEMENTS
+from ..stream.names import stored_bytes, text_of
 from ..stream.source import Direct
 from . import channel_rows, ring, routes
 from .channel_rows import CHANNEL, GLOB, SHARD
@@ -97,17 +98,17 @@ class Subscriber(Queue[ChannelMessage], Listener):
     @property
     def channels(self) -> list[Any]:
         """The channels held, in the order they were subscribed to."""
-        return [self._text(name) for name in self._held[CHANNEL]]
+        return [text_of(name, self._encoding) for name in self._held[CHANNEL]]
 
     @property
     def patterns(self) -> list[Any]:
         """The globs held."""
-        return [self._text(name) for name in self._held[GLOB]]
+        return [text_of(name, self._encoding) for name in self._held[GLOB]]
 
     @property
     def shard_channels(self) -> list[Any]:
         """The shard channels held."""
-        return [self._text(name) for name in self._held[SHARD]]
+        return [text_of(name, self._encoding) for name in self._held[SHARD]]
 
     def close(self) -> None:
         """End all subscriptions, in one commit. What lies in the queue is dropped."""
@@ -122,8 +123,9 @@ class Subscriber(Queue[ChannelMessage], Listener):
 
     def hear(self, number: int, message: LiveMessage, glob: bytes | None) -> None:
         kind = "smessage" if message.kind == ring.SHARD else "message" if glob is None else "pmessage"
-        pattern = None if glob is None else self._text(glob)
-        self._add(ChannelMessage(kind, pattern, self._text(message.name), self._text(message.payload[0])))
+        encoding = self._encoding
+        pattern = None if glob is None else text_of(glob, encoding)
+        self._add(ChannelMessage(kind, pattern, text_of(message.name, encoding), text_of(message.payload[0], encoding)))
 
     # -- within -------------------------------------------------------------------------
 
@@ -138,7 +140,7 @@ class Subscriber(Queue[ChannelMessage], Listener):
             replies: list[Reply] = []
             for name in wanted:
                 held[name] = None
-                replies.append((verb, self._text(name), self._count(kind)))
+                replies.append((verb, text_of(name, self._encoding), self._count(kind)))
             return replies
 
     def _unsubscribe(self, verb: str, kind: bytes, names: tuple[Any, ...]) -> list[Reply]:
@@ -154,7 +156,7 @@ class Subscriber(Queue[ChannelMessage], Listener):
             replies: list[Reply] = []
             for name in wanted:
                 held.pop(name, None)
-                replies.append((verb, self._text(name), self._count(kind)))
+                replies.append((verb, text_of(name, self._encoding), self._count(kind)))
             return replies
 
     def _change(self, names: dict[bytes, list[bytes]], by: int) -> None:
@@ -195,9 +197,6 @@ class Subscriber(Queue[ChannelMessage], Listener):
     def _require_open(self) -> None:
         if self._closed:
             raise InvalidArgument("this subscriber has been closed; make another with store.channels.subscriber()")
-
-    def _text(self, raw: bytes) -> Any:
-        return raw if self._encoding is None else raw.decode(self._encoding, UNDECODABLE)
 
 
 class Channels:
@@ -271,7 +270,7 @@ class Channels:
             owners = list(dict.fromkeys(hearer.owner for hearer in found))
             living = routes.living(txn, self._leases, owners)
             if living:
-                ring.put(txn, LiveMessage(sort, routes.now(), name, [payload], living, []))
+                ring.put(txn, LiveMessage(sort, now_ms(), name, [payload], living, []))
             return sum(hearer.subscribers for hearer in found if hearer.owner in living)
 
         return self._source.submit(operation)
@@ -311,7 +310,7 @@ class Channels:
         self._settle()
         with self._source.read() as txn:
             names = channel_rows.names(txn, kind, glob)
-        return names if self._encoding is None else [name.decode(self._encoding, UNDECODABLE) for name in names]
+        return [text_of(name, self._encoding) for name in names]
 
     def _numsub(self, kind: bytes, channels: tuple[Any, ...]) -> dict[Any, int]:
         names = [_name("channel", channel) for channel in channels]

@@ -36,10 +36,12 @@ from ..stream.group import Group
 from ..stream.group_state import UNKNOWN, create_group, find_group, locate_group
 from ..stream.header import NodeLimits
 from ..stream.id import AnyID, StreamID
+from ..stream.names import text_of
+from ..stream.probe import Keyed
 from ..stream.references import DeleteResult
 from ..stream.source import Direct
 from ..stream.sweeping import doom_stream
-from . import routes, sublist
+from . import sublist
 from .inbox import Inbox
 from .leases import Leases
 from .listening import Message
@@ -69,7 +71,7 @@ def create(txn: WriteTransaction, wanted: Subscription, limits: NodeLimits, keep
             f"there is a stream {stream_of(wanted.name)!r}, where the messages of the new durable subscription would "
             "lie; delete or rename it, or choose another durable name"
         )
-    number = routes.insert(txn, wanted)
+    number = sublist.insert(txn, wanted)
     if not keep_weight:
         sublist.set_weight(txn, number, wanted.weight)  # nothing is written where it is that already
     require_stream(txn, stream_of(wanted.name), limits)
@@ -135,8 +137,8 @@ class DurableSubscription(Inbox[Message]):
         self._taking = threading.Lock()
         self._ahead: deque[Entry] = deque()  # delivered to this consumer, and not yet taken
         self.subject = wanted.subject.decode("utf-8", UNDECODABLE)
-        self.name = self._text(wanted.name)
-        self.queue = None if wanted.queue is None else self._text(wanted.queue)
+        self.name = text_of(wanted.name, self._encoding)
+        self.queue = None if wanted.queue is None else text_of(wanted.queue, self._encoding)
         self.id = source.submit(lambda txn: create(txn, wanted, limits, keep_weight))
         stream = stream_of(wanted.name)
         self._group = Group(source, stream, GROUP, None)
@@ -231,14 +233,11 @@ class DurableSubscription(Inbox[Message]):
         subject: Any = None
         if pairs and pairs[0][0] == SUBJECT_FIELD:
             subject = pairs.pop(0)[1].decode("utf-8", UNDECODABLE)
-        texts = [(self._text(name), self._text(value)) for name, value in pairs]
+        texts = [(text_of(name, self._encoding), text_of(value, self._encoding)) for name, value in pairs]
         return Message(subject, texts, entry.id, entry.deliveries, self._acknowledge)
 
     def _acknowledge(self, sid: StreamID) -> int:
         return self.ack(sid)
-
-    def _text(self, raw: bytes) -> Any:
-        return raw if self._encoding is None else raw.decode(self._encoding, UNDECODABLE)
 
     # -- giving back --------------------------------------------------------------------
 
@@ -265,19 +264,13 @@ class DurableSubscription(Inbox[Message]):
         return released
 
 
-class _News:
+class _News(Keyed):
     """A probe: the stream's last ID, and when the next message that was given back can be had."""
 
     __slots__ = ("stream",)
 
     def __init__(self, stream: bytes) -> None:
-        self.stream = stream
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _News) and other.stream == self.stream
-
-    def __hash__(self) -> int:
-        return hash((_News, self.stream))
+        self.key = self.stream = stream
 
     def value(self, txn: RaxTransaction) -> Hashable:
         """The value now. About 10 µs."""

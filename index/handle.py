@@ -11,19 +11,16 @@ The functions beneath, which take a transaction, are in sublist.py and matching.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, TypeVar
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
-from ..storage.rax import RaxTransaction
-from ..stream.source import Source
+from ..stream.source import Source, ask
 from . import sublist
 from .cache import Cache, Statistics
 from .matching import Match
 from .subscription import Subscription
 
 _PAGE = 1000
-
-T = TypeVar("T")
 
 
 class Sublist:
@@ -82,54 +79,50 @@ class Sublist:
 
     def num_interest(self, subject: str | bytes) -> tuple[int, int]:
         """How many plain subscriptions, and members of queue groups, match. Exact."""
-        return self._read(lambda txn: sublist.num_interest(txn, subject))
+        return ask(self._source, lambda txn: sublist.num_interest(txn, subject))
 
     def reverse_match(self, pattern: str | bytes) -> Match:
         """Everybody whose pattern overlaps this one, each once."""
-        return self._read(lambda txn: sublist.reverse_match(txn, pattern))
+        return ask(self._source, lambda txn: sublist.reverse_match(txn, pattern))
 
     def patterns(self, within: str | bytes = ">") -> list[tuple[bytes, int, int]]:
         """(pattern, plain subscriptions, members of groups) of the patterns that overlap ``within``."""
-        return self._read(lambda txn: list(sublist.patterns(txn, within)))
+        return ask(self._source, lambda txn: list(sublist.patterns(txn, within)))
 
     def get(self, number: int) -> Subscription:
         """The subscription with that ID. NoSubscription if there is none."""
-        return self._read(lambda txn: sublist.get(txn, number))
+        return ask(self._source, lambda txn: sublist.get(txn, number))
 
     def by_name(self, name: str | bytes) -> Subscription | None:
         """The durable subscription of that name, None if there is none."""
-        return self._read(lambda txn: sublist.by_name(txn, name))
+        return ask(self._source, lambda txn: sublist.by_name(txn, name))
 
     def by_owner(self, owner: str | bytes) -> list[Subscription]:
         """The subscriptions of an owner."""
-        return self._read(lambda txn: sublist.by_owner(txn, owner))
+        return ask(self._source, lambda txn: sublist.by_owner(txn, owner))
 
     def by_queue(self, queue: str | bytes) -> list[Subscription]:
         """The members of a queue group, of all patterns."""
-        return self._read(lambda txn: sublist.by_queue(txn, queue))
+        return ask(self._source, lambda txn: sublist.by_queue(txn, queue))
 
     def __iter__(self) -> Iterator[Subscription]:
         """All subscriptions in the order they were made, read 1,000 at a time."""
         after = 0
         while True:
-            page = self._read(lambda txn, after=after: sublist.some_subscriptions(txn, after, _PAGE))  # type: ignore[misc]
+            page = ask(self._source, lambda txn, after=after: sublist.some_subscriptions(txn, after, _PAGE))  # type: ignore[misc]
             yield from page
             if len(page) < _PAGE:
                 return
             after = page[-1].id
 
     def __len__(self) -> int:
-        return self._read(sublist.count)
+        return ask(self._source, sublist.count)
 
     @property
     def generation(self) -> int:
         """How often the subscriptions have changed; 0 where nobody has ever subscribed."""
-        return self._read(lambda txn: sublist.state_of(txn).generation)
+        return ask(self._source, lambda txn: sublist.state_of(txn).generation)
 
     def statistics(self) -> Statistics:
         """Exact counts of the index, and of the matches made through this handle's cache."""
-        return self._read(self.cache.statistics)
-
-    def _read(self, question: Callable[[RaxTransaction], T]) -> T:
-        with self._source.read() as txn:
-            return question(txn)
+        return ask(self._source, self.cache.statistics)

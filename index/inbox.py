@@ -30,7 +30,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from ..storage.errors import InvalidArgument
-from ..storage.sharing import at_fork
+from ..storage.sharing import forget_in_child
 from ..stream.clock import duration_ms
 from ..stream.stop import StopFlag, is_stopped, sleep, wake
 
@@ -275,11 +275,4 @@ class Callbacks:
 
 
 _all: weakref.WeakSet[Callbacks] = weakref.WeakSet()
-
-
-def _after_fork_in_child() -> None:
-    for callbacks in list(_all):
-        callbacks.forget()
-
-
-at_fork(after_in_child=_after_fork_in_child)
+forget_in_child(_all, Callbacks.forget)

@@ -21,6 +21,7 @@ from types import TracebackType
 from ..storage.errors import StoreClosed
 from ..storage.rax import RaxTransaction
 from ..stream.clock import duration_ms
+from ..stream.probe import Keyed
 from ..stream.source import Direct
 from ..stream.stop import StopFlag, is_stopped
 from ..stream.waiting import waiting_of
@@ -40,20 +41,13 @@ def is_interested(txn: RaxTransaction, subject: str | bytes, queue: str | bytes 
     return any(row.queue == wanted for row in all_rows(txn, head))
 
 
-class InterestProbe:
+class InterestProbe(Keyed):
     """Interest in one subject, as something to wait for."""
 
     __slots__ = ("_queue", "_subject")
 
     def __init__(self, subject: bytes, queue: bytes | None) -> None:
-        self._subject = subject
-        self._queue = queue
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, InterestProbe) and (other._subject, other._queue) == (self._subject, self._queue)
-
-    def __hash__(self) -> int:
-        return hash((InterestProbe, self._subject, self._queue))
+        self.key = self._subject, self._queue = subject, queue
 
     def value(self, txn: RaxTransaction) -> bool:
         """Whether there is any now."""

@@ -20,7 +20,7 @@ from ..storage.errors import InvalidArgument, TransactionError
 from ..storage.write_transaction import WriteTransaction
 from ..stream.entry import UNDECODABLE
 from ..stream.id import StreamID
-from . import routes
+from . import routes, sublist
 from .inbox import Callbacks, Inbox
 from .live import Listener, Live
 from .ring import LiveMessage
@@ -133,7 +133,7 @@ class LiveSubscription(Queue[Message], Listener):
 
         def change(txn: WriteTransaction, owner: int, following: int) -> None:
             live.remove_subject(self._number)  # of an attempt that came to nothing
-            self._number = routes.insert(txn, routes.live_subscription(subject, owner, queue, weight))
+            self._number = sublist.insert(txn, routes.live_subscription(subject, owner, queue, weight))
             live.add_subject(self._number, self, following)
 
         try:

@@ -27,7 +27,7 @@ from collections.abc import Callable, Hashable
 from typing import Any, NoReturn, TypeVar
 
 from ..storage.errors import CorruptionError, StoreClosed, StoreError
-from ..storage.sharing import at_fork
+from ..storage.sharing import forget_in_child
 from ..storage.write_transaction import WriteTransaction
 from ..stream.probe import Probe
 from ..stream.source import Direct
@@ -357,12 +357,4 @@ class _Noted:
 
 _RING = ring.RingProbe()
 _all: weakref.WeakSet[Live] = weakref.WeakSet()
-
-
-def _after_fork_in_child() -> None:
-    for live in list(_all):
-        live.forget()
-
-
-at_fork(after_in_child=_after_fork_in_child)
-
+forget_in_child(_all, Live.forget)

@@ -23,9 +23,11 @@ from typing import Any
 from ..storage.errors import InvalidFields
 from ..storage.write_transaction import WriteTransaction
 from ..stream import writer
-from ..stream.entry import SUBJECT_FIELD, UNDECODABLE, flatten
+from ..stream.clock import now_ms
+from ..stream.entry import SUBJECT_FIELD, flatten
 from ..stream.header import NodeLimits
 from ..stream.id import AUTO, StreamID
+from ..stream.names import text_of
 from . import durable, ring, routes
 from . import subject as subjects
 from .leases import Leases
@@ -72,13 +74,10 @@ class Publication:
         self.flat = flatten(fields)
         if SUBJECT_FIELD in self.flat[::2]:
             raise InvalidFields(f"the field name {SUBJECT_FIELD.decode()!r} is reserved for the subject; use another")
-        self.now = routes.now()
+        self.now = now_ms()
 
     def operation(self, known: routes.Known, leases: Leases, limits: NodeLimits, encoding: str | None) -> Operation:
         """What is to be done in the write transaction. ``limits`` for streams it creates."""
-
-        def text(name: bytes) -> Any:
-            return name if encoding is None else name.decode(encoding, UNDECODABLE)
 
         def operation(txn: WriteTransaction) -> Reached:
             reach = known.reach(txn, self.subject)
@@ -106,7 +105,7 @@ class Publication:
                 ring.put(txn, LiveMessage(
                     ring.SUBJECT, self.now, self.subject, self.flat, targets, [one.id for one in picked]
                 ))
-            appended = {text(name): ids[name] for name in reach.bindings}
+            appended = {text_of(name, encoding): ids[name] for name in reach.bindings}
             return Reached(len(reach.bindings), len(durables), live + len(picked), appended)
 
         return operation

@@ -15,16 +15,16 @@ index, for no match of local subscriptions depends on it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from random import Random
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from ..storage.errors import CorruptionError, InvalidArgument, SubjectError
 from ..storage.layout import MAX_KEY, REMOTE, REMOTE_BY_ROUTE, REMOTE_COUNT, family
 from ..storage.rax import RaxTransaction, family_rows
 from ..storage.records import seal, unseal
 from ..storage.write_transaction import WriteTransaction
-from ..stream.source import Source
+from ..stream.source import Source, ask
 from . import subject as subjects
 from .matching import heads
 from .subscription import checked_weight, name_bytes
@@ -234,9 +234,6 @@ def _count_up(txn: WriteTransaction, by: int) -> None:
     txn.put(COUNT_KEY, seal(COUNT_KEY, [count(txn) + by]))
 
 
-T = TypeVar("T")
-
-
 class RemoteInterest:
     """``store.remote``: the functions above, each a transaction of its own."""
 
@@ -266,22 +263,18 @@ class RemoteInterest:
 
     def has_interest(self, account: str | bytes, subject: str | bytes) -> bool:
         """Whether any route wants this literal subject of the account."""
-        return self._read(lambda txn: has_remote_interest(txn, account, subject))
+        return ask(self._source, lambda txn: has_remote_interest(txn, account, subject))
 
     def match(self, account: str | bytes, subject: str | bytes) -> RemoteMatch:
         """Which routes want this literal subject of the account, and with which weights."""
-        return self._read(lambda txn: match_remote(txn, account, subject))
+        return ask(self._source, lambda txn: match_remote(txn, account, subject))
 
     def __iter__(self) -> Iterator[RemoteSubscription]:
         """All rows of one moment, by account and subject; in memory, 100 bytes and the names of each."""
-        return iter(self._read(lambda txn: list(all_remote(txn))))
+        return iter(ask(self._source, lambda txn: list(all_remote(txn))))
 
     def __len__(self) -> int:
-        return self._read(count)
+        return ask(self._source, count)
 
     def __bool__(self) -> bool:
         return True
-
-    def _read(self, question: Callable[[RaxTransaction], T]) -> T:
-        with self._source.read() as txn:
-            return question(txn)

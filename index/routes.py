@@ -24,7 +24,6 @@ from typing import Any, NamedTuple
 from ..storage.environment import Environment
 from ..storage.errors import LockTimeout, NoSubscription, StoreFull
 from ..storage.write_transaction import WriteTransaction
-from ..stream.clock import now_ms
 from ..stream.source import Direct
 from . import channel_rows, sublist
 from .cache import Cache
@@ -166,11 +165,6 @@ def durable_subscription(subject: bytes, name: bytes, queue: bytes | None, weigh
                            options={STREAM_OPTION: stream})
 
 
-def insert(txn: WriteTransaction, wanted: Subscription) -> int:
-    """Put a subscription into the index; its ID."""
-    return sublist.insert(txn, wanted)
-
-
 def remove(txn: WriteTransaction, number: int) -> None:
     """Take a subscription out of the index, if it is (still) in it."""
     with contextlib.suppress(NoSubscription):
@@ -222,8 +216,3 @@ def purge(source: Direct, leases: Leases) -> int:
         with contextlib.suppress(LockTimeout, StoreFull):  # they count for nothing anyway; another removes them
             source.submit(lambda txn: living(txn, leases, list(channel_rows.owners(txn))))
     return len(dead)
-
-
-def now() -> int:
-    """The time in ms, for messages."""
-    return now_ms()

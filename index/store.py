@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, overload
 
 from ..storage.environment import Environment
-from ..storage.errors import InvalidArgument, ReadOnlyStore, TransactionError
+from ..storage.errors import InvalidArgument, TransactionError
 from ..stream import filtered, store
 from ..stream.header import NodeLimits
 from ..stream.names import name_bytes
@@ -244,8 +244,3 @@ class Store(store.Store):
         if self._live is None or self._live.inherited:
             self._live = Live(self._source, self._leases, self._known)
         return self._live
-
-    def _require_writable(self, to: str) -> None:
-        self._require_open()
-        if self._env.readonly:
-            raise ReadOnlyStore(f"{self._env.path} is open with readonly=True; open it without to {to}")

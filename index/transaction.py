@@ -15,14 +15,12 @@ from .routes import Known
 class Transaction(transaction.Transaction):
     """All or nothing, one commit: made by ``store.transaction()``, used with ``with``."""
 
-    __slots__ = ("_known", "_leases", "_new_limits", "_text_encoding")
+    __slots__ = ("_known", "_leases")
 
     def __init__(self, direct: Direct, encoding: str | None, limits: NodeLimits, known: Known, leases: Leases) -> None:
         super().__init__(direct, encoding, limits)
         self._known = known
         self._leases = leases
-        self._new_limits = limits
-        self._text_encoding = encoding
 
     def __enter__(self) -> Transaction:
         super().__enter__()
@@ -31,4 +29,4 @@ class Transaction(transaction.Transaction):
     def publish(self, subject: Any, fields: Any) -> Reached:
         """Store.publish() as part of the transaction: nobody hears of it before the commit."""
         publication = Publication(subject, fields)
-        return self.apply(publication.operation(self._known, self._leases, self._new_limits, self._text_encoding))
+        return self.apply(publication.operation(self._known, self._leases, self._limits, self._encoding))

@@ -15,12 +15,15 @@ import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+from weakref import WeakSet
 
 from . import compaction, folder
 from .environment import ACQUIRE, Environment, release_all
 from .errors import SettingsConflict, TransactionError
 from .store_map import BUFFER_WINDOW
+
+T = TypeVar("T")
 
 _environments: dict[tuple[int, int], Environment] = {}
 _registry_lock = threading.RLock()
@@ -120,6 +123,16 @@ def at_fork(**hooks: Callable[[], None]) -> None:
     """
     for _ in range(4):
         os.register_at_fork(**hooks)
+
+
+def forget_in_child(known: WeakSet[T], forget: Callable[[T], None]) -> None:
+    """Let each of those that are there at a fork be forgotten in the child."""
+
+    def after_in_child() -> None:
+        for one in list(known):
+            forget(one)
+
+    at_fork(after_in_child=after_in_child)
 
 
 at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

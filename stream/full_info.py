@@ -15,10 +15,11 @@ from ..storage.errors import CorruptionError, InvalidArgument
 from . import delivery
 from . import header as headers
 from .entry import UNDECODABLE, Entry
-from .group_state import NOBODY, UNKNOWN, GroupState, groups
+from .group_state import NOBODY, UNKNOWN, GroupState, all_groups
 from .header import shown
 from .id import StreamID, make_id
 from .info import StreamInfo, describe
+from .names import text_of
 from .reading import read_range
 from .source import Source
 
@@ -104,11 +105,7 @@ def describe_fully(source: Source, name: bytes, number: int | None, encoding: st
         found = headers.find(txn, name, number)
         if found is None:
             return None  # deleted since
-        told = [_Teller(txn, state, count or None, encoding).group(*found) for state in groups(txn, found[0])]
-        if len(told) != found[1].groups:
-            raise CorruptionError(
-                f"{len(told)} consumer groups are there, {found[1].groups} should be", stream=shown(name)
-            )
+        told = [_Teller(txn, state, count or None, encoding).group(*found) for state in all_groups(txn, *found)]
     return FullInfo(figures, entries, sorted(told, key=lambda group: group.name))
 
 
@@ -120,19 +117,19 @@ class _Teller:
         self._state = state
         self._most = most
         self._encoding = encoding
-        self._consumers = {NOBODY: None} | {one.number: self._text(one.name) for one in state.consumers(txn)}
+        self._consumers = {NOBODY: None} | {one.number: text_of(one.name, encoding) for one in state.consumers(txn)}
 
     def group(self, number: int, header: headers.StreamHeader) -> GroupDetail:
         state = self._state
         consumers = [
             ConsumerDetail(
-                self._text(one.name), one.seen / 1000, None if one.active < 0 else one.active / 1000, one.pending,
-                self._pending(one.pending, one.number),
+                text_of(one.name, self._encoding), one.seen / 1000, None if one.active < 0 else one.active / 1000,
+                one.pending, self._pending(one.pending, one.number),
             )
             for one in state.consumers(self._txn)
         ]
         return GroupDetail(
-            self._text(state.name),
+            text_of(state.name, self._encoding),
             make_id(*state.last),
             None if state.entries_read == UNKNOWN else state.entries_read,
             delivery.lag(self._txn, number, header, state.last, state.subjects),
@@ -166,6 +163,3 @@ class _Teller:
             yield PendingDetail(make_id(*sid), self._consumers[nack.consumer], delivered, nack.count)
             if not left:
                 return
-
-    def _text(self, name: bytes) -> Any:
-        return name if self._encoding is None else name.decode(self._encoding, UNDECODABLE)

@@ -32,7 +32,7 @@ from .group_state import (
 from .header import shown
 from .id import AnyID, StreamID, make_id, parse_end, parse_id, parse_start
 from .id_row import row_of
-from .names import member_name
+from .names import member_name, text_of
 from .references import KEEPREF, DeleteResult, ack_delete, checked_policy
 from .source import Direct, Source
 from .stop import StopFlag
@@ -265,7 +265,7 @@ class Group:
                     continue
                 idle = max(0, now - nack.time)
                 if idle >= floor:
-                    name = self._text(state.consumer_no(txn, nack.consumer).name)
+                    name = text_of(state.consumer_no(txn, nack.consumer).name, self._encoding)
                     rows.append(Pending(make_id(*sid), name, idle / 1000, nack.count))
             else:
                 whole = first == StreamID.MIN and last == StreamID.MAX
@@ -286,7 +286,7 @@ class Group:
                 return PendingSummary(0, None, None, {})
             pel = state.pel(txn)
             first, last = pel.first(), pel.last()
-            owners = {self._text(c.name): c.pending for c in state.consumers(txn) if c.pending}
+            owners = {text_of(c.name, self._encoding): c.pending for c in state.consumers(txn) if c.pending}
         if first is None or last is None:
             raise self._short(state)
         return PendingSummary(state.pending, make_id(*first), make_id(*last), owners)
@@ -298,7 +298,7 @@ class Group:
             state, _, _ = self._found(txn)
             return [
                 ConsumerInfo(
-                    self._text(c.name), c.pending, max(0, now - c.seen) / 1000,
+                    text_of(c.name, self._encoding), c.pending, max(0, now - c.seen) / 1000,
                     None if c.active < 0 else max(0, now - c.active) / 1000,
                 )
                 for c in state.consumers(txn)
@@ -430,9 +430,6 @@ class Group:
         if found is None or state is None:
             raise no_group(txn, None if found is None else found[0], self.stream, self.name)
         return state, *found
-
-    def _text(self, name: bytes) -> Any:
-        return name if self._encoding is None else name.decode(self._encoding, UNDECODABLE)
 
     def _decoded(self, entries: list[Entry]) -> list[Entry]:
         if self._encoding is None:

@@ -25,7 +25,7 @@ from ..storage import layout, records
 from ..storage.commit import WriteTransaction
 from ..storage.errors import CorruptionError, NoGroup
 from ..storage.rax import Rax, RaxTransaction
-from .header import shown
+from .header import StreamHeader, shown
 from .pending import PendingList
 from .writer import StreamWriter
 
@@ -266,6 +266,16 @@ def groups(txn: Any, number: int) -> Iterator[GroupState]:
     for key, value in Rax(txn, prefix).items():
         row = records.unseal(prefix + key, value)
         yield GroupState.from_row(number, int.from_bytes(key, "big"), row)
+
+
+def all_groups(txn: Any, number: int, header: StreamHeader) -> list[GroupState]:
+    """The same, of a stream with this header. CorruptionError where one is missing."""
+    found = list(groups(txn, number))
+    if len(found) != header.groups:
+        raise CorruptionError(
+            f"{len(found)} consumer groups are there, {header.groups} should be", stream=shown(header.name)
+        )
+    return found
 
 
 def create_group(txn: WriteTransaction, stream: StreamWriter, name: bytes, last: tuple[int, int],

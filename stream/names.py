@@ -6,6 +6,7 @@ from typing import Any
 
 from ..storage import layout
 from ..storage.errors import InvalidName
+from .entry import UNDECODABLE
 
 MAX_MEMBER_NAME = 1 << 16
 
@@ -27,6 +28,11 @@ def member_name(name: Any, role: str) -> bytes:
     if len(raw) > MAX_MEMBER_NAME:
         raise InvalidName(f"the {role} name {raw[:20]!r}… has {len(raw)} bytes; {MAX_MEMBER_NAME} are allowed")
     return raw
+
+
+def text_of(raw: bytes, encoding: str | None) -> Any:
+    """What is stored as a user is given it: text where the store is open with an encoding."""
+    return raw if encoding is None else raw.decode(encoding, UNDECODABLE)
 
 
 def stored_bytes(name: Any, what: str) -> bytes:

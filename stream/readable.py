@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from ..storage.errors import CorruptionError, InvalidArgument, NoStream
+from ..storage.errors import InvalidArgument, NoStream
 from . import counting, reading, scanning
 from . import header as headers
 from .entry import UNDECODABLE, Entry
 from .group_info import GroupInfo, describe_group
-from .group_state import groups
+from .group_state import all_groups
 from .header import NodeLimits, shown
 from .id import AnyID, StreamID, make_id, parse_end, parse_id, parse_start
 from .info import StreamInfo, describe
@@ -175,11 +175,7 @@ class ReadableStream:
             found = headers.find(txn, self.name, self._number)
             if found is None:
                 raise NoStream(f"there is no stream {shown(self.name)} in {self._source.path}")
-            infos = [describe_group(txn, state, *found, self._encoding) for state in groups(txn, found[0])]
-            if len(infos) != found[1].groups:
-                raise CorruptionError(
-                    f"{len(infos)} consumer groups are there, {found[1].groups} should be", stream=shown(self.name)
-                )
+            infos = [describe_group(txn, state, *found, self._encoding) for state in all_groups(txn, *found)]
         return sorted(infos, key=lambda info: info.name)
 
     def _known(self) -> int | None:

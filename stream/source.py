@@ -45,6 +45,12 @@ class Source(Protocol):
         """Apply an operation; how and when it becomes durable is the source's matter."""
 
 
+def ask(source: Source, question: Callable[[Any], T]) -> T:
+    """What a function finds in a transaction to read in."""
+    with source.read() as txn:
+        return question(txn)
+
+
 class Direct:
     """Calls on the store itself."""
 

@@ -181,9 +181,7 @@ class Store:
         See transaction.py. While it is open a write outside it by the same thread raises
         TransactionError, and writes of others wait.
         """
-        self._require_open()
-        if self._env.readonly:
-            raise ReadOnlyStore(f"{self._env.path} is open with readonly=True; open it without to write")
+        self._require_writable("write")
         return Transaction(self._source, self._encoding, self._limits)
 
     @property
@@ -274,9 +272,12 @@ class Store:
         if self._closed:
             raise StoreClosed(f"the store {self._env.path} has been closed. Open it again.")
 
-    def _submit(self, operation: Any) -> Any:
+    def _require_writable(self, to: str) -> None:
         self._require_open()
         if self._env.readonly:
-            raise ReadOnlyStore(f"{self._env.path} is open with readonly=True; open it without to write")
+            raise ReadOnlyStore(f"{self._env.path} is open with readonly=True; open it without to {to}")
+
+    def _submit(self, operation: Any) -> Any:
+        self._require_writable("write")
         return self._source.submit(operation)
 

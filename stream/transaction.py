@@ -122,21 +122,17 @@ class State(MutableMapping[Any, bytes]):
 
 
 class _Items(ItemsView[Any, bytes]):
-    def __init__(self, state: State) -> None:
-        super().__init__(state)
-        self._state = state
+    _mapping: State
 
     def __iter__(self) -> Iterator[tuple[Any, bytes]]:
-        return iter(self._state.rows())
+        return iter(self._mapping.rows())
 
 
 class _Values(ValuesView[bytes]):
-    def __init__(self, state: State) -> None:
-        super().__init__(state)
-        self._state = state
+    _mapping: State
 
     def __iter__(self) -> Iterator[bytes]:
-        return iter([value for _, value in self._state.rows()])
+        return iter([value for _, value in self._mapping.rows()])
 
 
 _STATE = layout.family(0, layout.STATE)

@@ -159,27 +159,18 @@ class _Option:
     uses: tuple[str, ...]
 
 
-def _whole(least: int) -> Callable[[str], int]:
+def _whole(least: int, most: float = float("inf")) -> Callable[[str], int]:
     def read(text: str) -> int:
         number = int(text)
-        if number < least:
+        if not least <= number <= most:
             raise ValueError
         return number
 
     return read
 
 
-def _milliseconds(text: str) -> int:
-    number = int(text)
-    if not 0 <= number <= MAX64:
-        raise ValueError
-    return number
-
-
 def _flag(text: str) -> bool:
-    if text.strip().lower() not in ("true", "false"):
-        raise ValueError
-    return text.strip().lower() == "true"
+    return _one_of(("true", "false"))(text) == "true"
 
 
 def _one_of(allowed: tuple[str, ...]) -> Callable[[str], str]:
@@ -229,8 +220,8 @@ _OPTIONS = {
     "dataset": _Option("dataset", _one_of(DATASETS), f"one of {', '.join(DATASETS)}", (READ,)),
     "startingOffsets": _Option("start_offset", str.strip, "an ID", _IN),
     "endingOffsets": _Option("end_offset", str.strip, "an ID", (READ,)),
-    "startingTimestamp": _Option("start_ms", _milliseconds, "milliseconds since 1970", _IN),
-    "endingTimestamp": _Option("end_ms", _milliseconds, "milliseconds since 1970", (READ,)),
+    "startingTimestamp": _Option("start_ms", _whole(0, MAX64), "milliseconds since 1970", _IN),
+    "endingTimestamp": _Option("end_ms", _whole(0, MAX64), "milliseconds since 1970", (READ,)),
     "minPartitions": _Option("min_partitions", _whole(1), _COUNT, _IN),
     "maxRecordsPerPartition": _Option("max_records", _whole(1), _COUNT, _IN),
     "failOnDataLoss": _Option("fail_on_data_loss", _flag, _TRUTH, _IN),
