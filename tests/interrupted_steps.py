@@ -22,7 +22,6 @@ import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import buffered_workloads
 import crash_steps as steps
@@ -78,8 +77,7 @@ def check_beside(path: Path) -> None:
 def problems(path: Path) -> list[Any]:
     """What raxlog.check() finds, without the third of a second in which its process starts."""
     messages: list[dict[str, Any]] = []
-    with patch.object(check_child, "tell", messages.append):
-        check_child.run({"path": str(path), "mode": "walk", "start": ""})
+    check_child.run(messages.append, str(path), "walk", "")
     assert any("counts" in message for message in messages)
     return [message["problem"] for message in messages if "problem" in message]
 
