@@ -26,6 +26,7 @@ import os
 import shutil
 import threading
 import time
+from _thread import start_new_thread
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -43,7 +44,7 @@ from .write_transaction import WriteTransaction
 Progress = Callable[[str, int, int], None]
 
 _ROOM = 1 << 24
-_PERIOD = 0.05
+_FIRST_NAP, _PERIOD = 0.001, 0.05
 
 
 class Compaction(NamedTuple):
@@ -188,7 +189,7 @@ def _copy(env: Environment, place: Path, size: int, reached: Callable[..., None]
     _copy_pages(live, place, lambda: reached("copying", _size(data), size))
     reached("copied", size, size)
     folder.require_whole(place)
-    with contextlib.closing(lmdb.open(str(place), map_size=2 * size + _ROOM, max_dbs=0, create=False)) as made:
+    with lmdb.open(str(place), map_size=2 * size + _ROOM, max_dbs=0, create=False) as made:
         entries = int(made.stat()["entries"])
         if entries != stat["entries"]:
             raise CorruptionError(
@@ -208,23 +209,30 @@ def _copy(env: Environment, place: Path, size: int, reached: Callable[..., None]
 
 
 def _copy_pages(live: lmdb.Environment, place: Path, look: Callable[[], None]) -> None:
-    """LMDB's copy runs in a thread of its own, so that somebody can tell how far it has come."""
+    """LMDB's copy runs in a thread of its own, so that its progress can be seen."""
     errors: list[BaseException] = []
+    busy = threading.Lock()
+    busy.acquire()
 
     def work() -> None:
         try:
             live.copy(str(place), compact=True)
         except BaseException as error:
             errors.append(error)
+        finally:
+            busy.release()
 
-    thread = threading.Thread(target=work, name="raxlog copy")
-    thread.start()
+    # Not a Thread of threading's, whose start() and join() an exception from outside can leave by half.
+    start_new_thread(work, ())
+    nap = _FIRST_NAP
     try:
-        while thread.is_alive():
-            thread.join(_PERIOD)
+        while busy.locked():
+            time.sleep(nap)
+            nap = min(nap * 2, _PERIOD)
             look()
     finally:
-        thread.join()  # it reads from the map, which must stay where it is
+        with busy:  # it reads from the map, which must stay where it is
+            pass
     if errors:
         raise errors[0]
 
