@@ -136,6 +136,8 @@ def _compact(env: Environment, reached: Callable[..., None]) -> Compaction:
         env.go_over()  # C6
     except lmdb.Error as error:
         raise faults.meaning(env.path, error) from error
+    except TimeoutError:
+        raise  # a signal's handler did
     except OSError as error:
         raise folder.cannot_create(env.path, error, "compact copy") from error
     env.wake_readers(number)

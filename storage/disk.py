@@ -1,10 +1,12 @@
-"""Room on the disk: how it is taken in advance, and why there is no more of it."""
+"""The disk: its errors, and how room on it is taken in advance."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from pathlib import Path
+from typing import Any
 
 FULL = {
     errno.ENOSPC: "the disk is full. Make room on it",
@@ -12,6 +14,16 @@ FULL = {
     errno.EFBIG: "this process may write no larger file. Raise the limit (ulimit -f)",
 }
 _KNOWN = (*FULL, errno.EIO, errno.EACCES, errno.EROFS)
+
+
+class ErrorsIgnored(contextlib.suppress):
+    """A block in which an error of the system does not matter. TimeoutError passes: a signal's handler raised it."""
+
+    def __init__(self) -> None:
+        super().__init__(OSError)
+
+    def __exit__(self, kind: Any, error: Any, trace: Any) -> bool:
+        return not isinstance(error, TimeoutError) and bool(super().__exit__(kind, error, trace))
 
 
 def cause(error: BaseException) -> int:

@@ -24,7 +24,7 @@ from typing import Any
 
 import lmdb
 
-from . import faults, generation
+from . import disk, faults, generation
 from .closing import Presence
 from .errors import StoreError, TransactionError
 from .gate import ReadTransaction
@@ -168,7 +168,7 @@ class Environment(StoreMap):
     def strike_out(self) -> None:
         """After a commit that did not come to its end: its record in the journal must not count."""
         if self.journal is not None:
-            with contextlib.suppress(OSError):  # the next transaction has its number, and its slot
+            with disk.ErrorsIgnored():  # the next transaction has its number, and its slot
                 self.journal.strike_out()
 
     def forget_warm(self) -> None:
@@ -194,10 +194,8 @@ class Environment(StoreMap):
         The content is never trusted, only the event counts; a failure costs a reader at most
         its safety period, so it is not worth failing a write that is already on disk.
         """
-        try:
+        with disk.ErrorsIgnored():
             os.pwrite(self._wake, transaction_id.to_bytes(8, "little"), 0)
-        except OSError:
-            return
 
     def flush(self) -> None:
         """Force everything committed to disk; after it even a power cut loses none of it."""

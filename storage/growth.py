@@ -128,6 +128,8 @@ class Growth(ABC):
                 self._enough_for = occupied + ahead
                 return
             except OSError as error:
+                if isinstance(error, TimeoutError):
+                    raise  # a signal's handler did
                 if not ahead and grows:
                     raise faults.meaning(self.path, error) from error
                 is_first, ahead = False, 0

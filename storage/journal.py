@@ -61,7 +61,7 @@ import lmdb
 import msgpack
 from xxhash import xxh3_64_intdigest
 
-from . import layout, records
+from . import disk, layout, records
 from .errors import CorruptionError
 
 SLOTS = 4
@@ -99,10 +99,10 @@ class Journal:
         covered = transaction.to_bytes(8, "little") + len(body).to_bytes(4, "little") + body
         content = xxh3_64_intdigest(covered, self._seed).to_bytes(8, "little") + covered
         self.written = transaction
-        with contextlib.suppress(OSError):
+        with disk.ErrorsIgnored():
             if os.pwrite(self._file, content, self._slot(transaction)) == len(content):
                 return True
-        with contextlib.suppress(OSError):  # a broken disk: it is tried again when the transaction ends
+        with disk.ErrorsIgnored():  # a broken disk: it is tried again when the transaction ends
             self.strike_out()
         return False
 
