@@ -24,7 +24,7 @@ from children import Child
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from raxlog import StreamID
-from raxlog.index import routes
+from raxlog.index import publish
 from raxlog.stream import behind, buffering
 from raxlog.stream import group as group_module
 from raxlog.stream import group_read as group_read_module
@@ -55,9 +55,8 @@ class Clock:
 def standing_clock() -> Iterator[Clock]:
     clock = Clock()
     with ExitStack() as stack:
-        for module in (group_module, group_read_module, stream_module, behind):
+        for module in (group_module, group_read_module, stream_module, behind, publish):
             stack.enter_context(patch.object(module, "now_ms", clock))
-        stack.enter_context(patch.object(routes, "now", clock))
         yield clock
 
 
