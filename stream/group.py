@@ -78,7 +78,7 @@ class Group:
         ``stop``        a raxlog.Stop (or threading.Event) that ends the wait: once it is set, the
                         read acknowledges, takes nothing, and returns []
         ``noack``       new entries do not become pending: at most once
-        ``ack``         acknowledge these first, in the same commit, whoever has them; in a transaction
+        ``ack``         acknowledge these first, in the same commit, whichever consumer has them; in a transaction
                         ack(consumer=) and then a read are one commit, too
         ``claim_idle``  take over what has been pending elsewhere for so many seconds (released
                         entries first, then the most idle), then fill up with new entries

@@ -136,7 +136,7 @@ class Waiting:
         The key must hold all that decides what a read can get (streams, group, from which
         idle time on it claims): for whoever waits in one line, what one has looked for in
         vain is not there for the others either. Comes back once nobody before has a reason
-        to look, at the deadline, or stopped; with nobody before, at once. In the ``with`` the thread
+        to look, at the deadline, or stopped; with none before it, at once. In the ``with`` the thread
         must not enter the same line again, nor sleep but by wait().
         """
         place = Place(key)
