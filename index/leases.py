@@ -9,7 +9,7 @@ number (own_lock.py). The kernel gives the lock back when the process ends, howe
 nobody has to be told of a kill, no clock is compared, and no heartbeat is written. Whether an
 owner lives is one system call, about 2 µs. Who finds a dead one removes what it owned.
 
-There is one descriptor per process and file, counted here by the open stores that share it.
+There is one open file per process and store, for all who have the store open here.
 A forked child closes it: it owns nothing of its parent's.
 """
 
@@ -17,11 +17,13 @@ from __future__ import annotations
 
 import os
 import threading
+from io import FileIO
 from pathlib import Path
+from weakref import WeakSet
 
 from ..storage import own_lock
 from ..storage.errors import ReadOnlyStore
-from ..storage.sharing import at_fork
+from ..storage.sharing import Share, at_fork
 
 LIVE = "live"
 _OWNER_BYTES = 7  # offsets of locks are signed 64-bit numbers
@@ -36,22 +38,22 @@ class Leases:
     def __init__(self, path: Path) -> None:
         self._path = path / LIVE
         self._mutex = threading.Lock()
-        self._descriptor = -1
+        self._file: FileIO | None = None
         self._writable = False
         self._held: set[int] = set()
         self._pid = os.getpid()
-        self.users = 0
+        self.users: WeakSet[Share] = WeakSet()
 
     def take(self) -> int:
         """A new owner number, held by this process until give_back() or its end."""
         with self._mutex:
-            descriptor = self._opened(for_writing=True)
+            file = self._opened(for_writing=True)
             while True:
                 owner = int.from_bytes(os.urandom(_OWNER_BYTES), "big")
                 if owner in self._held:
                     continue
                 try:
-                    own_lock.take(descriptor, owner, 1)
+                    own_lock.take(file, owner, 1)
                 except (BlockingIOError, PermissionError):
                     continue  # another process drew the same: once in 2**56 times
                 self._held.add(owner)
@@ -61,8 +63,9 @@ class Leases:
         """The owner is no more: its number belongs to nobody."""
         with self._mutex:
             if owner in self._held and self._pid == os.getpid():
+                if self._file is not None:
+                    own_lock.give_back(self._file, owner, 1)
                 self._held.discard(owner)
-                own_lock.give_back(self._descriptor, owner, 1)
                 if not self._held:
                     self._close()  # the next owner is of the file in place then: this one may have been deleted
 
@@ -72,10 +75,10 @@ class Leases:
             if self._pid == os.getpid() and owner in self._held:
                 return True
             try:
-                descriptor = self._opened(for_writing=False)
+                file = self._opened(for_writing=False)
             except FileNotFoundError:
                 return False
-            return not own_lock.is_free(descriptor, owner, 1)
+            return not own_lock.is_free(file, owner, 1)
 
     def close(self) -> None:
         """Close the file, and with it give back all that is held."""
@@ -84,9 +87,9 @@ class Leases:
             self._held.clear()
 
     def _close(self) -> None:
-        if self._descriptor >= 0:
-            own_lock.close_file(self._descriptor)
-            self._descriptor = -1
+        if self._file is not None:
+            self._file.close()
+            self._file = None
 
     def forget(self) -> None:
         """In a child after fork: it holds nothing. Closing its copy leaves the parent's locks alone."""
@@ -94,44 +97,40 @@ class Leases:
         self._pid = os.getpid()
         self.close()
 
-    def _opened(self, for_writing: bool) -> int:
-        if self._descriptor >= 0 and (self._writable or not for_writing):
-            return self._descriptor
-        if for_writing:
-            if self._descriptor >= 0:
-                own_lock.close_file(self._descriptor)  # opened to look only, so no lock is lost
+    def _opened(self, for_writing: bool) -> FileIO:
+        if self._file is None or self._file.closed or (for_writing and not self._writable):
+            if self._file is not None:
+                self._file.close()  # opened to look only, so no lock is lost
             try:
-                self._descriptor = own_lock.open_file(self._path)
+                self._file = own_lock.open_file(self._path, os.O_RDWR | os.O_CREAT if for_writing else os.O_RDONLY)
             except OSError as error:
-                self._descriptor = -1
+                if not for_writing:
+                    raise
                 raise ReadOnlyStore(f"no subscriptions: {self._path} cannot be written ({error})") from error
-            self._writable = True
-        else:
-            self._descriptor = own_lock.open_file(self._path, os.O_RDONLY)
-            self._writable = False
-        return self._descriptor
+            self._writable = for_writing
+        return self._file
 
 
-def attach(path: Path) -> Leases:
-    """The leases of the store at ``path``, shared by all who have it open in this process."""
+def attach(share: Share) -> Leases:
+    """The leases of a store, shared by all who have it open in this process."""
     with _registry_lock:
-        path = Path(os.path.realpath(path))
+        path = Path(os.path.realpath(share.env.path))
         leases = _leases.get(path)
         if leases is None:
             leases = _leases[path] = Leases(path)
-        leases.users += 1
+        leases.users.add(share)
         return leases
 
 
-def detach(leases: Leases) -> None:
+def detach(leases: Leases, share: Share) -> None:
     """Give back what attach() gave; the last one closes the file."""
     with _registry_lock:
-        leases.users -= 1
-        if leases.users == 0:
+        leases.users.discard(share)
+        if not leases.users:
+            leases.close()
             for path, known in list(_leases.items()):
                 if known is leases:
                     del _leases[path]
-            leases.close()
 
 
 def _after_fork_in_child() -> None:

@@ -199,12 +199,12 @@ class Live:
             finally:
                 # Whatever came of it: who finds the lease given back removes what is left.
                 self._leases.give_back(owner)
+        self._inboxes.clear()
 
     def _end(self) -> list[Inbox[Any]]:
         with self._mutex:
             self._closed = True
             inboxes = list(self._inboxes)
-            self._inboxes.clear()
             thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             self._poke()
@@ -245,7 +245,7 @@ class Live:
         due: dict[Inbox[Any], float] = {}
         while True:
             with self._mutex:
-                if not self._inboxes:
+                if self._closed or not self._inboxes:
                     self._thread = None
                     return
                 durables = dict(self._durables)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, overload
 
-from ..storage.environment import Environment
 from ..storage.errors import InvalidArgument, TransactionError
+from ..storage.sharing import Share
 from ..stream import filtered, store
 from ..stream.header import NodeLimits
 from ..stream.names import name_bytes
@@ -36,14 +36,14 @@ class Store(store.Store):
 
     __slots__ = ("_channels", "_known", "_leases", "_live", "_subjects")
 
-    def __init__(self, env: Environment, encoding: str | None, lock_timeout: float, limits: NodeLimits) -> None:
-        super().__init__(env, encoding, lock_timeout, limits)
-        self._leases = leases.attach(env.path)
+    def __init__(self, share: Share, encoding: str | None, lock_timeout: float, limits: NodeLimits) -> None:
+        super().__init__(share, encoding, lock_timeout, limits)
+        self._leases = leases.attach(share)
         self._subjects = Sublist(self._source)
         self._known = routes.Known(self._subjects.cache)
         self._live: Live | None = None
         self._channels: Channels | None = None
-        if not env.readonly:
+        if not share.env.readonly:
             routes.purge(self._source, self._leases)
 
     def close(self) -> None:
@@ -57,8 +57,8 @@ class Store(store.Store):
             if live is not None and not live.inherited:
                 live.close()
         finally:
+            leases.detach(self._leases, self._source.share)
             super().close()
-            leases.detach(self._leases)
 
     # -- subjects -----------------------------------------------------------------------
 

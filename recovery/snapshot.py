@@ -158,7 +158,7 @@ def reading(store: str) -> contextlib.closing[Environment]:
     """The store, opened for reading in this process, which writes to none. A context manager."""
     return contextlib.closing(Environment(
         Path(store), readonly=True, durability="commit", map_size=None, max_map_size=None, max_readers=MAX_READERS
-    ))
+    ).open())
 
 
 def lmdb_at_rest(generation: Path) -> lmdb.Environment:

@@ -33,6 +33,7 @@ import struct
 import sys
 import time
 from collections.abc import Iterator
+from io import FileIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -70,27 +71,25 @@ class Presence:
     """This process's slot in the file ``open``. Closing it as it stands tells of no clean end."""
 
     def __init__(self, path: Path) -> None:
-        self._descriptor = own_lock.open_file(path / OPEN)
+        self._file = own_lock.open_file(path / OPEN)
         try:
-            own_lock.take(self._descriptor, _GATE, 1, waits=True)
-            try:
-                self.found, self._cut, free = _left_behind(self._descriptor)
-                self._slot = free[0]
-                own_lock.take(self._descriptor, self._slot, _SLOT.size)
-                self._note(boot_id())
-                for slot in free[1:-1]:
-                    os.pwrite(self._descriptor, bytes(_SLOT.size), slot)
-                os.fdatasync(self._descriptor)
-            finally:
-                own_lock.give_back(self._descriptor, _GATE, 1)
+            own_lock.take(self._file, _GATE, 1, waits=True)
+            self.found, self._cut, free = _left_behind(self._file)
+            self._slot = free[0]
+            own_lock.take(self._file, self._slot, _SLOT.size)
+            self._note(boot_id())
+            for slot in free[1:-1]:
+                self._write(bytes(_SLOT.size), slot)
+            os.fdatasync(self._file.fileno())
+            own_lock.give_back(self._file, _GATE, 1)
         except BaseException:
-            own_lock.close_file(self._descriptor)
+            self._file.close()
             raise
 
     def clear_the_cut(self) -> None:
         """Clear the slots that tell of a power cut, once what it left has been seen to."""
         for slot in self._cut:
-            os.pwrite(self._descriptor, bytes(_SLOT.size), slot)
+            self._write(bytes(_SLOT.size), slot)
         self._cut = []
 
     def doubt(self) -> None:
@@ -100,17 +99,21 @@ class Presence:
 
     def _note(self, boot: bytes) -> None:
         body = struct.pack("<16sQQ24x", boot, os.getpid(), time.time_ns())
-        os.pwrite(self._descriptor, struct.pack("<Q", xxh3_64_intdigest(body)) + body, self._slot)
+        self._write(struct.pack("<Q", xxh3_64_intdigest(body)) + body, self._slot)
+
+    def _write(self, content: bytes, slot: int) -> None:
+        os.pwrite(self._file.fileno(), content, slot)
 
     def end(self) -> None:
         """Note that the store was closed, and close the file."""
-        with contextlib.suppress(OSError):  # a disk that fails now: then it counts as killed
-            os.pwrite(self._descriptor, bytes(_SLOT.size), self._slot)
-        self.close()
+        if not self._file.closed:
+            with contextlib.suppress(OSError):  # a disk that fails now: then it counts as killed
+                self._write(bytes(_SLOT.size), self._slot)
+            self.close()
 
     def close(self) -> None:
         """Close the file, and note nothing: in a forked child, whose parent has the slot."""
-        own_lock.close_file(self._descriptor)
+        self._file.close()
 
 
 class Visit:
@@ -122,19 +125,19 @@ class Visit:
     def __init__(self, path: Path) -> None:
         self.found: list[tuple[bytes, int]] = []
         is_new = not (path / OPEN).exists()
+        self._file: FileIO | None = None
         try:
-            self._descriptor = own_lock.open_file(path / OPEN)
+            self._file = own_lock.open_file(path / OPEN)
             if is_new:
                 with contextlib.suppress(OSError):  # root has come to look: the file is to be the writers' still
-                    os.fchown(self._descriptor, path.stat().st_uid, path.stat().st_gid)
+                    os.fchown(self._file.fileno(), path.stat().st_uid, path.stat().st_gid)
         except OSError:
-            self._descriptor = -1
             with contextlib.suppress(OSError):
-                self._descriptor = own_lock.open_file(path / OPEN, os.O_RDONLY)
-        if self._descriptor >= 0:
+                self._file = own_lock.open_file(path / OPEN, os.O_RDONLY)
+        if self._file is not None:
             with contextlib.suppress(OSError):
-                own_lock.take(self._descriptor, _READERS, 1, shared=True)
-            self.found = _left_behind(self._descriptor)[0]
+                own_lock.take(self._file, _READERS, 1, shared=True)
+            self.found = _left_behind(self._file)[0]
 
     def end(self) -> None:
         """Give up the lock. There is nothing to note."""
@@ -142,37 +145,32 @@ class Visit:
 
     def close(self) -> None:
         """Give up the lock, and close the file."""
-        if self._descriptor >= 0:
-            own_lock.close_file(self._descriptor)
-            self._descriptor = -1
+        if self._file is not None:
+            self._file.close()
 
 
 def find_left_behind(path: Path) -> list[tuple[bytes, int]]:
     """Boot ID and number of each process that did not close the store; changes nothing."""
     try:
-        descriptor = own_lock.open_file(path / OPEN, os.O_RDONLY)
+        file = own_lock.open_file(path / OPEN, os.O_RDONLY)
     except OSError:
         return []  # nobody has ever opened it for writing, or it cannot be told
-    try:
-        return _left_behind(descriptor)[0]
-    finally:
-        own_lock.close_file(descriptor)
+    with file:
+        return _left_behind(file)[0]
 
 
 def find_user(path: Path) -> str | None:
     """A process that has the store open at this moment, in words; None if none has."""
     try:
-        descriptor = own_lock.open_file(path / OPEN, os.O_RDONLY)
+        file = own_lock.open_file(path / OPEN, os.O_RDONLY)
     except OSError:
         return None
-    try:
-        found = own_lock.find(descriptor, 0, 0)
+    with file:
+        found = own_lock.find(file, 0, 0)
         if found is None:
             return None
-        slot = os.pread(descriptor, _SLOT.size, found[0])
+        slot = os.pread(file.fileno(), _SLOT.size, found[0])
         return f"process {_SLOT.unpack(slot)[2]}" if len(slot) == _SLOT.size else "a process that reads"
-    finally:
-        own_lock.close_file(descriptor)
 
 
 def is_cut(found: list[tuple[bytes, int]]) -> bool:
@@ -217,9 +215,9 @@ def _look_at(txn: Any, name: bytes, value: bytes) -> None:
             block.header(cursor.key(), cursor.value())
 
 
-def _left_behind(descriptor: int) -> tuple[list[tuple[bytes, int]], list[int], list[int]]:
+def _left_behind(file: FileIO) -> tuple[list[tuple[bytes, int]], list[int], list[int]]:
     """The processes that did not clear their slots; the slots that tell of a cut; those that may be taken."""
-    content = os.pread(descriptor, os.fstat(descriptor).st_size, 0)
+    content = os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0)
     found: list[tuple[bytes, int]] = []
     cut: list[int] = []
     free: list[int] = []
@@ -227,17 +225,17 @@ def _left_behind(descriptor: int) -> tuple[list[tuple[bytes, int]], list[int], l
         raw = content[slot:slot + _SLOT.size]
         if not any(raw):
             free.append(slot)
-        elif _is_free(descriptor, slot):
+        elif _is_free(file, slot):
             checksum, boot, pid, _ = _SLOT.unpack(raw)
             torn = checksum != xxh3_64_intdigest(raw[8:])
             found.append((_UNKNOWN_BOOT, 0) if torn else (boot, pid))
             (cut if is_cut(found[-1:]) else free).append(slot)
     end = len(content) // _SLOT.size * _SLOT.size
-    return found, cut, [*(slot for slot in free if _is_free(descriptor, slot)), end]
+    return found, cut, [*(slot for slot in free if _is_free(file, slot)), end]
 
 
-def _is_free(descriptor: int, slot: int) -> bool:
-    return own_lock.is_free(descriptor, slot, 1)
+def _is_free(file: FileIO, slot: int) -> bool:
+    return own_lock.is_free(file, slot, 1)
 
 
 @functools.cache

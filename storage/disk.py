@@ -1,10 +1,11 @@
-"""The disk: its errors, and how room on it is taken in advance."""
+"""The disk: its errors, files that are open, and how room on it is taken in advance."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
 import os
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,16 @@ _KNOWN = (*FULL, errno.EIO, errno.EACCES, errno.EROFS)
 class ErrorsIgnored(contextlib.suppress):
     """A block in which an error of the system does not matter. TimeoutError passes: a signal's handler raised it."""
 
-    def __init__(self) -> None:
-        super().__init__(OSError)
+    def __init__(self, *others: type[Exception]) -> None:
+        super().__init__(OSError, *others)
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> bool:
         return not isinstance(error, TimeoutError) and bool(super().__exit__(kind, error, trace))
+
+
+def open_file(path: Path, flags: int) -> FileIO:
+    """A file that closes itself once it is dropped, whatever exception comes; and no second time. OSError."""
+    return FileIO(path, opener=lambda path, _: os.open(path, flags | os.O_CLOEXEC, 0o666))
 
 
 def cause(error: BaseException) -> int:

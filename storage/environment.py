@@ -194,8 +194,9 @@ class Environment(StoreMap):
         The content is never trusted, only the event counts; a failure costs a reader at most
         its safety period, so it is not worth failing a write that is already on disk.
         """
-        with disk.ErrorsIgnored():
-            os.pwrite(self._wake, transaction_id.to_bytes(8, "little"), 0)
+        with disk.ErrorsIgnored(ValueError):  # it has been closed since
+            assert self._wake is not None
+            os.pwrite(self._wake.fileno(), transaction_id.to_bytes(8, "little"), 0)
 
     def flush(self) -> None:
         """Force everything committed to disk; after it even a power cut loses none of it."""

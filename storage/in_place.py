@@ -73,9 +73,9 @@ class FilesInPlace:
     def close(self) -> None:
         """Close the folders."""
         self._leave_generation()
-        if self._store >= 0:
-            os.close(self._store)
-            self._store = -1
+        left, self._store = self._store, -1  # first: closed twice, the number may be another file's by then
+        if left >= 0:
+            os.close(left)
 
     def _leave_generation(self) -> None:
         left, self._generation = self._generation, -1

@@ -83,7 +83,7 @@ class Journal:
 
     def __init__(self, data: Path, slots: int, salt: bytes) -> None:
         self.data = data
-        self._file = os.open(data, os.O_RDWR | os.O_CLOEXEC)
+        self._file = disk.open_file(data, os.O_RDWR)
         self._slots = slots
         self._seed = xxh3_64_intdigest(salt)
         self.written: int | None = None  # the transaction whose record stands, and whose commit has not ended
@@ -100,7 +100,7 @@ class Journal:
         content = xxh3_64_intdigest(covered, self._seed).to_bytes(8, "little") + covered
         self.written = transaction
         with disk.ErrorsIgnored():
-            if os.pwrite(self._file, content, self._slot(transaction)) == len(content):
+            if os.pwrite(self._file.fileno(), content, self._slot(transaction)) == len(content):
                 return True
         with disk.ErrorsIgnored():  # a broken disk: it is tried again when the transaction ends
             self.strike_out()
@@ -109,20 +109,20 @@ class Journal:
     def strike_out(self) -> None:
         """Make the record last written void, on disk: its commit has failed."""
         if self.written is not None:
-            os.pwrite(self._file, bytes(_HEAD), self._slot(self.written))
-            os.fdatasync(self._file)
+            os.pwrite(self._file.fileno(), bytes(_HEAD), self._slot(self.written))
+            os.fdatasync(self._file.fileno())
             self.written = None
 
     def read(self, transaction: int) -> list[Any] | None:
         """The changes recorded for a transaction, in order; None where there is no whole record of it."""
         slot = self._slot(transaction)
-        head = os.pread(self._file, _HEAD, slot)
+        head = os.pread(self._file.fileno(), _HEAD, slot)
         if len(head) < _HEAD or int.from_bytes(head[8:16], "little") != transaction:
             return None
         length = int.from_bytes(head[16:], "little")
         if _HEAD + length > SLOT_BYTES:
             return None
-        covered = head[8:] + os.pread(self._file, length, slot + _HEAD)
+        covered = head[8:] + os.pread(self._file.fileno(), length, slot + _HEAD)
         if xxh3_64_intdigest(covered, self._seed) != int.from_bytes(head[:8], "little"):
             return None
         changes: list[Any] = msgpack.unpackb(covered[12:])
@@ -130,7 +130,7 @@ class Journal:
 
     def close(self) -> None:
         """Close the file."""
-        os.close(self._file)
+        self._file.close()
 
     def _slot(self, transaction: int) -> int:
         return self._slots + transaction % SLOTS * SLOT_BYTES

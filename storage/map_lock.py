@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -30,34 +31,34 @@ LOCK = "lock.mdb"
 _OPENING = 1 << 40  # far behind the byte of any process
 
 
-def open_held(generation: Path, lock: bool = True, **options: Any) -> tuple[lmdb.Environment, int]:
-    """Map a generation with LMDB's locks and ours; ours go with the descriptor, to be closed after LMDB.
+def open_held(generation: Path, lock: bool = True, **options: Any) -> tuple[lmdb.Environment, FileIO | None]:
+    """Map a generation with LMDB's locks and ours; ours go with the file, to be closed after LMDB.
 
-    -1 without ``lock``. lmdb.Error; StoreError where the lock file was deleted in use.
+    None without ``lock``. lmdb.Error; StoreError where the lock file was deleted in use.
     """
     if not lock:
-        return lmdb.open(str(generation), create=False, lock=False, **options), -1
-    descriptor = _open(generation / LOCK)
+        return lmdb.open(str(generation), create=False, lock=False, **options), None
+    file = _open(generation / LOCK)
     try:
-        own_lock.take(descriptor, _OPENING, 1, waits=True)
+        own_lock.take(file, _OPENING, 1, waits=True)
         environment = lmdb.open(str(generation), create=False, **options)
         try:
             with environment.begin():  # with its first read LMDB takes the lock on the process' byte
                 pid = os.getpid()
-                own_lock.take(descriptor, 0, 1, shared=True, waits=True)
-                fcntl.lockf(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB, 1, pid)
-                own_lock.take(descriptor, pid, 1, shared=True)
-            own_lock.give_back(descriptor, _OPENING, 1)
+                own_lock.take(file, 0, 1, shared=True, waits=True)
+                fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB, 1, pid)
+                own_lock.take(file, pid, 1, shared=True)
+            own_lock.give_back(file, _OPENING, 1)
         except BaseException:
             environment.close()
             raise
     except BaseException:
-        own_lock.close_file(descriptor)
+        file.close()
         raise
-    return environment, descriptor
+    return environment, file
 
 
-def _open(path: Path) -> int:
+def _open(path: Path) -> FileIO:
     try:
         return own_lock.open_file(path, os.O_RDWR)
     except FileNotFoundError:
@@ -73,13 +74,11 @@ def _open(path: Path) -> int:
 def holder(generation: Path) -> int | None:
     """The number of a process that has the generation mapped; None if none has, or it cannot be asked."""
     try:
-        descriptor = own_lock.open_file(generation / LOCK, os.O_RDONLY)
+        file = own_lock.open_file(generation / LOCK, os.O_RDONLY)
     except OSError:
         return None
-    try:
-        if own_lock.is_free(descriptor, 0, 1):
+    with file:
+        if own_lock.is_free(file, 0, 1):
             return None
-        reader = own_lock.find(descriptor, 1, _OPENING - 1)
+        reader = own_lock.find(file, 1, _OPENING - 1)
         return 0 if reader is None else reader[0]  # 0: it is just opening, or is none of raxlog's
-    finally:
-        own_lock.close_file(descriptor)

@@ -2,15 +2,19 @@
 
         open(path)   open(path)         LMDB forbids one process to map a file twice (its
              \\          /               locks are the process's), so all handles of a path
-          Environment, counted          share one environment, found by device and inode
+          Environment ── shares         share one environment, found by device and inode
 
-The last close() closes it. The hooks for fork live here too, since they must reach every
-environment of the process.
+The last share that is given back closes it. The environment stands in the list of all from before
+it opens until after it has closed, and shares are known weakly. So an exception at any step of either
+leaves an environment that is half open in the list, or one with no share: the next opening ends it.
+
+The hooks for fork live here too, since they must reach every environment of the process.
 """
 
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import threading
 from collections.abc import Callable
@@ -18,7 +22,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from weakref import WeakSet
 
-from . import compaction, folder
+from . import compaction, folder, own_lock
 from .environment import ACQUIRE, Environment, release_all
 from .errors import SettingsConflict, TransactionError
 from .store_map import BUFFER_WINDOW
@@ -29,10 +33,32 @@ _environments: dict[tuple[int, int], Environment] = {}
 _registry_lock = threading.RLock()
 
 
+class Share:
+    """A handle's share of an environment, until it is closed or dropped."""
+
+    __slots__ = ("__weakref__", "env")
+
+    def __init__(self, env: Environment) -> None:
+        self.env = env
+
+    def close(self) -> None:
+        """Give it back, once; the last one closes the environment. TransactionError inside a transaction.
+
+        After an exception it is called again, or the next opening does the rest.
+        """
+        env = self.env
+        with _registry_lock:
+            if list(env.shares) == [self] and env.in_own_transaction():
+                raise TransactionError(f"{env.path} cannot be closed inside a transaction; end that first")
+            env.shares.discard(self)
+            if not env.shares:
+                _close(env)
+
+
 def attach(path: Path, *, readonly: bool, create: bool, durability: str, map_size: int | None,
            max_map_size: int | None, max_readers: int, uses_journal: bool,
-           settings: Callable[[], dict[str, object]], buffer_window: float = BUFFER_WINDOW) -> Environment:
-    """The environment of the store at ``path``, shared if this process has it open already.
+           settings: Callable[[], dict[str, object]], buffer_window: float = BUFFER_WINDOW) -> Share:
+    """A share of the environment of the store at ``path``: of the one that this process has, if it has it open.
 
     Makes the store (with ``settings()``) where the path is vacant, if ``create`` and not ``readonly``.
     SettingsConflict where it is open with another durability, mode or ceiling.
@@ -47,28 +73,41 @@ def attach(path: Path, *, readonly: bool, create: bool, durability: str, map_siz
         if env is not None:
             asked = {"readonly": readonly, "durability": durability, "max_map_size": max_map_size,
                      "uses_journal": uses_journal, "buffer_window": buffer_window}
-            for name, value in asked.items():
-                if getattr(env, name) != value:
-                    if env.inherited:
-                        env = None  # a forked child is free to open the store in its own way
-                        break
+            if not env.opened or env.closed:
+                _close(env)
+                env = None
+            elif conflict := next((name for name, value in asked.items() if getattr(env, name) != value), None):
+                gc.collect()  # a handle that was dropped may be left in a circle
+                if not env.shares:
+                    _close(env)
+                elif not env.inherited:  # a forked child is free to open the store in its own way
                     raise SettingsConflict(
-                        f"{path} is open in this process with {name}={getattr(env, name)!r}; it cannot be "
-                        f"opened again with {name}={value!r}. Share the open store, or close it first."
+                        f"{path} is open in this process with {conflict}={getattr(env, conflict)!r}; it cannot be "
+                        f"opened again with {conflict}={asked[conflict]!r}. Share the open store, or close it first."
                     )
+                env = None
         if env is None:
-            env = Environment(path, readonly=readonly, durability=durability, map_size=map_size,
-                              max_map_size=max_map_size, max_readers=max_readers, uses_journal=uses_journal,
-                              buffer_window=buffer_window)
-            if not readonly:
-                try:
+            env = _environments[key] = Environment(
+                path, readonly=readonly, durability=durability, map_size=map_size, max_map_size=max_map_size,
+                max_readers=max_readers, uses_journal=uses_journal, buffer_window=buffer_window,
+            )
+            try:
+                env.open()
+                if not readonly:
                     compaction.tidy(env)
-                except BaseException:
-                    env.close()
-                    raise
-            _environments[key] = env
-        env.handles += 1
-        return env
+            except BaseException:
+                _close(env)
+                raise
+        share = Share(env)
+        env.shares.add(share)
+        return share
+
+
+def _close(env: Environment) -> None:
+    env.close()
+    for key, value in list(_environments.items()):
+        if value is env:
+            del _environments[key]
 
 
 def opened(path: Path) -> Environment | None:
@@ -77,19 +116,6 @@ def opened(path: Path) -> Environment | None:
         status = path.stat()
         return _environments.get((status.st_dev, status.st_ino))
     return None
-
-
-def detach(env: Environment) -> None:
-    """Give back what attach() gave; the last one closes the environment."""
-    with _registry_lock:
-        if env.handles == 1 and env.in_own_transaction():
-            raise TransactionError(f"{env.path} cannot be closed inside a transaction; end that first")
-        env.handles -= 1
-        if env.handles == 0:
-            for key, value in list(_environments.items()):
-                if value is env:
-                    del _environments[key]
-            env.close()
 
 
 _registry_held: list[Any] = []
@@ -135,4 +161,5 @@ def forget_in_child(known: WeakSet[T], forget: Callable[[T], None]) -> None:
     at_fork(after_in_child=after_in_child)
 
 
+at_fork(after_in_child=own_lock.close_inherited)
 at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

@@ -14,12 +14,14 @@ import resource
 import threading
 import time
 from collections.abc import Iterator
+from io import FileIO
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
+from weakref import WeakSet
 
 import lmdb
 
-from . import closing, faults, folder, generation, journal, map_lock, meta_pages, own_lock, records
+from . import closing, disk, faults, folder, generation, journal, map_lock, meta_pages, records
 from .errors import (
     LockTimeout,
     NotAStore,
@@ -60,8 +62,8 @@ class StoreMap(Growth):
         self.buffer_window = buffer_window
         self.max_map_size = max_map_size
         self.max_readers = max_readers
-        self.handles = 0
-        self.closed = False
+        self.shares: WeakSet[Any] = WeakSet()  # its users (sharing.py)
+        self.opened = self.closed = False
         self.inherited = False  # from before a fork, and not used since
         self.lock: WriterLock | None = None
         self.presence: closing.Presence | closing.Visit | None = None
@@ -78,14 +80,13 @@ class StoreMap(Growth):
         self.owes_flush = False  # a commit is under way that has no record
         self.failed_flush: lmdb.Error | None = None
         self._wanted_map_size = map_size
-        self._wake = -1
+        self._wake: FileIO | None = None
         self._files = FilesInPlace()
         self._lmdb: lmdb.Environment | None = None
-        self._map_lock = -1
+        self._map_lock: FileIO | None = None
         self.waiting_state: Any = None  # who sleeps until a commit; made by waiting.py
         self.buffer_state: Any = None  # appends that are committed behind their callers; made by buffering.py
         self._reset_locks()
-        self._open()
 
     # -- opening and closing ------------------------------------------------------------
 
@@ -100,6 +101,12 @@ class StoreMap(Growth):
         self.transaction_thread: int | None = None  # the thread that has a transaction of its own
         self._forked_inside = False
         self._fork_locks: list[Any] = []  # those that a fork under way holds
+
+    def open(self) -> Self:
+        """Open it. Once; close() closes what an exception has left of it."""
+        self._open()
+        self.opened = True
+        return self
 
     def _open(self) -> None:
         try:
@@ -332,9 +339,9 @@ class StoreMap(Growth):
         return self.lock is not None and (self.lock.is_awaited() or bool(self._files.missing()))
 
     def _open_wake(self) -> None:
-        if self._wake >= 0:
-            os.close(self._wake)
-        self._wake = os.open(self.path / folder.WAKE, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        if self._wake is not None:
+            self._wake.close()
+        self._wake = disk.open_file(self.path / folder.WAKE, os.O_WRONLY | os.O_CREAT)
         self._files.add(folder.WAKE)
 
     @contextlib.contextmanager
@@ -350,8 +357,8 @@ class StoreMap(Growth):
         if self._lmdb is not None:
             self._lmdb.close()
             self._lmdb = None
-        lock, self._map_lock = self._map_lock, -1
-        own_lock.close_file(lock)
+        if self._map_lock is not None:
+            self._map_lock.close()
 
     def _close_files(self) -> None:
         self._close_map()
@@ -365,9 +372,8 @@ class StoreMap(Growth):
             self.lock.close()
             self.lock = None
         self._files.close()
-        wake, self._wake = self._wake, -1  # first: closed twice, the number may be another file's by then
-        if wake >= 0:
-            os.close(wake)
+        if self._wake is not None:
+            self._wake.close()
 
     def __reduce__(self) -> str:
         raise StoreError(
@@ -375,7 +381,10 @@ class StoreMap(Growth):
         )
 
     def close(self) -> None:
-        """Wait for this process's readers and writer, flush what relaxed durability left, close."""
+        """Wait for this process's readers and writer, flush what relaxed durability left, close.
+
+        After an exception it is called again, and ends what is left.
+        """
         if self.buffer_state is not None:
             self.buffer_state.close()
         self.closed = True

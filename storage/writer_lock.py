@@ -39,7 +39,7 @@ _LONGEST_NAP = 0.002
 class WriterLock:
     """The lock of one store, for one process. ``path`` is the file ``writer``."""
 
-    __slots__ = ("_both", "_descriptor", "_line", "_lock", "_no_line", "_none", "_path")
+    __slots__ = ("_both", "_file", "_line", "_lock", "_no_line", "_none", "_path")
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -49,30 +49,30 @@ class WriterLock:
         self._line = own_lock.question(fcntl.F_WRLCK, _LINE, pid + 1)
         self._no_line = own_lock.question(fcntl.F_UNLCK, _LINE, pid + 1)
         self._none = own_lock.question(fcntl.F_UNLCK, _LOCK - pid, 2 * pid + 2)
-        self._descriptor = own_lock.open_file(path)
+        self._file = own_lock.open_file(path)
 
     def acquire(self, timeout: float) -> None:
         """Take the lock, waiting up to ``timeout`` seconds, else LockTimeout with the holder.
 
         An undisturbed call costs two system calls, about 1.5 µs.
         """
-        descriptor = self._descriptor
+        file = self._file
         try:
-            own_lock.ask(descriptor, self._both)  # or none: so no process waits
-            own_lock.ask(descriptor, self._no_line)
+            own_lock.ask(file, self._both)  # or none: so no process waits
+            own_lock.ask(file, self._no_line)
         except BlockingIOError:
             deadline = time.monotonic() + timeout
             self._poll(self._line, deadline, timeout)
             try:
                 self._poll(self._lock, deadline, timeout)
             finally:
-                own_lock.ask(descriptor, self._no_line)
+                own_lock.ask(file, self._no_line)
 
     def _poll(self, wanted: bytes, deadline: float, timeout: float) -> None:
         nap = _FIRST_NAP
         while True:
             try:
-                own_lock.ask(self._descriptor, wanted)
+                own_lock.ask(self._file, wanted)
                 return
             except BlockingIOError:
                 if time.monotonic() >= deadline:
@@ -86,9 +86,9 @@ class WriterLock:
     def release(self) -> None:
         """Give the lock up, and the place in line too: harmless where neither is held."""
         try:
-            own_lock.ask(self._descriptor, self._none)
+            own_lock.ask(self._file, self._none)
         except (OSError, ValueError):
-            if self._descriptor >= 0:  # else it has been closed, which gave up both
+            if not self._file.closed:  # else that, gave up both
                 raise
 
     def holder(self) -> str:
@@ -103,22 +103,21 @@ class WriterLock:
 
     def holder_pid(self) -> int | None:
         """The number of the process that holds the lock; None if none (or this one) does."""
-        found = own_lock.find(self._descriptor, _LOCK, 1)
+        found = own_lock.find(self._file, _LOCK, 1)
         if found is not None:
             return _LOCK - found[0]
-        found = own_lock.find(self._descriptor, _LINE, 1)
+        found = own_lock.find(self._file, _LINE, 1)
         return None if found is None else found[1] - _LINE
 
     def is_awaited(self) -> bool:
         """Whether another process stands in line for the lock. One system call."""
-        return not own_lock.is_free(self._descriptor, _LINE, 1)
+        return not own_lock.is_free(self._file, _LINE, 1)
 
     def reopen(self) -> None:
         """Go over to the file that is in place of one that was deleted, as the others do. The lock is given up."""
-        before, self._descriptor = self._descriptor, own_lock.open_file(self._path)
-        own_lock.close_file(before)
+        before, self._file = self._file, own_lock.open_file(self._path)
+        before.close()
 
     def close(self) -> None:
-        """Close the descriptor, which drops whatever this process still holds."""
-        descriptor, self._descriptor = self._descriptor, -1
-        own_lock.close_file(descriptor)
+        """Close the file, which drops whatever this process still holds."""
+        self._file.close()

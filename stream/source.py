@@ -12,12 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, Protocol, TypeVar
 
 from ..storage.commit import WriteTransaction, committer_of
 from ..storage.environment import Environment
-from ..storage.errors import StoreClosed
+from ..storage.errors import AppendsLost, StoreClosed
+from ..storage.sharing import Share
 from .buffering import Buffer, buffer_of
 
 T = TypeVar("T")
@@ -54,14 +56,16 @@ def ask(source: Source, question: Callable[[Any], T]) -> T:
 class Direct:
     """Calls on the store itself."""
 
-    __slots__ = ("_closed", "buffer", "env", "lock_timeout", "read")
+    __slots__ = ("_closed", "buffer", "env", "lock_timeout", "read", "share")
 
-    def __init__(self, env: Environment, lock_timeout: float) -> None:
-        self.env = env
+    def __init__(self, share: Share, lock_timeout: float) -> None:
+        self.share = share
+        self.env = env = share.env
         self.lock_timeout = lock_timeout
         is_buffered = env.durability == "buffered" and not env.readonly
         self.buffer: Buffer | None = buffer_of(env) if is_buffered else None
-        self.read: Callable[[], AbstractContextManager[Any]] = self._read_flushed if is_buffered else env.read
+        # No method of its own: a source that is dropped, with its share, is gone at once.
+        self.read: Callable[[], AbstractContextManager[Any]] = partial(_read_flushed, env) if is_buffered else env.read
         self._closed = False
 
     @property
@@ -83,19 +87,33 @@ class Direct:
             self.buffer.flush()
         return committer_of(self.env).alone(self.lock_timeout)
 
-    def _read_flushed(self) -> AbstractContextManager[Any]:
-        assert self.buffer is not None
-        self.buffer.flush()
-        return self.env.read()
-
     def close(self) -> None:
-        """Refuse every call from now on, even where others keep the environment open."""
+        """Give back the share, and refuse every call from now on, even where others keep the environment open.
+
+        TransactionError inside a transaction. AppendsLost, with all closed, where that has not been told.
+        """
+        buffer = self.buffer
+        self.share.close()
+        try:
+            if buffer is not None:
+                buffer.flush(tell=True)
+        except AppendsLost:
+            self._end()
+            raise
+        self._end()
+
+    def _end(self) -> None:
         self._closed = True
         self.buffer = None
         self.read = self._refuse
 
     def _refuse(self) -> NoReturn:
         raise StoreClosed(f"the store {self.env.path} has been closed. Open it again.")
+
+
+def _read_flushed(env: Environment) -> AbstractContextManager[Any]:
+    buffer_of(env).flush()
+    return env.read()
 
 
 class Within:

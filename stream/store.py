@@ -10,8 +10,8 @@ from typing import Any, Self
 
 from ..storage import layout, records, sharing
 from ..storage.commit import WriteTransaction
-from ..storage.environment import Environment
-from ..storage.errors import InvalidArgument, ReadOnlyStore, StoreClosed, StreamExists, TransactionError
+from ..storage.errors import AppendsLost, InvalidArgument, ReadOnlyStore, StoreClosed, StreamExists, TransactionError
+from ..storage.sharing import Share
 from ..storage.store_map import BUFFER_WINDOW, DURABILITIES, MAX_READERS, Durability
 from . import header as headers
 from . import writer
@@ -32,13 +32,13 @@ class Store:
 
     __slots__ = ("_closed", "_encoding", "_env", "_limits", "_source")
 
-    def __init__(self, env: Environment, encoding: str | None, lock_timeout: float, limits: NodeLimits) -> None:
-        self._env = env
+    def __init__(self, share: Share, encoding: str | None, lock_timeout: float, limits: NodeLimits) -> None:
+        self._env = share.env
         self._encoding = encoding
-        self._source = Direct(env, lock_timeout)
+        self._source = Direct(share, lock_timeout)
         self._limits = limits
         self._closed = False
-        if not env.readonly:
+        if not share.env.readonly:
             sweep(self._source)
 
     @classmethod
@@ -98,13 +98,18 @@ class Store:
         if not isinstance(path, str | os.PathLike) or not os.fspath(path):
             raise InvalidArgument(f"path={path!r} must name a directory")
         given = NodeLimits().changed(compression, node_max_bytes, node_max_entries)
-        env = sharing.attach(
+        share = sharing.attach(
             Path(os.path.abspath(path)), readonly=readonly, create=create, durability=durability, map_size=map_size,
             max_map_size=max_map_size, max_readers=max_readers,
             uses_journal=uses_journal, settings=lambda: {"limits": list(given)}, buffer_window=buffer_window,
         )
-        kept = NodeLimits(*env.settings["limits"])
-        return cls(env, encoding, float(lock_timeout), kept.changed(compression, node_max_bytes, node_max_entries))
+        try:
+            kept = NodeLimits(*share.env.settings["limits"])
+            return cls(share, encoding, float(lock_timeout),
+                       kept.changed(compression, node_max_bytes, node_max_entries))
+        except BaseException:
+            share.close()
+            raise
 
     def __enter__(self) -> Self:
         return self
@@ -129,19 +134,16 @@ class Store:
         """Close the store. Handles on its streams raise StoreClosed from then on.
 
         AppendsLost, with the store closed, where buffered appends were lost and no flush() has
-        told so.
+        told so. After any other exception close() is to be called again, or the next open() in this
+        process does the rest.
         """
         if not self._closed:
-            self._closed = True
             try:
-                sharing.detach(self._env)
-            except TransactionError:
-                self._closed = False
+                self._source.close()
+            except AppendsLost:
+                self._closed = True
                 raise
-            buffer = self._source.buffer
-            self._source.close()
-            if buffer is not None:
-                buffer.flush(tell=True)
+            self._closed = True
 
     def flush(self) -> None:
         """Force everything to disk; after it even a power cut loses none of it.

@@ -19,7 +19,7 @@ from .entry import flatten_all
 from .filtered import checked_subjects
 from .group import Group, checked_entries_read
 from .group_state import create_group, locate_group
-from .header import shown
+from .header import NodeLimits, shown
 from .id import AUTO, AnyID, NewID, StreamID, make_id, parse_id, parse_new_id
 from .idempotent import MAX_CAP, MAX_WINDOW, Memory, forget_all, parse_claim
 from .names import member_name
@@ -85,15 +85,16 @@ class Stream(ReadableStream):
         checked_policy(refs)
         claim = None if producer is None and idempotent_id is None else parse_claim(producer, idempotent_id, new, flat)
         now = now_ms()
+        name, limits = self.name, self._limits  # a buffered operation holds no handle: it may outlive all of them
         buffer = self._source.buffer
         if buffer is not None:
             if claim is not None or buffer.ended:
                 buffer = None
             elif new is AUTO and wanted is None and create:
-                return buffer.append(self.name, self._limits, now, flat, self._source.lock_timeout)
+                return buffer.append(name, limits, now, flat, self._source.lock_timeout)
 
         def operation(txn: WriteTransaction) -> StreamID | None:
-            stream = self._ensured(txn) if create else writer.locate(txn, self.name)
+            stream = _ensured(txn, name, limits) if create else writer.locate(txn, name)
             if stream is None:
                 return None
             if claim is None:
@@ -112,7 +113,7 @@ class Stream(ReadableStream):
         if buffer is None:
             return self._submit(operation)
         size = sum(map(len, flat))
-        sids = buffer.put(self.name, self._limits, (new,), now, size, create, operation, self._source.lock_timeout)
+        sids = buffer.put(name, limits, (new,), now, size, create, operation, self._source.lock_timeout)
         return None if sids is None else sids[0]
 
     def extend(self, entries: Iterable[Fields], ids: Iterable[AnyID] | None = None, *,
@@ -138,9 +139,10 @@ class Stream(ReadableStream):
         if not flats:
             return []
         now = now_ms()
+        name, limits = self.name, self._limits
 
         def operation(txn: WriteTransaction) -> list[StreamID]:
-            stream = self._ensured(txn)
+            stream = _ensured(txn, name, limits)
             if news is None:
                 sids = stream.extend(txn, now, flats)
             else:
@@ -155,7 +157,7 @@ class Stream(ReadableStream):
             return self._submit(operation)
         size = sum([sum(map(len, flat)) for flat in flats])
         wished = [AUTO] * len(flats) if news is None else news
-        return buffer.put(self.name, self._limits, wished, now, size, True, operation, self._source.lock_timeout) or []
+        return buffer.put(name, limits, wished, now, size, True, operation, self._source.lock_timeout) or []
 
     def delete(self, *ids: AnyID) -> int:
         """Delete entries by ID; how many there were. XDEL.
@@ -336,7 +338,7 @@ class Stream(ReadableStream):
         wanted = [] if subjects is None else checked_subjects(subjects)
 
         def operation(txn: WriteTransaction) -> None:
-            stream = self._ensured(txn) if create_stream else writer.locate(txn, self.name)
+            stream = _ensured(txn, self.name, self._limits) if create_stream else writer.locate(txn, self.name)
             if stream is None:
                 raise NoStream(
                     f"there is no stream {shown(self.name)} to create group {shown(group.name)} on. Append to it "
@@ -360,11 +362,12 @@ class Stream(ReadableStream):
 
     # -- within -------------------------------------------------------------------------
 
-    def _ensured(self, txn: WriteTransaction) -> writer.StreamWriter:
-        return writer.locate(txn, self.name) or writer.create(txn, self.name, self._limits)
-
     def _submit(self, operation: Callable[[WriteTransaction], T]) -> T:
         return self._source.submit(operation)
+
+
+def _ensured(txn: WriteTransaction, name: bytes, limits: NodeLimits) -> writer.StreamWriter:
+    return writer.locate(txn, name) or writer.create(txn, name, limits)
 
 
 def _evict(txn: WriteTransaction, stream: writer.StreamWriter, wanted: trim.Trim, refs: str) -> int:

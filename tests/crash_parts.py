@@ -222,6 +222,11 @@ STRUCK = 40  # asynchronous exceptions in one run, beside the signals
 
 COMMITS = tuple(f"raxlog.storage.{one}" for one in (
     "batch", "commit", "write_transaction", "environment", "journal"))
+OPENINGS = tuple(f"raxlog.{one}" for one in (
+    "index.leases", "index.store", "stream.behind", "stream.source", "stream.store", "stream.sweeping",
+    "stream.waiting", *(f"storage.{one}" for one in (
+        "closing", "compaction", "disk", "folder", "gate", "generation", "in_place", "journal", "map_lock",
+        "meta_pages", "own_lock", "sharing", "store_map", "wake", "watcher", "writer_lock"))))
 
 
 def interrupts(workload: str, how: str, most: int, seed: int, keep: Path, *,
@@ -229,12 +234,15 @@ def interrupts(workload: str, how: str, most: int, seed: int, keep: Path, *,
     """So many exceptions in living processes, ten a run.
 
     "…, plain": of kernels, and nothing is forked; "…, struck": asynchronous ones into other threads too;
-    "…, commits": only in the code that commits; "…, compacting": that too, now and then.
+    "…, commits": only in the code that commits; "opened": in the code that opens and closes;
+    "…, compacting": that too, now and then.
     ``spoil`` plants a bug in the process first.
     """
     known = steps.golden(STEPS)
     if "commits" in workload:
         options["inside"] = COMMITS
+    if "opened" in workload:
+        options["inside"] = OPENINGS
     with tempfile.NamedTemporaryFile("w+") as count, pure("plain" in workload):
         check = partial(interrupted_steps.check_crowd, known=known, count=Path(count.name))
         struck = STRUCK if "struck" in workload else 0
@@ -244,6 +252,8 @@ def interrupts(workload: str, how: str, most: int, seed: int, keep: Path, *,
                       partial(interrupted_steps.check_alone, known=known)),
             "crowd": (partial(interrupted_steps.crowd, known=known, struck=struck, spoil=spoil), check),
             "buffered": (interrupted_steps.buffered, interrupted_steps.check_buffered),
+            "opened": (partial(interrupted_steps.opened, known=known),
+                       partial(interrupted_steps.check_opened, known=known)),
         }[workload.partition(",")[0]]
         modes = [Interrupts(how, most, 10, **options)]
         mode = told(explore(writes, check, modes=modes, seed=seed, keep=keep, timeout=20))

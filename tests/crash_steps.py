@@ -64,8 +64,10 @@ def step(store: raxlog.Store, name: str, n: int, wide: int = 1) -> None:
         group.read("c1", count=4)
     elif kind == "ack" and pending:
         group.ack(*pending[: len(pending) // 2 + 1])
-    elif kind == "claim" and pending:
+    elif kind == "claim" and pending and n < len(KINDS):
         group.claim("c2", *pending)
+    elif kind == "claim":
+        group.autoclaim("c2", count=3)
     elif kind == "nack" and len(pending) > 1:
         group.nack(pending[-1])
     elif kind == "delete":

@@ -3,6 +3,7 @@
     alone      the main thread: each step until it is done; forks, publishing and compactions in between
     crowd      threads that share their commits, a stream each
     buffered   appends committed behind their caller, and flushes
+    opened     a store that is opened for each step and closed after it, to read in between
 
 After an exception a workload asks the store how far it is. It must be as far as was promised, or one
 step further, to the byte; anything else is lost, by half or there twice. The store stays open, for the
@@ -30,6 +31,7 @@ from crash_facts import contents, told
 from raxlog.crashtest import interrupted
 from raxlog.recovery import check_child
 from raxlog.recovery.crashtest.interrupts import Interrupted
+from raxlog.storage import closing
 
 Ack = Callable[[Any], None]
 LOCK_TIMEOUT = 5.0  # seconds; what waits so long waits for a lock that was left behind
@@ -303,4 +305,41 @@ def check_buffered(folder: Path, acks: list[int]) -> None:
     with raxlog.open(path, readonly=True) as store:
         n = buffered_workloads.whole_calls(store)
         assert n == max(acks), f"LOST: {n} calls are there, {max(acks)} were flushed"
+    check_beside(path)
+
+
+# -- opened and closed -----------------------------------------------------------------------
+
+
+def opened(folder: Path, ack: Ack, *, known: tuple[bytes, ...]) -> None:
+    """Every step in a store that is opened for it, now and then buffered; read before in one that cannot write.
+
+    What is struck while it opens or closes is dropped as it is, and opened anew in another way.
+    """
+    path = folder / "s.rax"
+    raxlog.open(path).close()
+    ack(("step", 0))
+    said = 0
+
+    def go_on() -> None:
+        nonlocal said
+        while said < len(known) - 1:
+            with raxlog.open(path, lock_timeout=LOCK_TIMEOUT, readonly=True) as store:
+                n = steps_there(store, "s", said, known)
+            if n == said:
+                durability: Any = "buffered" if n % 3 == 2 else "commit"
+                with raxlog.open(path, lock_timeout=LOCK_TIMEOUT, durability=durability) as store:
+                    steps.step(store, "s", n)
+            said = max(n, said + 1)
+            ack(("step", said))
+
+    until_done(go_on)
+
+
+def check_opened(folder: Path, acks: list[tuple[str, int]], *, known: tuple[bytes, ...]) -> None:
+    path = folder / "s.rax"
+    assert closing.find_user(path) is None, "LEFT: the file 'open' is locked by a store that is closed"
+    with raxlog.open(path, readonly=True) as store:
+        n = steps_there(store, "s", max(n for what, n in acks if what == "step"), known)
+        steps.whole(told(store, "s"), "s", n)
     check_beside(path)

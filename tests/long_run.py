@@ -40,9 +40,10 @@ from pathlib import Path
 from typing import Any
 
 SIZES = {"mixed": 70, "growing": 8, "relaxed": 7, "tidied": 3, "journal": 2, "queue": 2, "swaps": 1}  # chunks of images
-RAISED = {"alone-traced": 30, "alone, commits-traced": 10, "alone-signals": 20, "alone, plain-signals": 5,
+RAISED = {"alone-traced": 20, "alone, commits-traced": 10, "alone-signals": 15, "alone, plain-signals": 5,
           "crowd-traced": 8, "crowd, commits-traced": 5, "crowd-signals": 6, "crowd, struck-signals": 4,
-          "buffered-traced": 8, "buffered-signals": 4}  # chunks of interrupts
+          "buffered-traced": 7, "buffered-signals": 4, "opened-traced": 8, "opened-signals": 6,
+          "opened, plain-signals": 2}  # chunks of interrupts
 IMAGES, ROUNDS, FLIPS, INTERRUPTS = 20_000, 1_000, 1_000, 1_000
 ALL_OF_METAS = 1 << 20  # flips: more than there are
 COMMITS = {"mixed": 200, "compaction": 12, "snapshot": 3}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from pathlib import Path
+from typing import Any
 
 import pytest
 import raxlog
@@ -21,6 +22,28 @@ def test_handles_of_a_closed_store_refuse_even_while_another_keeps_it_open(tmp_p
             with pytest.raises(raxlog.StoreClosed):
                 call()
         assert len(second.stream("orders")) == 0
+
+
+@pytest.mark.parametrize("durability", ["commit", "buffered"])
+def test_a_store_that_was_dropped_without_close_can_be_opened_in_another_way(tmp_path: Path, durability: Any) -> None:
+    def drop() -> None:
+        store = raxlog.open(tmp_path / "s.rax", durability=durability)
+        with store.transaction() as tx:
+            tx.stream("s").append({"n": 1})
+        store.stream("s").append({"n": 2}, maxlen=10)
+
+    drop()
+    with raxlog.open(tmp_path / "s.rax", readonly=True) as store:
+        assert store.stream("s").count() == 2
+
+
+def test_a_stream_keeps_its_dropped_store_open(tmp_path: Path) -> None:
+    stream = raxlog.open(tmp_path / "s.rax").stream("s")
+    with pytest.raises(raxlog.SettingsConflict):
+        raxlog.open(tmp_path / "s.rax", readonly=True)
+    stream.append({"n": 1})
+    with raxlog.open(tmp_path / "s.rax") as store:
+        assert store.stream("s").count() == 1
 
 
 def test_a_flush_inside_a_transaction_is_refused(store: raxlog.Store) -> None:

@@ -31,6 +31,7 @@ CASES = [
     ("alone, plain", "signals", 100), ("crowd", "traced", 150), ("crowd, commits", "traced", 200),
     ("crowd", "signals", 100), ("crowd, struck", "signals", 50),
     ("buffered", "traced", 200), ("buffered", "signals", 100),
+    ("opened", "traced", 300), ("opened", "signals", 100), ("opened, plain", "signals", 100),
     ("alone, compacting", "traced", 60), ("alone, compacting", "signals", 60),
 ]
 

@@ -39,8 +39,11 @@ class Interrupted:
 
 
 def interrupted(error: BaseException | None) -> bool:
-    """Whether Interrupts has raised this exception, or caused it where it is an error of raxlog's."""
-    while isinstance(error, RaxlogError):
+    """Whether Interrupts has raised this exception, or caused it where it is an error of raxlog's.
+
+    Or a KeyError: up to Python 3.12 Thread.start() raises one in its place.
+    """
+    while isinstance(error, RaxlogError | KeyError):
         error = error.__cause__ or error.__context__
     return isinstance(error, Interrupted)
 

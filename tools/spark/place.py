@@ -100,13 +100,12 @@ def opened(path: str) -> Iterator[Direct]:
     """The store or snapshot at ``path``, for reading; closed, mapped no more, at the end."""
     if not Path(path).is_dir():
         raise NotAStore(f"there is nothing at {path} (any more) on this machine; load the data frame again")
-    env = sharing.attach(
+    share = sharing.attach(
         Path(path), readonly=True, create=False, durability="commit", map_size=None, max_map_size=None,
         max_readers=MAX_READERS, uses_journal=True, settings=dict,
     )
-    source = Direct(env, 0.0)
+    source = Direct(share, 0.0)
     try:
         yield source
     finally:
         source.close()
-        sharing.detach(env)
