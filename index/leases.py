@@ -18,31 +18,25 @@ from __future__ import annotations
 import os
 import threading
 from io import FileIO
-from pathlib import Path
-from weakref import WeakSet
 
 from ..storage import own_lock
+from ..storage.environment import Environment
 from ..storage.errors import ReadOnlyStore
-from ..storage.sharing import Share, at_fork
 
 LIVE = "live"
 _OWNER_BYTES = 7  # offsets of locks are signed 64-bit numbers
 
-_registry_lock = threading.Lock()
-_leases: dict[Path, Leases] = {}
-
 
 class Leases:
-    """The file ``live`` of one store in this process. Get it by attach(), give it back by detach()."""
+    """The file ``live`` of one store in this process. Get it by leases_of()."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path / LIVE
+    def __init__(self, env: Environment) -> None:
+        self._path = env.path / LIVE
         self._mutex = threading.Lock()
         self._file: FileIO | None = None
         self._writable = False
         self._held: set[int] = set()
         self._pid = os.getpid()
-        self.users: WeakSet[Share] = WeakSet()
 
     def take(self) -> int:
         """A new owner number, held by this process until give_back() or its end."""
@@ -81,7 +75,7 @@ class Leases:
             return not own_lock.is_free(file, owner, 1)
 
     def close(self) -> None:
-        """Close the file, and with it give back all that is held."""
+        """Close the file, and with it give back all that is held. Environment.close() calls this."""
         with self._mutex:
             self._close()
             self._held.clear()
@@ -111,33 +105,7 @@ class Leases:
         return self._file
 
 
-def attach(share: Share) -> Leases:
-    """The leases of a store, shared by all who have it open in this process."""
-    with _registry_lock:
-        path = Path(os.path.realpath(share.env.path))
-        leases = _leases.get(path)
-        if leases is None:
-            leases = _leases[path] = Leases(path)
-        leases.users.add(share)
-        return leases
-
-
-def detach(leases: Leases, share: Share) -> None:
-    """Give back what attach() gave; the last one closes the file."""
-    with _registry_lock:
-        leases.users.discard(share)
-        if not leases.users:
-            leases.close()
-            for path, known in list(_leases.items()):
-                if known is leases:
-                    del _leases[path]
-
-
-def _after_fork_in_child() -> None:
-    global _registry_lock  # noqa: PLW0603 - a thread that is not here may hold the parent's
-    _registry_lock = threading.Lock()
-    for leases in _leases.values():
-        leases.forget()
-
-
-at_fork(after_in_child=_after_fork_in_child)
+def leases_of(env: Environment) -> Leases:
+    """The leases of an environment: of all who have the store open in this process."""
+    leases: Leases = env.kept("leases_state", Leases)
+    return leases

@@ -11,9 +11,10 @@ from ..stream import filtered, store
 from ..stream.header import NodeLimits
 from ..stream.names import name_bytes
 from ..stream.sweeping import sweep
-from . import binding, channel_rows, filters, leases, routes
+from . import binding, channel_rows, filters, routes
 from . import subject as subjects
 from .handle import Sublist
+from .leases import leases_of
 from .publish import Publication, Reached
 from .subscription import name_bytes as queue_bytes
 
@@ -38,7 +39,7 @@ class Store(store.Store):
 
     def __init__(self, share: Share, encoding: str | None, lock_timeout: float, limits: NodeLimits) -> None:
         super().__init__(share, encoding, lock_timeout, limits)
-        self._leases = leases.attach(share)
+        self._leases = leases_of(share.env)
         self._subjects = Sublist(self._source)
         self._known = routes.Known(self._subjects.cache)
         self._live: Live | None = None
@@ -48,7 +49,7 @@ class Store(store.Store):
 
     def close(self) -> None:
         """Close the store: its live subscriptions end, and handles raise StoreClosed from then on."""
-        if self._closed:
+        if self._source.closed:
             return
         if self._env.in_own_transaction():
             raise TransactionError(f"{self._env.path} cannot be closed inside a transaction; end that first")
@@ -57,7 +58,6 @@ class Store(store.Store):
             if live is not None and not live.inherited:
                 live.close()
         finally:
-            leases.detach(self._leases, self._source.share)
             super().close()
 
     # -- subjects -----------------------------------------------------------------------

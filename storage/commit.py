@@ -393,10 +393,5 @@ def _release(sleeper: threading.Lock) -> None:
 
 def committer_of(env: Environment) -> Committer:
     """The committer of an environment; made anew in a forked child."""
-    committer: Committer | None = env.committer_state
-    if committer is None:
-        with env.first_use:  # two committers would take the lock of one process twice
-            committer = env.committer_state
-            if committer is None:
-                committer = env.committer_state = Committer(env)
+    committer: Committer = env.committer_state or env.kept("committer_state", Committer)
     return committer

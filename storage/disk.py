@@ -45,12 +45,10 @@ def allocate(file: Path, start: int, end: int) -> None:
 
     What the file holds already stays. About 10 µs.
     """
-    descriptor = os.open(file, os.O_RDWR | os.O_CLOEXEC)
-    try:
+    with open_file(file, os.O_RDWR) as opened:
+        descriptor = opened.fileno()
         if hasattr(os, "posix_fallocate"):
             os.posix_fallocate(descriptor, start, end - start)
         else:
             start = max(start, os.fstat(descriptor).st_size)
             os.pwrite(descriptor, bytes(max(0, end - start)), start)
-    finally:
-        os.close(descriptor)

@@ -68,6 +68,8 @@ class Environment(StoreMap):
         if self.waiting_state is not None:
             self.waiting_state.forget()
             self.waiting_state = None
+        if self.leases_state is not None:
+            self.leases_state.forget()
         if self.buffer_state is not None:
             self.buffer_state.after_fork_in_child()
         self._reset_locks()

@@ -23,8 +23,9 @@ import struct
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 from typing import NamedTuple, Self
+
+from . import disk
 
 BRANCH, LEAF, OVERFLOW, META = 0x01, 0x02, 0x04, 0x08
 BIG, SUBDATA, DUPLICATES = 0x01, 0x02, 0x04
@@ -91,27 +92,20 @@ class PageFile:
     """
 
     def __init__(self, path: Path) -> None:
-        self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            self.size = os.fstat(self._descriptor).st_size
-            self.page_size = 4096
-            self.page_size = self._guessed_size()
-        except BaseException:
-            self.close()
-            raise
+        self._file = disk.open_file(path, os.O_RDONLY)
+        self.size = os.fstat(self._file.fileno()).st_size
+        self.page_size = 4096
+        self.page_size = self._guessed_size()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
         """Close the file."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
+        self._file.close()
 
     @property
     def pages(self) -> int:
@@ -131,12 +125,12 @@ class PageFile:
         # Neither can be read: the size at which most pages bear their own number.
         def fits(size: int) -> int:
             numbers = range(2, min(self.size // size, 514))
-            return sum(os.pread(self._descriptor, 8, no * size) == _NUMBER.pack(no) for no in numbers)
+            return sum(os.pread(self._file.fileno(), 8, no * size) == _NUMBER.pack(no) for no in numbers)
 
         return max(_SIZES, key=lambda size: fits(size) * size)
 
     def _meta_at(self, slot: int, offset: int) -> Meta | None:
-        data = os.pread(self._descriptor, HEADER + _META.size, offset)
+        data = os.pread(self._file.fileno(), HEADER + _META.size, offset)
         if len(data) < HEADER + _META.size:
             return None
         flags = _HEAD.unpack_from(data)[2]
@@ -153,12 +147,12 @@ class PageFile:
         """The meta pages that can be read, the newest first."""
         found = [self._meta_at(slot, slot * self.page_size) for slot in (0, 1)]
         # Asked for after them: a writer makes the file longer before he writes the page that says so.
-        self.size = os.fstat(self._descriptor).st_size
+        self.size = os.fstat(self._file.fileno()).st_size
         return sorted((meta for meta in found if meta is not None), key=lambda meta: -meta.transaction)
 
     def version(self) -> int | None:
         """The data format that the first page states; None where it is no meta page of LMDB's."""
-        head = os.pread(self._descriptor, 64, 0)
+        head = os.pread(self._file.fileno(), 64, 0)
         for at in range(0, len(head) - 7, 4):
             magic, version = struct.unpack_from("=II", head, at)
             if magic == _MAGIC:
@@ -171,7 +165,7 @@ class PageFile:
         """The bytes of a page. PageFault where the file ends before its end."""
         if not 0 <= number < self.pages:
             raise PageFault(number, "lies behind the end of the file")
-        data = os.pread(self._descriptor, self.page_size, number * self.page_size)
+        data = os.pread(self._file.fileno(), self.page_size, number * self.page_size)
         if len(data) < self.page_size:
             raise PageFault(number, "lies behind the end of the file")
         return data
@@ -188,7 +182,7 @@ class PageFile:
         count = (HEADER - 1 + size) // self.page_size + 1
         if not 2 <= first <= self.pages - count:
             raise PageFault(first, "is an overflow page, and the file ends before it does")
-        data = os.pread(self._descriptor, HEADER + size, first * self.page_size)
+        data = os.pread(self._file.fileno(), HEADER + size, first * self.page_size)
         if len(data) < HEADER + size:
             raise PageFault(first, "is an overflow page, and the file ends before it does")
         if not flags_of(data) & OVERFLOW:

@@ -13,7 +13,7 @@ import os
 import resource
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from io import FileIO
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -84,9 +84,19 @@ class StoreMap(Growth):
         self._files = FilesInPlace()
         self._lmdb: lmdb.Environment | None = None
         self._map_lock: FileIO | None = None
-        self.waiting_state: Any = None  # who sleeps until a commit; made by waiting.py
-        self.buffer_state: Any = None  # appends that are committed behind their callers; made by buffering.py
+        # What the layers above keep here, made by kept():
+        self.waiting_state: Any = None  # who sleeps until a commit (waiting.py)
+        self.buffer_state: Any = None  # appends that are committed behind their callers (buffering.py)
+        self.leases_state: Any = None  # the numbers by which this process owns subscriptions (leases.py)
         self._reset_locks()
+
+    def kept(self, name: str, make: Callable[[Any], Any]) -> Any:
+        """What a layer above keeps here in that attribute, made by its first use, in a forked child anew."""
+        if getattr(self, name) is None:
+            with self.first_use:  # two committers, say, would take the lock of one process twice
+                if getattr(self, name) is None:
+                    setattr(self, name, make(self))
+        return getattr(self, name)
 
     # -- opening and closing ------------------------------------------------------------
 
@@ -96,7 +106,7 @@ class StoreMap(Growth):
         self.writing = threading.Lock()  # held while LMDB's write transaction is open: a fork waits
         self._opening = threading.RLock()
         self.first_use = threading.Lock()  # held while a layer above makes what it keeps here
-        self.committer_state: Any = None  # the committer's queue; made by commit.py
+        self.committer_state: Any = None  # the committer's queue (commit.py)
         self.open_write: lmdb.Transaction | None = None
         self.transaction_thread: int | None = None  # the thread that has a transaction of its own
         self._forked_inside = False
@@ -392,6 +402,8 @@ class StoreMap(Growth):
             self.gate.shut(self._close_quietly)
         if self.waiting_state is not None:
             self.waiting_state.close()
+        if self.leases_state is not None:
+            self.leases_state.close()
 
     def _close_quietly(self) -> None:
         if self._lmdb is not None and not self.readonly:

@@ -91,10 +91,10 @@ class WakeFile:
         if self._source is not None:
             self._source.close()
             self._source = None
-        for descriptor in (self._read_end, self._write_end):
+        ends, self._read_end, self._write_end = (self._read_end, self._write_end), -1, -1
+        for descriptor in ends:
             if descriptor >= 0:
                 os.close(descriptor)
-        self._read_end = self._write_end = -1
 
 
 def _empty(descriptor: int) -> None:

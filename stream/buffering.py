@@ -177,10 +177,5 @@ class Buffer(Behind):
 
 def buffer_of(env: Environment) -> Buffer:
     """The buffer of an environment; begun anew in a forked child."""
-    buffer: Buffer | None = env.buffer_state
-    if buffer is None:
-        with env.first_use:
-            buffer = env.buffer_state
-            if buffer is None:
-                buffer = env.buffer_state = Buffer(env)
+    buffer: Buffer = env.kept("buffer_state", Buffer)
     return buffer

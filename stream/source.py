@@ -56,7 +56,7 @@ def ask(source: Source, question: Callable[[Any], T]) -> T:
 class Direct:
     """Calls on the store itself."""
 
-    __slots__ = ("_closed", "buffer", "env", "lock_timeout", "read", "share")
+    __slots__ = ("buffer", "closed", "env", "lock_timeout", "read", "share")
 
     def __init__(self, share: Share, lock_timeout: float) -> None:
         self.share = share
@@ -66,7 +66,7 @@ class Direct:
         self.buffer: Buffer | None = buffer_of(env) if is_buffered else None
         # No method of its own: a source that is dropped, with its share, is gone at once.
         self.read: Callable[[], AbstractContextManager[Any]] = partial(_read_flushed, env) if is_buffered else env.read
-        self._closed = False
+        self.closed = False
 
     @property
     def path(self) -> Path:
@@ -75,7 +75,7 @@ class Direct:
 
     def submit(self, operation: Callable[[WriteTransaction], T]) -> T:
         """Group commit: durable when it returns."""
-        if self._closed:
+        if self.closed:
             self._refuse()
         if self.buffer is not None:
             self.buffer.flush()
@@ -103,7 +103,7 @@ class Direct:
         self._end()
 
     def _end(self) -> None:
-        self._closed = True
+        self.closed = True
         self.buffer = None
         self.read = self._refuse
 

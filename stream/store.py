@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from ..storage import layout, records, sharing
 from ..storage.commit import WriteTransaction
-from ..storage.errors import AppendsLost, InvalidArgument, ReadOnlyStore, StoreClosed, StreamExists, TransactionError
+from ..storage.errors import InvalidArgument, ReadOnlyStore, StoreClosed, StreamExists, TransactionError
 from ..storage.sharing import Share
 from ..storage.store_map import BUFFER_WINDOW, DURABILITIES, MAX_READERS, Durability
 from . import header as headers
@@ -30,14 +30,13 @@ from .transaction import State, Transaction
 class Store:
     """An open store. A context manager; safe to share by threads; survives a fork."""
 
-    __slots__ = ("_closed", "_encoding", "_env", "_limits", "_source")
+    __slots__ = ("_encoding", "_env", "_limits", "_source")
 
     def __init__(self, share: Share, encoding: str | None, lock_timeout: float, limits: NodeLimits) -> None:
         self._env = share.env
         self._encoding = encoding
         self._source = Direct(share, lock_timeout)
         self._limits = limits
-        self._closed = False
         if not share.env.readonly:
             sweep(self._source)
 
@@ -122,7 +121,7 @@ class Store:
         return self._env.__reduce__()  # which says that it cannot be pickled, and what to do
 
     def __repr__(self) -> str:
-        state = "closed" if self._closed else "readonly" if self._env.readonly else self._env.durability
+        state = "closed" if self._source.closed else "readonly" if self._env.readonly else self._env.durability
         return f"<raxlog.Store {str(self._env.path)!r} {state}>"
 
     @property
@@ -137,13 +136,8 @@ class Store:
         told so. After any other exception close() is to be called again, or the next open() in this
         process does the rest.
         """
-        if not self._closed:
-            try:
-                self._source.close()
-            except AppendsLost:
-                self._closed = True
-                raise
-            self._closed = True
+        if not self._source.closed:
+            self._source.close()
 
     def flush(self) -> None:
         """Force everything to disk; after it even a power cut loses none of it.
@@ -271,7 +265,7 @@ class Store:
     # -- within -------------------------------------------------------------------------
 
     def _require_open(self) -> None:
-        if self._closed:
+        if self._source.closed:
             raise StoreClosed(f"the store {self._env.path} has been closed. Open it again.")
 
     def _require_writable(self, to: str) -> None:

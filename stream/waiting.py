@@ -356,12 +356,7 @@ class Waiting:
 
 def waiting_of(env: Environment) -> Waiting:
     """The waits of an environment; made anew in a forked child."""
-    waiting: Waiting | None = env.waiting_state
-    if waiting is None:
-        with env.first_use:
-            waiting = env.waiting_state
-            if waiting is None:
-                waiting = env.waiting_state = Waiting(env)
+    waiting: Waiting = env.kept("waiting_state", Waiting)
     return waiting
 
 
