@@ -97,7 +97,7 @@ def describe_fully(source: Source, name: bytes, number: int | None, encoding: st
     """
     if count is not None and (type(count) is not int or count < 0):
         raise InvalidArgument(f"count={count!r} must be a whole number >= 0; 0 and None are for all")
-    figures = describe(source, name, number, encoding)
+    figures = describe(source, name, number, encoding, full=True)
     if figures is None:
         return None
     entries = list(read_range(source, name, StreamID.MIN, StreamID.MAX, count or None, False, encoding))

@@ -232,7 +232,8 @@ class Group:
         """What has been delivered and not acknowledged. XPENDING.
 
         Without arguments a PendingSummary; with ``start`` a list of Pending from ``start`` to
-        ``end``, at most ``count``, of one ``consumer``, idle for ``min_idle`` seconds.
+        ``end``, at most ``count``, of one ``consumer``, idle for ``min_idle`` seconds: those are
+        found by their times, wherever they lie among others that are not so idle.
         """
         if start is None:
             if consumer is not None or min_idle is not None or count is not None:
@@ -256,7 +257,9 @@ class Group:
                 if member is None:
                     return []
                 number = member.number
-            for sid, nack in state.pel(txn).scan(first, last, number):
+            pel = state.pel(txn)
+            by_time = floor > 0 and number is None
+            for sid, nack in pel.scan_idle(first, last, now - floor) if by_time else pel.scan(first, last, number):
                 if count is not None and len(rows) >= count:
                     break
                 seen += 1
@@ -268,7 +271,7 @@ class Group:
                     name = text_of(state.consumer_no(txn, nack.consumer).name, self._encoding)
                     rows.append(Pending(make_id(*sid), name, idle / 1000, nack.count))
             else:
-                whole = first == StreamID.MIN and last == StreamID.MAX
+                whole = first == StreamID.MIN and last == StreamID.MAX and not by_time
                 if whole and seen != (state.pending if member is None else member.pending):
                     raise self._short(state)
         return rows

@@ -54,7 +54,7 @@ def describe_group(txn: Any, state: GroupState, number: int, header: headers.Str
     """The figures of one group."""
     return GroupInfo(
         state.name if encoding is None else state.name.decode(encoding, UNDECODABLE),
-        len(state.consumers(txn)),
+        state.count_consumers(txn),
         state.pending,
         make_id(*state.last),
         None if state.entries_read == UNKNOWN else state.entries_read,

@@ -18,12 +18,11 @@ stream's last node, so that both lie on one page.
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any, NamedTuple
 
 from ..storage import block, layout, records
 from ..storage.errors import CorruptionError, InvalidArgument
-from ..storage.rax import Rax, RaxTransaction
+from ..storage.rax import RaxTransaction
 
 DEFAULT_PAGE_BYTES = 4080  # one overflow page of LMDB, see storage/block.py
 COMPACT_PAGE_BYTES = 16368  # four of them: the form for history
@@ -135,22 +134,25 @@ def number_of(txn: RaxTransaction, name: bytes) -> int | None:
 def all_names(txn: RaxTransaction) -> list[bytes]:
     """The names of all streams, in order. CorruptionError if a stream's name is not among them.
 
-    About 4 µs a stream: each header is looked at, since nothing else tells that a name is gone.
+    About 4 µs a stream: that each has a name is seen by the numbers; no header is read.
     """
-    names = [name for name, _ in Rax(txn, layout.NAMES).items()]
-    borne = set()
+    names, numbers = [], set()
     cursor = txn.cursor()
+    if cursor.set_range(layout.NAMES):
+        for found, value in cursor.iternext():
+            key = bytes(found)
+            if not key.startswith(layout.NAMES):
+                break
+            names.append(key[len(layout.NAMES):])
+            numbers.add(records.unseal(key, bytes(value))[0])
     there = cursor.set_range(layout.stream_span(1)[0])
     while there:
         number = int.from_bytes(cursor.key()[:8], "big")
-        with contextlib.suppress(CorruptionError):  # a damaged header bears no name; reading it will tell
-            header = load(txn, number)
-            if header is not None:  # else it is being swept
-                borne.add(header.name)
+        header = None if number in numbers else load(txn, number)
+        if header is not None:  # else it is being swept
+            raise CorruptionError("no name leads to the stream: it is missing or damaged", stream=shown(header.name))
         behind = layout.stream_span(min(number, (1 << 64) - 2))[1]
         there = cursor.set_range(behind) and cursor.key()[:8] > number.to_bytes(8, "big")  # damage can lead back
-    for name in borne.difference(names):
-        raise CorruptionError("no name leads to the stream: it is missing or damaged", stream=shown(name))
     return names
 
 

@@ -26,7 +26,7 @@ class StreamInfo(NamedTuple):
     name: bytes | str
     length: int  # live entries
     radix_tree_keys: int  # nodes
-    radix_tree_nodes: int  # nodes of the rax, inner ones included
+    radix_tree_nodes: int | None  # nodes of the rax, inner ones included; None where they were not counted
     last_generated_id: StreamID
     max_deleted_entry_id: StreamID
     entries_added: int
@@ -41,20 +41,26 @@ class StreamInfo(NamedTuple):
 
     def as_dict(self) -> dict[str, Any]:
         """The figures under the names XINFO STREAM uses, for printing as JSON."""
-        return {name.replace("_", "-"): value for name, value in self._asdict().items()}
+        told = {name.replace("_", "-"): value for name, value in self._asdict().items()}
+        if self.radix_tree_nodes is None:
+            del told["radix-tree-nodes"]
+        return told
 
 
-def describe(source: Source, name: bytes, number: int | None, encoding: str | None) -> StreamInfo | None:
-    """The figures of a stream, None if there is none. Walks the keys of all nodes once."""
+def describe(source: Source, name: bytes, number: int | None, encoding: str | None,
+             full: bool = False) -> StreamInfo | None:
+    """The figures of a stream, None if there is none. With ``full`` the keys of all nodes are walked once."""
     with source.read() as txn:
         found = headers.find(txn, name, number)
         if found is None:
             return None
         number, header = found
-        nodes = Rax(txn, layout.family(number, layout.NODE))
-        inner, leaves = nodes.numnodes, nodes.numele
-        if leaves != header.leaves:
-            raise CorruptionError(f"{header.leaves} nodes should be there and {leaves} are", stream=shown(name))
+        inner = None
+        if full:
+            nodes = Rax(txn, layout.family(number, layout.NODE))
+            inner, leaves = nodes.numnodes, nodes.numele
+            if leaves != header.leaves:
+                raise CorruptionError(f"{header.leaves} nodes should be there and {leaves} are", stream=shown(name))
     everything = (source, name, StreamID.MIN, StreamID.MAX, 1)
     first = next(iter(read_range(*everything, False, encoding)), None)
     last = next(iter(read_range(*everything, True, encoding)), None)

@@ -31,6 +31,7 @@ __all__ = ["ID", "Nack", "PendingList"]
 
 _FIRST = bytes(16)  # 0-0, which no entry can have
 _MAX64 = (1 << 64) - 1
+_FEW = 256  # buckets
 
 
 class PendingList(PendingRows):
@@ -268,6 +269,37 @@ class PendingList(PendingRows):
             if key[-16:] > last:
                 return
             yield from Bucket.decode(key, value).rows_between(start, end)
+
+    def scan_idle(self, start: ID, end: ID, before: int) -> Iterator[tuple[ID, Nack]]:
+        """scan(), of what was delivered at ``before`` or earlier, or released; others may be among it.
+
+        Where few buckets hold such entries they are found by the rows by time, and only they are read.
+        """
+        keys: set[bytes] = set()
+        few = 0
+        for few, (key, value) in enumerate(islice(self._from(self._by_time, b""), _FEW), 1):
+            unseal(key, value)
+            if int.from_bytes(key[-24:-16], "big") > before:
+                few = 0
+                break
+            keys.add(key[-16:])
+        for more, (key, value) in enumerate(islice(self._from(self._released, b""), _FEW), 1):
+            bucket = self._floor(pack_id(*unseal(key, value)))
+            if more == _FEW or bucket is None:
+                few = _FEW
+                break
+            keys.add(bucket.key)
+        if few == _FEW:
+            yield from self.scan(start, end)
+            return
+        floor = self._floor(pack_id(*start))
+        for key in sorted(keys):
+            if key > pack_id(*end):
+                return
+            if floor is None or key >= floor.key:
+                yield from self._bucket(key).rows_between(start, end)
+        if self._ids_under(self._by_time) != self._ids_under(self._by_consumer):
+            raise self._corrupt("the rows by time and those by consumer lead to other buckets")
 
     def held(self, consumer: int) -> int:
         """How many entries the rows by consumer say that he has. Reads one row for each bucket with some."""

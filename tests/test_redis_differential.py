@@ -454,7 +454,7 @@ class Duel:
         mine: dict[bytes, Any] = {
             b"length": info.length,
             b"radix-tree-keys": info.radix_tree_keys,
-            b"radix-tree-nodes": info.radix_tree_nodes,
+            b"radix-tree-nodes": self.stream.info(full=True).stream.radix_tree_nodes,
             b"last-generated-id": str(info.last_generated_id).encode(),
             b"max-deleted-entry-id": str(info.max_deleted_entry_id).encode(),
             b"entries-added": info.entries_added,
