@@ -163,18 +163,22 @@ def nack(txn: WriteTransaction, stream: StreamWriter, group: GroupState, ids: li
     return released
 
 
-def hand_over(txn: WriteTransaction, group: GroupState, consumer: ConsumerState, to: ConsumerState) -> int:
-    """All pending entries of one consumer become another's, times and counts kept; how many."""
-    moved = group.pel(txn).hand_over(consumer.number, to.number)
+def hand_over(txn: WriteTransaction, group: GroupState, consumer: ConsumerState, to: ConsumerState,
+              most: int | None = None) -> int:
+    """All pending entries of one consumer become another's, times and counts kept; how many.
+
+    With ``most`` only so many, and what lies in one bucket with the last of them.
+    """
+    moved = group.pel(txn).hand_over(consumer.number, to.number, most=most)
     if moved:
         group.count_pending(txn, consumer.number, -moved)
         group.count_pending(txn, to.number, moved)
     return moved
 
 
-def drop(txn: WriteTransaction, group: GroupState, consumer: ConsumerState) -> int:
-    """All pending entries of a consumer leave the PEL, never delivered again; how many."""
-    gone = len(group.pel(txn).drop_consumer(consumer.number))
+def drop(txn: WriteTransaction, group: GroupState, consumer: ConsumerState, most: int | None = None) -> int:
+    """All pending entries of a consumer leave the PEL, never delivered again; how many. ``most`` as above."""
+    gone = len(group.pel(txn).drop_consumer(consumer.number, most))
     if gone:
         group.count_pending(txn, consumer.number, -gone)
     return gone

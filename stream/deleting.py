@@ -64,6 +64,17 @@ def remove(txn: WriteTransaction, writer: StreamWriter, ids: Iterable[tuple[int,
     return removed
 
 
+def free_dead(txn: WriteTransaction, writer: StreamWriter, key: bytes) -> None:
+    """Free a node in which no entry lives any more."""
+    writer.changed(txn)
+    first = writer.nodes(txn).first()
+    txn.delete(key)
+    writer.header.leaves -= 1
+    if first is not None and writer.nodes_prefix + first[0] == key:
+        after_head_moved(txn, writer)
+    writer.forget_tail()
+
+
 def _by_node(nodes: Rax, ids: list[tuple[int, int]]) -> list[tuple[bytes, bytes, list[tuple[int, int]]]]:
     """Each node that may hold some of the IDs, with those IDs."""
     groups: list[tuple[bytes, bytes, list[tuple[int, int]]]] = []

@@ -1,17 +1,19 @@
 """A consumer group as its users hold it: read, acknowledge, look, claim.
 
-Every read and acknowledgement is one commit, or part of one that others share; reading a
-batch and acknowledging the last one together is a single commit (``read(..., ack=ids)``).
+Every read and acknowledgement is one commit, or part of one that others share, if it is not of
+more than 10,000 entries; reading a batch and acknowledging the last one together is a single
+commit (``read(..., ack=ids)``).
 Durations are seconds; names are stored as bytes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from itertools import chain
 from typing import Any, TypeVar
 
 from ..storage.commit import WriteTransaction
-from ..storage.errors import ConsumerBusy, CorruptionError, InvalidArgument
+from ..storage.errors import ConsumerBusy, CorruptionError, InvalidArgument, RaxlogError
 from . import claiming, delivery, writer
 from . import header as headers
 from .claiming import ClaimOptions
@@ -34,7 +36,7 @@ from .id import AnyID, StreamID, make_id, parse_end, parse_id, parse_start
 from .id_row import row_of
 from .names import member_name, text_of
 from .references import KEEPREF, DeleteResult, ack_delete, checked_policy
-from .source import Direct, Source
+from .source import PIECE, PIECE_ASKED, Direct, Source, in_pieces
 from .stop import StopFlag
 from .sweeping import sweep
 from .waiting import parse_block
@@ -85,7 +87,9 @@ class Group:
 
         Each entry tells in ``deliveries`` how often it has been delivered, this time included,
         and in ``idle`` how long a claimed one had been idle. Durable when it returns; one
-        commit; a read in vain commits at most once a second, to note that the consumer was here.
+        commit, or without ``claim_idle`` in pieces outside a transaction: 10,000 entries a commit,
+        up to what was there when it began; a read in vain commits at most once a second, to note
+        that the consumer was here.
         LockTimeout where another holds the writer's lock and there is something to deliver.
         """
         reader = member_name(consumer, "consumer")
@@ -96,9 +100,31 @@ class Group:
         min_idle = None if claim_idle is None else duration_ms("claim_idle", claim_idle)
         wait = parse_block(self._source, block)
 
-        wanted = GroupRead(self.name, reader, count, None, None, noack, min_idle, stop)
-        answer = read_group(self._source, wanted, [Target(self.stream, after, acked)], wait)
-        return self._decoded(answer[0][1] if answer else [])
+        at_once = min_idle is not None or not isinstance(self._source, Direct)
+        target = Target(self.stream, after, acked)
+        found: list[Entry] = []
+        end: delivery.ID | None = None
+        while True:
+            left = None if count is None else count - len(found)
+            most = left if at_once or (left is not None and left < PIECE) else PIECE
+            wanted = GroupRead(self.name, reader, most, None, None, noack, min_idle, stop)
+            try:
+                answer = read_group(self._source, wanted, [target], wait)
+            except RaxlogError:
+                if found:  # these are the consumer's by now; the next read meets the error
+                    break
+                raise
+            piece = answer[0][1] if answer else []
+            found += piece
+            if at_once or len(piece) < PIECE or len(found) == count:
+                break
+            if end is None:
+                with self._source.read() as txn:
+                    end = self._found(txn)[2].last
+            if piece[-1].id >= end:
+                break
+            target, wait = Target(self.stream, None if after is None else piece[-1].id, b""), None
+        return self._decoded(found)
 
     def ack(self, *ids: AnyID, consumer: Any = None) -> int:
         """Acknowledge entries: they are pending no more. How many were. XACK.
@@ -109,20 +135,24 @@ class Group:
         nothing acknowledged, unless all are pending with this consumer. (Another may have claimed
         one, and be done with it.) It undoes a transaction as a whole: so of the results of work
         done outside one is stored. What a transaction itself has read or claimed stays its consumer's.
+
+        Without ``consumer``, and outside a transaction, in pieces: 10,000 a commit.
         """
         wanted = row_of(ids)
-        if not wanted:
-            return 0
         owner = None if consumer is None else member_name(consumer, "consumer")
+        most = 16 * PIECE if owner is None and isinstance(self._source, Direct) else len(wanted)
+        acknowledged = 0
+        for start in range(0, len(wanted), most or 1):
 
-        def operation(txn: WriteTransaction) -> int:
-            stream = writer.locate(txn, self.stream)
-            group = None if stream is None else locate_group(txn, stream, self.name)
-            if owner is not None:
-                delivery.require_owner(txn, self.stream, group, self.name, owner, wanted)
-            return 0 if group is None else delivery.ack(txn, group, wanted)
+            def operation(txn: WriteTransaction, some: bytes = wanted[start : start + most]) -> int:
+                stream = writer.locate(txn, self.stream)
+                group = None if stream is None else locate_group(txn, stream, self.name)
+                if owner is not None:
+                    delivery.require_owner(txn, self.stream, group, self.name, owner, some)
+                return 0 if group is None else delivery.ack(txn, group, some)
 
-        return self._source.submit(operation)
+            acknowledged += self._source.submit(operation)
+        return acknowledged
 
     def nack(self, *ids: AnyID, mode: str = "fail", delay: float = 0.0, retrycount: int | None = None,
              force: bool = False) -> int:
@@ -151,22 +181,27 @@ class Group:
 
         MISSING for what was not pending here (and is not deleted), REFERENCED for what was
         acknowledged and stays, because under "acked" another group still needs it. With
-        ``consumer`` NotOwner, as of ack(), and nothing is done.
+        ``consumer`` NotOwner, as of ack(), and nothing is done. Without, and outside a
+        transaction, in pieces: 2,000 a commit.
         """
         wanted = [parse_id(sid) for sid in ids]
         checked_policy(refs)
         owner = None if consumer is None else member_name(consumer, "consumer")
 
-        def operation(txn: WriteTransaction) -> list[DeleteResult]:
-            stream = writer.locate(txn, self.stream)
-            group = None if stream is None else locate_group(txn, stream, self.name)
-            if owner is not None:
-                delivery.require_owner(txn, self.stream, group, self.name, owner, row_of(wanted))
-            if stream is None or group is None:
-                return [DeleteResult.MISSING] * len(wanted)
-            return ack_delete(txn, stream, group, wanted, refs)
+        def act(some: list[StreamID]) -> list[DeleteResult]:
+            def operation(txn: WriteTransaction) -> list[DeleteResult]:
+                stream = writer.locate(txn, self.stream)
+                group = None if stream is None else locate_group(txn, stream, self.name)
+                if owner is not None:
+                    delivery.require_owner(txn, self.stream, group, self.name, owner, row_of(some))
+                if stream is None or group is None:
+                    return [DeleteResult.MISSING] * len(some)
+                return ack_delete(txn, stream, group, some, refs)
 
-        return self._source.submit(operation)
+            return self._source.submit(operation)
+
+        most = PIECE_ASKED if owner is None else max(1, len(wanted))
+        return list(chain.from_iterable(in_pieces(self._source, wanted, act, most)))
 
     # -- claiming -----------------------------------------------------------------------
 
@@ -389,18 +424,22 @@ class Group:
         ``pending="refuse"``  ConsumerBusy if it has any (the default)
         ``to="other"``        they become another consumer's, with their times and counts
         ``pending="drop"``    they are never delivered again: Redis' only way
+
+        Outside a transaction the last two go in pieces, about 10,000 entries a commit; the last
+        deletes the consumer.
         """
         raw = member_name(name, "consumer")
+        most = PIECE if isinstance(self._source, Direct) else None
         heir = None if to is None else member_name(to, "consumer")
         if pending not in ("refuse", "drop"):
             raise InvalidArgument(f"pending={pending!r} is unknown; it is 'refuse' or 'drop', or name an heir with to=")
         if heir == raw:
             raise InvalidArgument(f"consumer {shown(raw)} cannot hand over to itself")
 
-        def operation(txn: WriteTransaction, stream: writer.StreamWriter, group: GroupState) -> int:
+        def operation(txn: WriteTransaction, stream: writer.StreamWriter, group: GroupState) -> tuple[int, bool]:
             member = group.consumer(txn, raw)
             if member is None:
-                return 0
+                return 0, False
             had = member.pending
             if had and heir is None and pending == "refuse":
                 raise ConsumerBusy(
@@ -408,13 +447,19 @@ class Group:
                     "with to='other', or lose them with pending='drop'."
                 )
             if had and heir is not None:
-                claiming.hand_over(txn, group, member, group.ensure_consumer(txn, heir, now_ms()))
+                claiming.hand_over(txn, group, member, group.ensure_consumer(txn, heir, now_ms()), most)
             elif had:
-                claiming.drop(txn, group, member)
+                claiming.drop(txn, group, member, most)
+            if member.pending:
+                return had - member.pending, True
             group.remove_consumer(txn, member)
-            return had
+            return had, False
 
-        return self._act(operation)
+        had, more = self._act(operation)
+        while more:
+            some, more = self._act(operation)
+            had += some
+        return had
 
     # -- within -------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ stream's last node, so that both lie on one page.
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, NamedTuple
 
 from ..storage import block, layout, records
@@ -144,12 +145,18 @@ def all_names(txn: RaxTransaction) -> list[bytes]:
             if not key.startswith(layout.NAMES):
                 break
             names.append(key[len(layout.NAMES):])
-            numbers.add(records.unseal(key, bytes(value))[0])
+            try:
+                numbers.add(records.unseal(key, bytes(value))[0])
+            except CorruptionError:
+                continue  # its header is asked for the name
     there = cursor.set_range(layout.stream_span(1)[0])
     while there:
         number = int.from_bytes(cursor.key()[:8], "big")
-        header = None if number in numbers else load(txn, number)
-        if header is not None:  # else it is being swept
+        header = None
+        if number not in numbers:
+            with contextlib.suppress(CorruptionError):  # a damaged header bears no name; reading it will tell
+                header = load(txn, number)
+        if header is not None and header.name not in names:  # without a header it is being swept
             raise CorruptionError("no name leads to the stream: it is missing or damaged", stream=shown(header.name))
         behind = layout.stream_span(min(number, (1 << 64) - 2))[1]
         there = cursor.set_range(behind) and cursor.key()[:8] > number.to_bytes(8, "big")  # damage can lead back

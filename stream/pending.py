@@ -25,11 +25,10 @@ from ..storage.records import seal, unseal
 from .bucket import CAPACITY, ID, MAX_VALUE, Bucket, Nack, column, unpack_ids
 from .id import pack_id, unpack_id
 from .id_row import pack_ids
-from .pending_rows import PendingRows
+from .pending_rows import FIRST, PendingRows
 
 __all__ = ["ID", "Nack", "PendingList"]
 
-_FIRST = bytes(16)  # 0-0, which no entry can have
 _MAX64 = (1 << 64) - 1
 _FEW = 256  # buckets
 
@@ -105,13 +104,14 @@ class PendingList(PendingRows):
             released[sid] = Nack(0, due, count, number + 1)
         return self._upsert(sorted(released.items()), insert)
 
-    def hand_over(self, consumer: int, to: int, time: int | None = None) -> int:
+    def hand_over(self, consumer: int, to: int, time: int | None = None, most: int | None = None) -> int:
         """Give all of one consumer's entries to another; how many there were.
 
-        Their counts stay, and their delivery times unless ``time`` is given.
+        Their counts stay, and their delivery times unless ``time`` is given. With ``most`` only
+        so many, and what lies in one bucket with the last of them.
         """
         moved = 0
-        for key, count in list(self._lying_with(consumer, _FIRST)):
+        for key, count in self._first_with(consumer, most):
             old = self._bucket(key)
             moved += count
             consumers, times = old.consumers, old.times
@@ -189,11 +189,15 @@ class PendingList(PendingRows):
         self._replace(old, new)
         return list(zip(ids, nacks, strict=True))
 
-    def drop_consumer(self, consumer: int) -> list[ID]:
-        """Remove all of a consumer's entries; their IDs, ascending. XGROUP DELCONSUMER."""
+    def drop_consumer(self, consumer: int, most: int | None = None) -> list[ID]:
+        """Remove all of a consumer's entries; their IDs, ascending. XGROUP DELCONSUMER. ``most`` as above."""
         dropped: list[ID] = []
-        for key, _ in list(self._lying_with(consumer, _FIRST)):
+        for key, _ in self._first_with(consumer, most):
             bucket = self._bucket(key)
+            if bucket.consumers == consumer:
+                dropped += unpack_ids(bucket.ids)
+                self._replace(bucket, None)
+                continue
             mine: set[int] = set()
             for at, (sid, nack) in enumerate(bucket.rows()):
                 if nack.consumer == consumer:
@@ -303,7 +307,7 @@ class PendingList(PendingRows):
 
     def held(self, consumer: int) -> int:
         """How many entries the rows by consumer say that he has. Reads one row for each bucket with some."""
-        return sum(count for _, count in self._lying_with(consumer, _FIRST))
+        return sum(count for _, count in self._lying_with(consumer, FIRST))
 
     def is_whole(self, pending: int) -> bool:
         """Whether all index rows are there for a list of so many entries. Reads each row once.
@@ -429,7 +433,7 @@ class PendingList(PendingRows):
                     key = self._released_key(nack)
                     self._txn.put(key, seal(key, sid))
             if len(found) > before:
-                key = old.key if old is not None else packed if following is None else _FIRST
+                key = old.key if old is not None else packed if following is None else FIRST
                 if old is not None and len(table) == len(old):
                     ids = old.ids  # and the table has kept their order
                 else:

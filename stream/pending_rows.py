@@ -37,6 +37,7 @@ from .id import unpack_id
 SOURCE_HASH = ""
 
 _BY_CONSUMER, _BY_TIME, _RELEASED = bytes([PENDING_BY_CONSUMER]), bytes([PENDING_BY_TIME]), bytes([RELEASED])
+FIRST = bytes(16)  # 0-0, which no entry can have
 _BEHIND = b"\xff" * 16  # no ID is greater
 
 
@@ -180,6 +181,17 @@ class PendingRows:
         start = item[0][-16:] if item is not None and item[0].startswith(prefix) else first
         for key, value in self._from(prefix, start):
             yield key[-16:], unseal(key, value)[0]
+
+    def _first_with(self, consumer: int, most: int | None) -> list[tuple[bytes, int]]:
+        """The first buckets that hold ``most`` of a consumer's entries together; all that hold any."""
+        found = []
+        entries = 0
+        for key, count in self._lying_with(consumer, FIRST):
+            found.append((key, count))
+            entries += count
+            if most is not None and entries >= most:
+                break
+        return found
 
     def _corrupt(self, what: str) -> CorruptionError:
         number = int.from_bytes(self._buckets[:8], "big")

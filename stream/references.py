@@ -118,17 +118,23 @@ def _live(txn: WriteTransaction, stream: StreamWriter, ids: list[StreamID]) -> s
     return {sid for sid, entry in zip(ids, delivery.fetch(txn, stream, list(ids)), strict=True) if entry is not None}
 
 
-def evict(txn: WriteTransaction, stream: StreamWriter, trim: Trim, limit: int, refs: str) -> int:
+def evict(txn: WriteTransaction, stream: StreamWriter, trim: Trim, limit: int, refs: str, after: bytes = b"",
+          most: int | None = None) -> tuple[int, bytes | None]:
     """XTRIM with DELREF or ACKED: entry by entry, so that each can be asked about.
 
     Under ACKED what is still held is passed over, and the trim goes on behind it as long as
-    whole nodes lie before the border: the stream may stay longer, and holes appear.
+    whole nodes lie before the border: the stream may stay longer, and holes appear. A node in
+    which no entry lives goes.
+
+    Begins behind the node ``after`` and stops once ``most`` entries have been asked about. How
+    many went, and the node behind which there is more to do; None where there is not.
     """
     header = stream.header
     references = References(txn, stream)
-    evicted = 0
-    after = b""
+    evicted = asked = 0
     while trim.maxlen is None or header.length > trim.maxlen:
+        if most is not None and asked >= most:
+            return evicted, after
         nodes = stream.nodes(txn).iterator()
         if not nodes.seek(">", after) if after else not nodes.seek("^"):
             break
@@ -161,7 +167,10 @@ def evict(txn: WriteTransaction, stream: StreamWriter, trim: Trim, limit: int, r
                 wanted.append(entry.id)
         if refs == DELREF:
             references.drop(wanted)
+        asked += len(entries)
         evicted += len(deleting.remove(txn, stream, wanted))
         if not whole:
             break
-    return evicted
+        if not head.live:
+            deleting.free_dead(txn, stream, key)
+    return evicted, None

@@ -23,6 +23,10 @@ from ..storage.sharing import Share
 from .buffering import Buffer, buffer_of
 
 T = TypeVar("T")
+G = TypeVar("G")
+
+PIECE = 10_000  # entries that one commit reads, acknowledges or deletes, outside transactions
+PIECE_ASKED = 2_000  # where groups are asked about each
 
 
 class Source(Protocol):
@@ -51,6 +55,12 @@ def ask(source: Source, question: Callable[[Any], T]) -> T:
     """What a function finds in a transaction to read in."""
     with source.read() as txn:
         return question(txn)
+
+
+def in_pieces(source: Source, given: list[G], act: Callable[[list[G]], T], most: int = PIECE) -> list[T]:
+    """What the act gives for so many at a time, a commit each: others write in between. In a transaction, for all."""
+    step = most if isinstance(source, Direct) else max(1, len(given))
+    return [act(given[start : start + step]) for start in range(0, len(given), step)]
 
 
 class Direct:

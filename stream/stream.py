@@ -1,13 +1,14 @@
 """A stream as its users hold it: append, read, delete, trim, count.
 
 Every method parses and checks its arguments first, then reads in one short transaction or
-writes in one that it may share with other callers (storage/group_commit.py). A call that raises
-has changed nothing.
+writes in one that it may share with other callers (storage/commit.py). A call that raises
+has changed nothing, but for those that say "in pieces".
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from itertools import chain
 from typing import Any, Literal, TypeVar, overload
 
 from ..storage.commit import WriteTransaction
@@ -26,6 +27,7 @@ from .names import member_name
 from .node import flatten
 from .readable import ReadableStream
 from .references import KEEPREF, DeleteResult, checked_policy, delete_ex, evict
+from .source import PIECE_ASKED, Direct, in_pieces
 
 Value = str | bytes | int | float
 Fields = Mapping[Any, Any] | Iterable[tuple[Any, Any]]
@@ -162,37 +164,39 @@ class Stream(ReadableStream):
     def delete(self, *ids: AnyID) -> int:
         """Delete entries by ID; how many there were. XDEL.
 
-        All IDs are parsed before anything is deleted. Space is given back when the last
-        entry of a node goes, and when most of a node is dead (deleting.py says when).
+        All IDs are parsed before anything is deleted. Outside a transaction in pieces: 10,000 a
+        commit. Space is given back when the last entry of a node goes, and when most of a node is
+        dead (deleting.py says when).
         """
-        wanted = [parse_id(sid) for sid in ids]
-        if not wanted:
-            return 0
+        wanted = sorted({parse_id(sid) for sid in ids})
 
-        def operation(txn: WriteTransaction) -> int:
-            stream = writer.locate(txn, self.name)
-            return 0 if stream is None else deleting.delete(txn, stream, wanted)
+        def delete(some: list[StreamID]) -> int:
+            def operation(txn: WriteTransaction) -> int:
+                stream = writer.locate(txn, self.name)
+                return 0 if stream is None else deleting.delete(txn, stream, some)
 
-        return self._submit(operation)
+            return self._submit(operation)
+
+        return sum(in_pieces(self._source, wanted, delete))
 
     def delete_ex(self, *ids: AnyID, refs: str = KEEPREF) -> list[DeleteResult]:
         """Delete entries by ID under a policy; what became of each, in their order. XDELEX.
 
         ``refs``: "keepref", "delref" (also out of every group's PEL) or "acked" (only what
-        every group has been given and has acknowledged; REFERENCED otherwise).
+        every group has been given and has acknowledged; REFERENCED otherwise). Outside a
+        transaction in pieces: 2,000 a commit.
         """
         wanted = [parse_id(sid) for sid in ids]
         checked_policy(refs)
-        if not wanted:
-            return []
 
-        def operation(txn: WriteTransaction) -> list[DeleteResult]:
-            stream = writer.locate(txn, self.name)
-            if stream is None:
-                return [DeleteResult.MISSING] * len(wanted)
-            return delete_ex(txn, stream, wanted, refs)
+        def delete(some: list[StreamID]) -> list[DeleteResult]:
+            def operation(txn: WriteTransaction) -> list[DeleteResult]:
+                stream = writer.locate(txn, self.name)
+                return [DeleteResult.MISSING] * len(some) if stream is None else delete_ex(txn, stream, some, refs)
 
-        return self._submit(operation)
+            return self._submit(operation)
+
+        return list(chain.from_iterable(in_pieces(self._source, wanted, delete, PIECE_ASKED)))
 
     def trim(self, *, maxlen: int | None = None, minid: AnyID | None = None, approximate: bool = False,
              limit: int | None = None, refs: str = KEEPREF) -> int:
@@ -200,8 +204,8 @@ class Stream(ReadableStream):
 
         Keeps the ``maxlen`` newest, or those with ID >= ``minid``. ``approximate`` removes
         whole nodes only (much cheaper, keeps a little more) and at most ``limit`` entries (0:
-        no limit; left out: 100 times node_max_entries, 10,000 without such). A long trim goes
-        in transactions of 1,000 nodes, so that other writers get in between.
+        no limit; left out: 100 times node_max_entries, 10,000 without such). Outside a transaction
+        in pieces: 1,000 nodes a commit, or 2,000 entries where groups are asked about them.
 
         ``refs`` says what becomes of pending entries: "keepref" leaves them, "delref" takes
         them out of every group's PEL, "acked" evicts only what every group has acknowledged.
@@ -210,25 +214,27 @@ class Stream(ReadableStream):
         wanted = trim.parse_trim(maxlen, minid, approximate, limit)
         if wanted is None:
             raise InvalidArgument("trim() needs maxlen or minid")
+        whole = not isinstance(self._source, Direct)
         evicted = 0
-        more = True
-        while more:
-            so_far = evicted
+        after: bytes | None = b""  # the node behind which the next piece begins; None: all is done
+        while after is not None:
 
-            def operation(txn: WriteTransaction, so_far: int = so_far) -> tuple[int, bool]:
+            def operation(txn: WriteTransaction, so_far: int = evicted,
+                          after: bytes = after) -> tuple[int, bytes | None]:
                 stream = writer.locate(txn, self.name)
                 if stream is None:
-                    return 0, False
-                if refs != KEEPREF:
-                    return _evict(txn, stream, wanted, refs), False
+                    return 0, None
                 most = trim.effective_limit(wanted, stream.header.limits)
                 if most:
                     if so_far >= most:
-                        return 0, False
+                        return 0, None
                     most -= so_far
-                return trim.evict(txn, stream, wanted, most, trim.LEAVES_A_TRANSACTION)
+                if refs != KEEPREF:
+                    return evict(txn, stream, wanted, most, refs, after, None if whole else PIECE_ASKED)
+                gone, more = trim.evict(txn, stream, wanted, most, None if whole else trim.LEAVES_A_TRANSACTION)
+                return gone, b"" if more else None
 
-            gone, more = self._submit(operation)
+            gone, after = self._submit(operation)
             evicted += gone
         return evicted
 
@@ -375,4 +381,4 @@ def _evict(txn: WriteTransaction, stream: writer.StreamWriter, wanted: trim.Trim
     limit = trim.effective_limit(wanted, stream.header.limits)
     if refs == KEEPREF:
         return trim.evict(txn, stream, wanted, limit)[0]
-    return evict(txn, stream, wanted, limit, refs)
+    return evict(txn, stream, wanted, limit, refs)[0]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
+import threading
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -87,7 +90,7 @@ def test_idle_entries_are_found_by_their_times(idle_few: Any, counted: Any) -> N
     assert [row.id for row in group.pending("-", min_idle=50)] == wanted
     assert [row.id for row in group.pending("-", count=3, min_idle=50)] == wanted[:3]
     assert [row.id for row in group.pending(wanted[1], wanted[-2], min_idle=50)] == wanted[1:-1]
-    assert 0 < counts["decode"] <= 3 * (1 + 2 * 2 + 1)  # of 27 buckets: where it begins, those of the released, twice; one
+    assert 0 < counts["decode"] <= 3 * (1 + 2 * 2 + 1)  # of 27: the first, those of the released twice, one
     assert [row.id for row in group.pending("-", min_idle=50, consumer="a")] == wanted[2:]
     assert len(group.pending("-", min_idle=0.0)) == MANY
 
@@ -103,3 +106,119 @@ def test_a_group_counts_its_consumers_without_reading_them(store: raxlog.Store, 
     assert stream.group("g").info().consumers == stream.groups()[0].consumers == MANY
     assert not counts
     assert [one.name for one in stream.group("g").consumers()] == sorted(b"c%d" % n for n in range(MANY))
+
+
+# -- in pieces ---------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with a stream of 25,000 entries, all of them pending with one consumer of two groups."""
+    path: Path = tmp_path_factory.mktemp("shelf") / "s.rax"
+    with raxlog.open(path, durability="relaxed") as store:
+        stream = store.stream("s")
+        stream.extend([{"n": n} for n in range(PIECES)])
+        for name in ("g", "h"):
+            stream.create_group(name, "0").read("a")
+        stream.create_group("fresh", "0")
+    return path
+
+
+@pytest.fixture
+def piecemeal(shelf: Path, tmp_path: Path) -> Any:
+    shutil.copytree(shelf, tmp_path / "s.rax")
+    with raxlog.open(tmp_path / "s.rax", durability="relaxed") as store:
+        yield store
+
+
+PIECES = 25_000
+
+
+def commits(store: raxlog.Store, call: Callable[[], Any]) -> tuple[int, Any]:
+    """How many commits a call makes, and what it gives."""
+    before = store._env.last_transaction_id()
+    given = call()
+    return store._env.last_transaction_id() - before, given
+
+
+def everything(of: Any) -> list[raxlog.StreamID]:
+    return [entry.id for entry in of.stream("s").range()]
+
+
+# Commits; the call, of a store or a transaction; its result.
+CALLS: dict[str, tuple[int, Callable[[Any, Any], Any], Any]] = {
+    "delete": (3, lambda of, ids: of.stream("s").delete(*ids), PIECES),
+    "delete_ex": (13, lambda of, ids: set(of.stream("s").delete_ex(*ids, refs="delref")), {1}),
+    "ack": (3, lambda of, ids: of.stream("s").group("g").ack(*ids), PIECES),
+    "ack_delete": (13, lambda of, ids: set(of.stream("s").group("g").ack_delete(*ids)), {1}),
+    "read": (3, lambda of, ids: [one.id for one in of.stream("s").group("fresh").read("b")] == ids, True),
+    "read of 12,000": (2, lambda of, ids: len(of.stream("s").group("fresh").read("b", 12_000)), 12_000),
+    "history": (3, lambda of, ids: [one.id for one in of.stream("s").group("g").read("a", ids="0")] == ids, True),
+    "drop": (3, lambda of, ids: of.stream("s").group("g").delete_consumer("a", pending="drop"), PIECES),
+    "hand over": (3, lambda of, ids: of.stream("s").group("g").delete_consumer("a", to="b"), PIECES),
+    "trim": (11, lambda of, ids: of.stream("s").trim(maxlen=1_000, refs="delref"), PIECES - 1_000),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_long_calls_go_in_pieces_and_in_a_transaction_as_a_whole(piecemeal: raxlog.Store, name: str) -> None:
+    store, (pieces, call, wanted) = piecemeal, CALLS[name]
+    ids = everything(store)
+
+    def whole() -> Any:
+        with store.transaction() as tx:
+            found = call(tx, ids)
+            assert found == wanted
+            raise KeyError
+
+    before = store._env.last_transaction_id()
+    with pytest.raises(KeyError):
+        whole()
+    assert store._env.last_transaction_id() == before
+    made, found = commits(store, lambda: call(store, ids))
+    assert found == wanted
+    assert pieces <= made <= pieces + 1
+    assert not raxlog.check(store.path).problems
+
+
+def test_a_read_in_pieces_ends_at_what_was_there_when_it_began(piecemeal: raxlog.Store) -> None:
+    stream, group = piecemeal.stream("s"), piecemeal.stream("s").group("fresh")
+    going = threading.Event()
+
+    def append() -> None:
+        while not going.is_set():
+            stream.extend([{"n": n} for n in range(5_000)])
+
+    thread = threading.Thread(target=append)
+    thread.start()
+    try:
+        found = group.read("b")
+    finally:
+        going.set()
+        thread.join()
+    assert len(found) >= PIECES
+    assert group.pending().total == len(found)
+
+
+def test_entries_that_no_consumer_may_lose_are_acknowledged_at_once_or_not_at_all(piecemeal: raxlog.Store) -> None:
+    group, ids = piecemeal.stream("s").group("g"), everything(piecemeal)
+    group.claim("b", ids[-1])
+    with pytest.raises(raxlog.NotOwner):
+        group.ack(*ids, consumer="a")
+    assert group.pending().total == PIECES
+    assert commits(piecemeal, lambda: group.ack(*ids[:-1], consumer="a")) == (1, PIECES - 1)
+
+
+@pytest.mark.parametrize("refs", ["delref", "acked"])
+def test_nodes_in_which_nothing_lives_go_with_a_trim_of_any_policy(store: raxlog.Store, refs: str) -> None:
+    stream = store.stream("s")
+    ids = stream.extend([{"n": n} for n in range(1_000)])
+    nodes = stream.info().radix_tree_keys
+    second = list(stream.nodes())[1][0]
+    last = max(sid for sid in ids if sid < second)
+    stream.delete(last)
+    stream.trim(minid=last)
+    assert stream.info().radix_tree_keys == nodes  # nothing lives in the first
+    assert stream.trim(maxlen=len(stream) - 1, refs=refs) == 1
+    assert stream.info().radix_tree_keys == nodes - 1
+    assert not raxlog.check(store.path).problems
