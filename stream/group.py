@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from ..storage.commit import WriteTransaction
-from ..storage.errors import ConsumerBusy, CorruptionError, InvalidArgument
+from ..storage.errors import ConsumerBusy, CorruptionError, InvalidArgument, RaxlogError
 from . import claiming, delivery, writer
 from . import header as headers
 from .claiming import ClaimOptions
@@ -40,6 +40,7 @@ from .sweeping import sweep
 from .waiting import parse_block
 
 _NACKS = ("silent", "fail", "fatal")
+_PIECE = 2000  # rows of the PEL that one commit of autoclaim() changes at most
 
 
 T = TypeVar("T")
@@ -209,6 +210,9 @@ class Group:
         Returns (where to go on, entries, IDs found deleted and taken out of the PEL); 0-0 as
         the first says that the end has been reached. Looks at up to 10 * ``count`` entries.
         A released entry is idle for ever, and free at once: the delay of nack() is for read().
+        Decodes the entries it returns and no others. A ``count`` above 2,000 goes in pieces, a
+        commit each, but in a transaction; where a later piece fails, what was claimed until
+        then is returned, and a call that goes on from there raises the error.
         """
         owner = member_name(consumer, "consumer")
         if type(count) is not int or count < 1:
@@ -217,13 +221,30 @@ class Group:
         floor = max(0, duration_ms("min_idle", min_idle, negative=True))
 
         def operation(txn: WriteTransaction, stream: writer.StreamWriter,
-                      group: GroupState) -> tuple[StreamID, list[Entry], list[StreamID]]:
+                      group: GroupState) -> tuple[StreamID, list[Entry], list[StreamID], int]:
             now = now_ms()
             member = group.ensure_consumer(txn, owner, now)
-            return claiming.autoclaim(txn, stream, group, member, floor, first, count, justid, now)
+            most = min(left, _PIECE) if isinstance(self._source, Direct) else left
+            looks = min(attempts, claiming.SCAN_FACTOR * most)
+            return claiming.autoclaim(txn, stream, group, member, floor, first, looks, most, justid, now)
 
-        cursor, entries, gone = self._act(operation)
-        return cursor, [entry.id for entry in entries] if justid else self._decoded(entries), gone
+        left, attempts = count, claiming.SCAN_FACTOR * count
+        entries: list[Entry] = []
+        gone: list[StreamID] = []
+        while True:
+            try:
+                first, claimed, lost, looked = self._act(operation)
+            except RaxlogError:
+                if left == count and attempts == claiming.SCAN_FACTOR * count:
+                    raise
+                break
+            entries += claimed
+            gone += lost
+            left -= len(claimed) + len(lost)
+            attempts -= looked
+            if first == StreamID.MIN or not left or not attempts:
+                break
+        return first, [entry.id for entry in entries] if justid else self._decoded(entries), gone
 
     # -- looking ------------------------------------------------------------------------
 
