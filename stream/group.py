@@ -210,8 +210,8 @@ class Group:
         Returns (where to go on, entries, IDs found deleted and taken out of the PEL); 0-0 as
         the first says that the end has been reached. Looks at up to 10 * ``count`` entries.
         A released entry is idle for ever, and free at once: the delay of nack() is for read().
-        Decodes the entries it returns and no others. A ``count`` above 2,000 goes in pieces, a
-        commit each, but in a transaction; where a later piece fails, what was claimed until
+        Decodes the entries it returns and no others. Outside a transaction a ``count`` above
+        2,000 goes in pieces, a commit each; where a later piece fails, what was claimed until
         then is returned, and a call that goes on from there raises the error.
         """
         owner = member_name(consumer, "consumer")

@@ -4,8 +4,8 @@
     delref    they leave every group's PEL together with the entry
     acked     the entry is deleted only if every group has been given it and acknowledged it
 
-Which groups still refer to an entry is asked of each group when it matters; no row is kept
-per entry for it, since most entries are never asked about.
+Which groups still refer to an entry is asked of the groups when it matters, of those that can
+have it pending; no row is kept per entry for it, since most entries are never asked about.
 """
 
 from __future__ import annotations
