@@ -152,7 +152,7 @@ class Group:
 
         MISSING for what was not pending here (and is not deleted), REFERENCED for what was
         acknowledged and stays, because under "acked" another group still needs it. With
-        ``consumer`` NotOwner, as of ack(), and nothing is done.
+        ``consumer`` NotOwner, as of ack(), and nothing is done. Costs ack() and delete_ex().
         """
         wanted = [parse_id(sid) for sid in ids]
         checked_policy(refs)

@@ -65,11 +65,7 @@ def _drop(txn: WriteTransaction, stream: StreamWriter, ids: list[ID]) -> None:
 
 
 def delete_ex(txn: WriteTransaction, stream: StreamWriter, ids: list[StreamID], refs: str) -> list[DeleteResult]:
-    """XDELEX: what became of each ID, in their order.
-
-    Costs what deleting them does and, but under KEEPREF, a look at each group in memory; the PEL is read of those
-    groups alone that have an entry pending up to the last of these.
-    """
+    """XDELEX: what became of each ID, in their order."""
     unique: list[ID] = sorted(set(ids))
     held = _held(txn, stream, unique) if refs == ACKED else set()
     there = delivery.present(txn, stream, unique)
