@@ -11,18 +11,18 @@ nothing left to process. Released entries are always idle enough.
 
 from __future__ import annotations
 
+from itertools import chain, islice
 from typing import NamedTuple
 
 from ..storage.commit import WriteTransaction
 from .bucket import Nack
-from .delivery import ID, MOST_DELIVERIES, ack, fetch
+from .delivery import AT_ONCE, ID, MOST_DELIVERIES, fetch, give, present, take_out
 from .entry import Entry
 from .group_state import NOBODY, ConsumerState, GroupState
 from .id import StreamID, make_id
-from .id_row import pack_ids
 from .writer import StreamWriter
 
-_SCAN_FACTOR = 10  # XAUTOCLAIM looks at up to so many times COUNT rows
+SCAN_FACTOR = 10  # XAUTOCLAIM looks at up to so many times COUNT rows
 
 
 class ClaimOptions(NamedTuple):
@@ -70,62 +70,49 @@ def claim(txn: WriteTransaction, stream: StreamWriter, group: GroupState, consum
         rows[sid] = (sid, consumer.number, options.time, count)
         entry.deliveries = count
         claimed.append(entry)
-    _take_out(txn, group, gone)
-    _give(txn, group, consumer, list(rows.values()))
-    if claimed:
-        group.got(txn, consumer, now)
+    take_out(txn, group, sorted(set(gone)))
+    give(txn, group, consumer, list(rows.values()), now)
     return claimed
 
 
-def autoclaim(txn: WriteTransaction, stream: StreamWriter, group: GroupState, consumer: ConsumerState,
-              min_idle: int, start: ID, count: int, justid: bool,
-              now: int) -> tuple[StreamID, list[Entry], list[StreamID]]:
-    """XAUTOCLAIM: where to go on (0-0: done), the entries claimed, the IDs found deleted."""
-    attempts = left = count
-    attempts *= _SCAN_FACTOR
-    cursor = StreamID.MIN
-    claimed: list[Entry] = []
+def autoclaim(txn: WriteTransaction, stream: StreamWriter, group: GroupState, consumer: ConsumerState, min_idle: int,
+              start: ID, attempts: int, left: int, justid: bool,
+              now: int) -> tuple[StreamID, list[Entry], list[StreamID], int]:
+    """XAUTOCLAIM: where to go on (0-0: done), the entries claimed, the IDs found deleted, the rows looked at.
+
+    Looks at up to ``attempts`` rows, until ``left`` of them have been claimed or found deleted.
+    """
+    stream.flush(txn)  # the PEL must not be written to while it is looked through
+    rows = group.pel(txn).scan(make_id(*start), StreamID.MAX)
+    taken: list[tuple[ID, int, int, int]] = []
     gone: list[StreamID] = []
-    rows = []
-    for sid, nack in group.pel(txn).scan(make_id(*start), StreamID.MAX):
-        if attempts == 0 or left == 0:
-            cursor = make_id(*sid)
-            break
-        attempts -= 1
-        entry = fetch(txn, stream, [sid])[0]
-        if entry is None:
-            gone.append(make_id(*sid))
-        elif nack.consumer != NOBODY and min_idle and now - nack.time < min_idle:
-            continue
-        else:
-            entry.deliveries = nack.count if justid else min(nack.count + 1, MOST_DELIVERIES)
-            rows.append((sid, consumer.number, now, entry.deliveries))
-            claimed.append(entry)
-        left -= 1
-    else:
+    limit = attempts
+    while left and attempts and (some := list(islice(rows, min(attempts, max(left, AT_ONCE))))):
+        there = present(txn, stream, [sid for sid, _ in some])  # of those not due, too: Redis reports them
+        for at, (sid, nack) in enumerate(some):
+            if not left:
+                rows = chain(some[at:], rows)
+                break
+            attempts -= 1
+            if sid not in there:
+                gone.append(make_id(*sid))
+            elif nack.consumer != NOBODY and min_idle and now - nack.time < min_idle:
+                continue
+            else:
+                count = nack.count if justid else min(nack.count + 1, MOST_DELIVERIES)
+                taken.append((sid, consumer.number, now, count))
+            left -= 1
+    following = next(rows, None)
+    if following is None:
         group.require_whole(txn)
-    _take_out(txn, group, list(gone))
-    _give(txn, group, consumer, rows)
-    if claimed:
-        group.got(txn, consumer, now)
-    return cursor, claimed, gone
-
-
-def _take_out(txn: WriteTransaction, group: GroupState, ids: list[ID]) -> None:
-    """Entries that exist no more leave the PEL."""
-    if ids:
-        ack(txn, group, pack_ids(sorted(set(ids))))
-
-
-def _give(txn: WriteTransaction, group: GroupState, consumer: ConsumerState,
-          rows: list[tuple[ID, int, int, int]]) -> None:
-    """Make the consumer the owner of these rows, whoever had them."""
-    if not rows:
-        return
-    for _, before in group.pel(txn).set(sorted(rows)):
-        if before is not None:
-            group.count_pending(txn, before.consumer, -1)
-    group.count_pending(txn, consumer.number, len(rows))
+    ids = [row[0] for row in taken]
+    found = [Entry(*sid, []) for sid in ids] if justid else fetch(txn, stream, ids)
+    claimed = [entry for entry in found if entry is not None]
+    for row, entry in zip(taken, claimed, strict=True):
+        entry.deliveries = row[3]
+    take_out(txn, group, sorted(set(gone)))
+    give(txn, group, consumer, taken, now)
+    return StreamID.MIN if following is None else make_id(*following[0]), claimed, gone, limit - attempts
 
 
 def nack(txn: WriteTransaction, stream: StreamWriter, group: GroupState, ids: list[ID], mode: str,
@@ -135,15 +122,16 @@ def nack(txn: WriteTransaction, stream: StreamWriter, group: GroupState, ids: li
     ``due`` is when they may be claimed again: 0 for at once, else a time in ms.
     """
     pel = group.pel(txn)
+    held = pel.find(sorted(set(ids)))
+    there = present(txn, stream, [sid for sid in ids if sid not in held]) if force else ()
     rows: dict[ID, tuple[ID, int, int]] = {}
     released = 0
     for sid in ids:
-        held = pel.get(sid)
         if sid in rows:
             count = rows[sid][1]
-        elif held is not None:
-            count = held.count
-        elif force and fetch(txn, stream, [sid])[0] is not None:
+        elif sid in held:
+            count = held[sid].count
+        elif sid in there:
             count = 1 if mode == "silent" else 0
         else:
             continue

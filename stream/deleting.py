@@ -27,7 +27,7 @@ from ..storage.ordinals import DeadCounts, OrdinalIndex
 from ..storage.rax import Rax
 from . import node
 from .header import shown
-from .id import pack_id
+from .reading import by_node
 from .writer import StreamWriter, located
 
 _COMPACT_ABOVE = 10
@@ -54,7 +54,7 @@ def remove(txn: WriteTransaction, writer: StreamWriter, ids: Iterable[tuple[int,
     if first is None:
         return []
     removed: list[tuple[int, int]] = []
-    for key, value, wanted in _by_node(nodes, sorted(set(ids))):
+    for key, value, wanted in list(by_node(nodes, sorted(set(ids)))):
         removed += _delete_in_node(txn, writer, writer.nodes_prefix + key, value, wanted, key == first[0])
     if removed:
         header.length -= len(removed)
@@ -73,20 +73,6 @@ def free_dead(txn: WriteTransaction, writer: StreamWriter, key: bytes) -> None:
     if first is not None and writer.nodes_prefix + first[0] == key:
         after_head_moved(txn, writer)
     writer.forget_tail()
-
-
-def _by_node(nodes: Rax, ids: list[tuple[int, int]]) -> list[tuple[bytes, bytes, list[tuple[int, int]]]]:
-    """Each node that may hold some of the IDs, with those IDs."""
-    groups: list[tuple[bytes, bytes, list[tuple[int, int]]]] = []
-    for sid in ids:
-        found = nodes.floor(pack_id(*sid))
-        if found is None:
-            continue
-        if groups and groups[-1][0] == found[0]:
-            groups[-1][2].append(sid)
-        else:
-            groups.append((found[0], found[1], [sid]))
-    return groups
 
 
 def _delete_in_node(txn: WriteTransaction, writer: StreamWriter, key: bytes, value: bytes,

@@ -13,7 +13,8 @@ deleted meanwhile is told of and counts nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import collections
+from collections.abc import Callable, Container, Iterable
 from itertools import chain, islice, takewhile
 from typing import Any
 
@@ -31,7 +32,7 @@ from .reading import entries_at, read_now, require_absent
 from .writer import StreamWriter
 
 MOST_DELIVERIES = (1 << 63) - 1
-_CLAIMED_AT_ONCE = 128
+AT_ONCE = 128  # rows of the PEL looked through before the entries are
 _MOST_LISTED = 20  # IDs in a message
 
 ID = tuple[int, int]
@@ -129,7 +130,7 @@ def claim_idle(txn: WriteTransaction, stream: StreamWriter, group: GroupState, c
     rows = []
     full = False
     while not full:
-        left = _CLAIMED_AT_ONCE if count is None else min(count - len(claimed), _CLAIMED_AT_ONCE)
+        left = AT_ONCE if count is None else min(count - len(claimed), AT_ONCE)
         some = list(islice(candidates, left))
         if not some:
             break
@@ -142,18 +143,12 @@ def claim_idle(txn: WriteTransaction, stream: StreamWriter, group: GroupState, c
             entry.deliveries = min(nack.count + 1, MOST_DELIVERIES)
             entry.idle = None if nack.released else max(0, now - nack.time) / 1000
             claimed.append(entry)
-            rows.append((sid, consumer.number, now, entry.deliveries, nack.consumer))
+            rows.append((sid, consumer.number, now, entry.deliveries))
     if not full and (count is None or len(claimed) < count):
         group.require_whole(txn)
     if len({row[0] for row in rows}) < len(rows):
         raise CorruptionError(f"the pending list of group {shown(group.name)} shows an entry twice")
-    if rows:
-        pel.set(sorted(row[:4] for row in rows))
-        owners = [row[4] for row in rows]
-        for owner in set(owners):
-            group.count_pending(txn, owner, -owners.count(owner))
-        group.count_pending(txn, consumer.number, len(rows))
-        group.got(txn, consumer, now)
+    give(txn, group, consumer, rows, now)
     return claimed
 
 
@@ -161,7 +156,17 @@ def ack(txn: WriteTransaction, group: GroupState, ids: bytes) -> int:
     """Take entries out of the PEL, their IDs ascending in a row (id_row.py); how many were in it. XACK."""
     if group.pending == 0:
         return 0
-    owners = group.pel(txn).remove_row(ids)
+    return _count_gone(txn, group, group.pel(txn).remove_row(ids))
+
+
+def take_out(txn: WriteTransaction, group: GroupState, ids: list[ID]) -> list[ID]:
+    """ack() of plain IDs, ascending; which of them were in the PEL."""
+    gone = group.pel(txn).remove(ids) if group.pending else []
+    _count_gone(txn, group, collections.Counter(nack.consumer for _, nack in gone))
+    return [sid for sid, _ in gone]
+
+
+def _count_gone(txn: WriteTransaction, group: GroupState, owners: dict[int, int]) -> int:
     for owner, count in owners.items():
         group.count_pending(txn, owner, -count)
     return sum(owners.values())
@@ -251,12 +256,34 @@ def lag(txn: Any, number: int, header: StreamHeader, last: ID, subjects: list[by
 
 
 def fetch(txn: WriteTransaction, stream: StreamWriter, ids: list[ID]) -> list[Entry | None]:
-    """The entries with these IDs, None for each that has been deleted or trimmed."""
-    found = entries_at(stream.nodes(txn), stream.nodes_prefix, stream.header.name, ids)
-    for sid, entry in zip(ids, found, strict=True):
-        if entry is None:
+    """The entries with these IDs, None for each that has been deleted or trimmed. A node is decoded once."""
+    found = _look_up(txn, stream, ids, False)
+    return [found.get(sid) for sid in ids]
+
+
+def present(txn: WriteTransaction, stream: StreamWriter, ids: list[ID]) -> Container[ID]:
+    """Those of the IDs that have not been deleted or trimmed. Decodes no entry."""
+    return _look_up(txn, stream, ids, True)
+
+
+def _look_up(txn: WriteTransaction, stream: StreamWriter, ids: list[ID], bare: bool) -> dict[ID, Entry | None]:
+    unique = sorted(set(ids))
+    found = entries_at(stream.nodes(txn), stream.nodes_prefix, stream.header.name, unique, bare)
+    for sid in unique:
+        if sid not in found:
             require_absent(txn, stream.number, stream.header, sid)
     return found
+
+
+def give(txn: WriteTransaction, group: GroupState, consumer: ConsumerState, rows: list[tuple[ID, int, int, int]],
+         now: int) -> None:
+    """Make the consumer the owner of these rows of the PEL, whoever had them."""
+    if rows:
+        had = collections.Counter(was.consumer for _, was in group.pel(txn).set(rows) if was is not None)
+        for owner, count in had.items():
+            group.count_pending(txn, owner, -count)
+        group.count_pending(txn, consumer.number, len(rows))
+        group.got(txn, consumer, now)
 
 
 def next_due(txn: Any, group: GroupState, min_idle: int | None) -> int | None:

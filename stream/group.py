@@ -42,6 +42,7 @@ from .sweeping import sweep
 from .waiting import parse_block
 
 _NACKS = ("silent", "fail", "fatal")
+_PIECE = 2000  # rows of the PEL that one commit of autoclaim() changes at most
 
 
 T = TypeVar("T")
@@ -182,7 +183,7 @@ class Group:
         MISSING for what was not pending here (and is not deleted), REFERENCED for what was
         acknowledged and stays, because under "acked" another group still needs it. With
         ``consumer`` NotOwner, as of ack(), and nothing is done. Without, and outside a
-        transaction, in pieces: 2,000 a commit.
+        transaction, in pieces: 2,000 a commit. Costs ack() and delete_ex().
         """
         wanted = [parse_id(sid) for sid in ids]
         checked_policy(refs)
@@ -244,6 +245,9 @@ class Group:
         Returns (where to go on, entries, IDs found deleted and taken out of the PEL); 0-0 as
         the first says that the end has been reached. Looks at up to 10 * ``count`` entries.
         A released entry is idle for ever, and free at once: the delay of nack() is for read().
+        Decodes the entries it returns and no others. Outside a transaction a ``count`` above
+        2,000 goes in pieces, a commit each; where a later piece fails, what was claimed until
+        then is returned, and a call that goes on from there raises the error.
         """
         owner = member_name(consumer, "consumer")
         if type(count) is not int or count < 1:
@@ -252,13 +256,30 @@ class Group:
         floor = max(0, duration_ms("min_idle", min_idle, negative=True))
 
         def operation(txn: WriteTransaction, stream: writer.StreamWriter,
-                      group: GroupState) -> tuple[StreamID, list[Entry], list[StreamID]]:
+                      group: GroupState) -> tuple[StreamID, list[Entry], list[StreamID], int]:
             now = now_ms()
             member = group.ensure_consumer(txn, owner, now)
-            return claiming.autoclaim(txn, stream, group, member, floor, first, count, justid, now)
+            most = min(left, _PIECE) if isinstance(self._source, Direct) else left
+            looks = min(attempts, claiming.SCAN_FACTOR * most)
+            return claiming.autoclaim(txn, stream, group, member, floor, first, looks, most, justid, now)
 
-        cursor, entries, gone = self._act(operation)
-        return cursor, [entry.id for entry in entries] if justid else self._decoded(entries), gone
+        left, attempts = count, claiming.SCAN_FACTOR * count
+        entries: list[Entry] = []
+        gone: list[StreamID] = []
+        while True:
+            try:
+                first, claimed, lost, looked = self._act(operation)
+            except RaxlogError:
+                if left == count and attempts == claiming.SCAN_FACTOR * count:
+                    raise
+                break
+            entries += claimed
+            gone += lost
+            left -= len(claimed) + len(lost)
+            attempts -= looked
+            if first == StreamID.MIN or not left or not attempts:
+                break
+        return first, [entry.id for entry in entries] if justid else self._decoded(entries), gone
 
     # -- looking ------------------------------------------------------------------------
 

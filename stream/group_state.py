@@ -54,8 +54,8 @@ class GroupState:
     """One consumer group of a stream. In a write transaction it is kept warm, like a stream."""
 
     __slots__ = (
-        "_changed", "_consumers", "_group_changed", "_is_whole", "entries_read", "group", "key", "last", "moves",
-        "name", "next_consumer", "number", "pending", "subjects",
+        "_changed", "_consumers", "_group_changed", "_is_whole", "_least", "entries_read", "group", "key", "last",
+        "moves", "name", "next_consumer", "number", "pending", "subjects",
     )
 
     def __init__(self, number: int, group: int, name: bytes) -> None:
@@ -73,6 +73,7 @@ class GroupState:
         self._changed: set[int] = set()
         self._group_changed = False
         self._is_whole = False  # whether its pending list has been found whole
+        self._least: tuple[int, int] | None = None  # no pending ID is smaller, where that is known
 
     # -- the group's own record ---------------------------------------------------------
 
@@ -111,6 +112,14 @@ class GroupState:
             if not self.pel(txn).is_whole(self.pending):
                 raise CorruptionError(f"the pending list of group {shown(self.name)} is not whole: entries are lost")
             self._is_whole = True
+
+    def may_hold(self, txn: WriteTransaction, sid: tuple[int, int]) -> bool:
+        """Whether an entry up to ``sid`` can be pending. Costs a bucket, once after each delivery."""
+        if not self.pending:
+            return False
+        if self._least is None:
+            self._least = self.pel(txn).first()
+        return self._least is None or self._least <= sid
 
     # -- consumers ----------------------------------------------------------------------
 
@@ -221,6 +230,8 @@ class GroupState:
         """Move the counts of pending entries; nobody's are counted by the group alone."""
         self.changed(txn)
         self.pending += by
+        if by > 0:
+            self._least = None
         if consumer != NOBODY:
             owner = self._consumers.get(consumer) or self.consumer_no(txn, consumer)
             owner.pending += by
@@ -236,14 +247,23 @@ def find_group(txn: RaxTransaction, number: int, name: bytes) -> GroupState | No
 
 def locate_group(txn: WriteTransaction, stream: StreamWriter, name: bytes) -> GroupState | None:
     """The group of that name as it is worked on in this transaction; None if there is none."""
-    state: GroupState | None = txn.warm.get((stream.number, name))
+    state: GroupState | None = stream.groups.get(name)
     if state is None:
         if not stream.header.groups:
             return None
         state = find_group(txn, stream.number, name)
         if state is not None:
-            txn.warm[stream.number, name] = state
+            stream.groups[name] = state
     return state
+
+
+def every_group(txn: WriteTransaction, stream: StreamWriter) -> list[GroupState]:
+    """All groups of the stream as they are worked on in this transaction. None is read that is warm already."""
+    if len(stream.groups) != stream.header.groups:
+        txn.flush()
+        for state in all_groups(txn, stream.number, stream.header):
+            stream.groups.setdefault(state.name, state)
+    return list(stream.groups.values())
 
 
 def require_group(txn: WriteTransaction, stream: StreamWriter | None, stream_name: bytes, name: bytes) -> GroupState:
@@ -299,7 +319,7 @@ def create_group(txn: WriteTransaction, stream: StreamWriter, name: bytes, last:
     state.last = last
     state.entries_read = entries_read
     state.subjects = subjects or []
-    txn.warm[stream.number, name] = state
+    stream.groups[name] = state
     state.changed(txn)
     return state
 
@@ -308,7 +328,7 @@ def destroy_group(txn: WriteTransaction, stream: StreamWriter, state: GroupState
     """Delete a group. Its consumers and pending entries are out of reach at once, swept later."""
     stream.changed(txn)
     txn.dirty.pop((state.number, state.group), None)
-    txn.warm.pop((stream.number, state.name), None)
+    stream.groups.pop(state.name, None)
     txn.delete(layout.family(stream.number, layout.GROUP_NAME) + layout.name_suffix(state.name))
     txn.delete(state.key)
     doomed = layout.DOOMED_STREAMS + stream.number.to_bytes(8, "big") + state.group.to_bytes(4, "big")

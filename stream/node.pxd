@@ -21,6 +21,11 @@ cpdef tuple counts(bytes listpack)
 cpdef long long live_before(bytes listpack, unsigned long long ms, unsigned long long seq,
                             unsigned long long id_ms, unsigned long long id_seq) except -1
 
+@cython.locals(walk=Walk, found=list, below=bint)
+cpdef list live_ids(bytes listpack, unsigned long long ms, unsigned long long seq,
+                    unsigned long long lo_ms, unsigned long long lo_seq,
+                    unsigned long long hi_ms, unsigned long long hi_seq)
+
 @cython.locals(walk=Walk, live="long long")
 cpdef tuple nth_live(bytes listpack, unsigned long long ms, unsigned long long seq, long long k)
 

@@ -42,7 +42,7 @@ from .walk import (  # cimport
 
 __all__ = [
     "Entry", "compact", "counts", "decode", "first_live", "flatten", "last_entry_id", "last_live",
-    "live_before", "mark_deleted", "nth_live", "validate_node",
+    "live_before", "live_ids", "mark_deleted", "nth_live", "validate_node",
 ]  # fmt: skip
 
 SOURCE_HASH = ""
@@ -109,6 +109,20 @@ def live_before(listpack: bytes, ms: int, seq: int, id_ms: int, id_seq: int) -> 
         skip(walk)
     check_counts(walk, live)
     return live
+
+
+def live_ids(listpack: bytes, ms: int, seq: int, lo_ms: int, lo_seq: int, hi_ms: int, hi_seq: int) -> list[ID]:
+    """The IDs of the entries that decode() would give, none of which is decoded."""
+    walk = open_node(listpack, ms, seq)
+    found = []
+    while forward(walk):
+        if walk.ms > hi_ms or (walk.ms == hi_ms and walk.seq > hi_seq):
+            break
+        below = walk.ms < lo_ms or (walk.ms == lo_ms and walk.seq < lo_seq)
+        if not below and not walk.flags & DELETED:
+            found.append((walk.ms, walk.seq))
+        skip(walk)
+    return found
 
 
 def nth_live(listpack: bytes, ms: int, seq: int, k: int) -> ID:

@@ -150,22 +150,23 @@ class PendingList(PendingRows):
         Whole buckets cost three deletes, others are rewritten once each.
         """
         gone: list[tuple[ID, Nack]] = []
-        packed = pack_ids(ids)
+        for old, touched in self._touched(ids):
+            gone += self._remove_from(old, touched, pack_ids(touched))
+        return gone
+
+    def _touched(self, ids: Sequence[ID]) -> Iterator[tuple[Bucket, Sequence[ID]]]:
+        """Each bucket that may hold some of the IDs, which ascend, with those IDs. The one before it may be changed."""
         start, count = 0, len(ids)
         while start < count:
-            old = self._floor(packed[16 * start : 16 * start + 16])
-            if old is not None:
-                if packed[-16:] <= old.ids[-16:]:
-                    end = count
-                else:
-                    end = bisect_right(ids, unpack_id(old.ids[-16:]), start)
-                if end > start:
-                    gone += self._remove_from(old, ids[start:end], packed[16 * start : 16 * end])
-                    start = end
-                    continue
-            following = self._key_after(packed[16 * start : 16 * start + 16])
-            start = count if following is None else bisect_left(ids, unpack_id(following), start)
-        return gone
+            packed = pack_id(*ids[start])
+            bucket = self._floor(packed)
+            end = start if bucket is None else bisect_right(ids, unpack_id(bucket.ids[-16:]), start)
+            if bucket is not None and end > start:
+                yield bucket, ids[start:end]
+                start = end
+            else:
+                following = self._key_after(packed)
+                start = count if following is None else bisect_left(ids, unpack_id(following), start)
 
     def _remove_from(self, old: Bucket, ids: Sequence[ID], packed: bytes) -> list[tuple[ID, Nack]]:
         """Remove those of the IDs that the bucket holds."""
@@ -233,15 +234,9 @@ class PendingList(PendingRows):
     def find(self, ids: Iterable[ID]) -> dict[ID, Nack]:
         """What is known of those of the IDs that are pending. A bucket touched is read once."""
         found: dict[ID, Nack] = {}
-        rows: dict[ID, Nack] = {}
-        last: ID | None = None
-        for sid in sorted(ids):
-            if last is None or sid > last:
-                bucket = self._floor(pack_id(*sid))
-                rows = {} if bucket is None else dict(bucket.rows())
-                last = max(rows, default=None)
-            if sid in rows:
-                found[sid] = rows[sid]
+        for bucket, touched in self._touched(sorted(ids)):
+            rows = dict(bucket.rows())
+            found.update((sid, rows[sid]) for sid in touched if sid in rows)
         return found
 
     def first(self) -> ID | None:

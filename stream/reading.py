@@ -16,7 +16,8 @@ vanished is an error too, not a shorter answer.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from bisect import bisect_left
+from collections.abc import Iterator
 
 from ..storage import block, layout
 from ..storage.errors import CorruptionError
@@ -26,7 +27,7 @@ from . import header as headers
 from . import node
 from .entry import UNDECODABLE, Entry
 from .header import StreamHeader, shown
-from .id import StreamID, make_id, pack_id
+from .id import StreamID, make_id, pack_id, unpack_id
 from .source import Source
 from .writer import located
 
@@ -293,27 +294,37 @@ def get(source: Source, name: bytes, sid: StreamID, number: int | None) -> Entry
     return entries[0] if entries else None
 
 
-def entries_at(nodes: Rax, prefix: bytes, name: bytes, ids: Iterable[tuple[int, int]]) -> list[Entry | None]:
-    """The live entries with these IDs, None for each that is not there.
+def by_node(nodes: Rax, ids: list[tuple[int, int]]) -> Iterator[tuple[bytes, bytes, list[tuple[int, int]]]]:
+    """Each node that may hold some of the IDs, which ascend, with those IDs. Two seeks a node, whatever it holds."""
+    place = nodes.iterator()
+    start = 0
+    while start < len(ids):
+        there = place.seek("<=", pack_id(*ids[start]))
+        key, value = place.key, place.value
+        following = place.next() if there else place.seek("^")
+        end = bisect_left(ids, unpack_id(place.key), start) if following else len(ids)
+        if there:
+            yield key, value, ids[start:end]
+        start = end
 
-    Best with the IDs in order: a node that holds several is decoded once.
+
+def entries_at(nodes: Rax, prefix: bytes, name: bytes, ids: list[tuple[int, int]],
+               bare: bool = False) -> dict[tuple[int, int], Entry | None]:
+    """The live entries with these IDs, which ascend. A node is read once.
+
+    Others that lie between them may be in the answer. ``bare`` decodes no entry: None stands for each.
     """
-    answer: list[Entry | None] = []
-    last_key = b""
-    decoded: dict[tuple[int, int], Entry] = {}
-    for sid in ids:
-        found = nodes.floor(pack_id(*sid))
-        if found is None:
-            answer.append(None)
-            continue
-        if found[0] != last_key:
-            last_key = found[0]
-            key = prefix + last_key
-            ms, seq = layout.node_id(key)
-            try:
-                listpack = block.listpack_of(key, found[1], block.header(key, found[1]))
-                decoded = {(e.ms, e.seq): e for e in node.decode(listpack, ms, seq, 0, 0, *StreamID.MAX, -1, False)}
-            except CorruptionError as error:
-                raise located(error, shown(name), ms, seq) from None
-        answer.append(decoded.get((sid[0], sid[1])))
-    return answer
+    found: dict[tuple[int, int], Entry | None] = {}
+    for leaf, value, wanted in by_node(nodes, ids):
+        key = prefix + leaf
+        ms, seq = layout.node_id(key)
+        span = *wanted[0], *wanted[-1]
+        try:
+            listpack = block.listpack_of(key, value, block.header(key, value))
+            if bare:
+                found.update(dict.fromkeys(node.live_ids(listpack, ms, seq, *span)))
+            else:
+                found.update({(e.ms, e.seq): e for e in node.decode(listpack, ms, seq, *span, -1, False)})
+        except CorruptionError as error:
+            raise located(error, shown(name), ms, seq) from None
+    return found

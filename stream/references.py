@@ -4,12 +4,13 @@
     delref    they leave every group's PEL together with the entry
     acked     the entry is deleted only if every group has been given it and acknowledged it
 
-Which groups still refer to an entry is asked of each group when it matters; no row is kept
-per entry for it, since most entries are never asked about.
+Which groups still refer to an entry is asked of the groups when it matters, of those that can
+have it pending; no row is kept per entry for it, since most entries are never asked about.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from enum import IntEnum
 
 from ..storage import block, layout
@@ -17,10 +18,9 @@ from ..storage.commit import WriteTransaction
 from ..storage.errors import CorruptionError, InvalidArgument
 from . import deleting, delivery, node
 from .delivery import ID
-from .group_state import GroupState, groups, locate_group
+from .group_state import GroupState, every_group
 from .header import shown
 from .id import StreamID
-from .id_row import pack_ids
 from .trim import Trim
 from .writer import StreamWriter, located
 
@@ -45,77 +45,49 @@ def checked_policy(refs: str) -> str:
     return refs
 
 
-class References:
-    """All groups of one stream, asked about entries within one transaction."""
+def _held(txn: WriteTransaction, stream: StreamWriter, ids: list[ID]) -> set[ID]:
+    """Those of the IDs, which ascend, that some group has still to be given, or to acknowledge."""
+    groups = every_group(txn, stream)
+    everywhere = bisect_right(ids, min((group.last for group in groups), default=StreamID.MAX))
+    given = ids[:everywhere]
+    held = set(ids[everywhere:])
+    for group in groups:
+        if given and group.may_hold(txn, given[-1]):
+            held.update(group.pel(txn).find(given))
+    return held
 
-    def __init__(self, txn: WriteTransaction, stream: StreamWriter) -> None:
-        self._txn = txn
-        self._groups: list[GroupState] = []
-        if stream.header.groups:
-            txn.flush()
-            for state in list(groups(txn, stream.number)):
-                warm = locate_group(txn, stream, state.name)
-                if warm is not None:
-                    self._groups.append(warm)
 
-    def held(self, sid: ID) -> bool:
-        """Whether some group has still to be given the entry, or to acknowledge it."""
-        return any(
-            group.last < sid or (group.pending and group.pel(self._txn).get(sid) is not None)
-            for group in self._groups
-        )
-
-    def drop(self, ids: list[ID]) -> None:
-        """Take the entries out of every group's PEL."""
-        for group in self._groups:
-            delivery.ack(self._txn, group, pack_ids(ids))
+def _drop(txn: WriteTransaction, stream: StreamWriter, ids: list[ID]) -> None:
+    """Take the entries, their IDs ascending, out of every group's PEL."""
+    for group in every_group(txn, stream):
+        if ids and group.may_hold(txn, ids[-1]):
+            delivery.take_out(txn, group, ids)
 
 
 def delete_ex(txn: WriteTransaction, stream: StreamWriter, ids: list[StreamID], refs: str) -> list[DeleteResult]:
     """XDELEX: what became of each ID, in their order."""
-    there = _live(txn, stream, ids)
-    references = References(txn, stream)
-    results = []
-    wanted = []
-    for sid in ids:
-        if refs == ACKED and references.held(sid):
-            results.append(DeleteResult.REFERENCED)
-        elif sid in there:
-            results.append(DeleteResult.DELETED)
-            there.discard(sid)
-            wanted.append(sid)
-        else:
-            results.append(DeleteResult.MISSING)
+    unique: list[ID] = sorted(set(ids))
+    held = _held(txn, stream, unique) if refs == ACKED else set()
+    there = delivery.present(txn, stream, unique)
+    wanted = {sid for sid in unique if sid in there and sid not in held}
     if refs == DELREF:
-        references.drop(sorted(set(ids)))
-    if wanted:
-        deleting.delete(txn, stream, wanted)
-    return results
+        _drop(txn, stream, unique)
+    deleting.delete(txn, stream, wanted)
+    outcome = dict.fromkeys(wanted, DeleteResult.DELETED)
+    return [DeleteResult.REFERENCED if sid in held else outcome.pop(sid, DeleteResult.MISSING) for sid in ids]
 
 
 def ack_delete(txn: WriteTransaction, stream: StreamWriter, group: GroupState, ids: list[StreamID],
                refs: str) -> list[DeleteResult]:
     """XACKDEL: acknowledge in this group, then delete what the policy lets go."""
-    results = []
-    wanted = []
-    references = References(txn, stream)
-    for sid in ids:
-        if not delivery.ack(txn, group, bytes(sid)):
-            results.append(DeleteResult.MISSING)
-        elif refs == ACKED and references.held(sid):
-            results.append(DeleteResult.REFERENCED)
-        else:
-            results.append(DeleteResult.DELETED)
-            wanted.append(sid)
-    if wanted:
-        if refs == DELREF:
-            references.drop(sorted(wanted))
-        deleting.delete(txn, stream, wanted)
-    return results
-
-
-def _live(txn: WriteTransaction, stream: StreamWriter, ids: list[StreamID]) -> set[StreamID]:
-    return {sid for sid, entry in zip(ids, delivery.fetch(txn, stream, list(ids)), strict=True) if entry is not None}
+    gone = delivery.take_out(txn, group, sorted(set(ids)))
+    held = _held(txn, stream, gone) if refs == ACKED else set()
+    wanted = set(gone) - held
+    if refs == DELREF:
+        _drop(txn, stream, sorted(wanted))
+    deleting.delete(txn, stream, wanted)
+    outcome = dict.fromkeys(wanted, DeleteResult.DELETED) | dict.fromkeys(held, DeleteResult.REFERENCED)
+    return [outcome.pop(sid, DeleteResult.MISSING) for sid in ids]
 
 
 def evict(txn: WriteTransaction, stream: StreamWriter, trim: Trim, limit: int, refs: str, after: bytes = b"",
@@ -130,7 +102,6 @@ def evict(txn: WriteTransaction, stream: StreamWriter, trim: Trim, limit: int, r
     many went, and the node behind which there is more to do; None where there is not.
     """
     header = stream.header
-    references = References(txn, stream)
     evicted = asked = 0
     while trim.maxlen is None or header.length > trim.maxlen:
         if most is not None and asked >= most:
@@ -157,16 +128,17 @@ def evict(txn: WriteTransaction, stream: StreamWriter, trim: Trim, limit: int, r
         except CorruptionError as error:
             raise located(error, shown(header.name), ms, seq) from None
         wanted: list[ID] = []
+        held = _held(txn, stream, [entry.id for entry in entries]) if refs == ACKED else set()
         for entry in entries:
             if trim.maxlen is not None:
                 if header.length - len(wanted) <= trim.maxlen:
                     break
             elif trim.minid is not None and entry.id >= trim.minid:
                 break
-            if refs != ACKED or not references.held(entry.id):
+            if entry.id not in held:
                 wanted.append(entry.id)
         if refs == DELREF:
-            references.drop(wanted)
+            _drop(txn, stream, wanted)
         asked += len(entries)
         evicted += len(deleting.remove(txn, stream, wanted))
         if not whole:

@@ -185,6 +185,9 @@ class Stream(ReadableStream):
         ``refs``: "keepref", "delref" (also out of every group's PEL) or "acked" (only what
         every group has been given and has acknowledged; REFERENCED otherwise). Outside a
         transaction in pieces: 2,000 a commit.
+
+        Costs what delete() does. The last two also look at each group in memory, some 0.2 µs, and
+        in the PEL of those that can hold one; a commit of another process makes that 4 to 10 µs once.
         """
         wanted = [parse_id(sid) for sid in ids]
         checked_policy(refs)

@@ -15,6 +15,8 @@ same transaction.
 
 from __future__ import annotations
 
+from typing import Any
+
 from ..storage import block, layout, records
 from ..storage.commit import WriteTransaction
 from ..storage.errors import CorruptionError, IDTooSmall, NoStream, StreamExhausted, StreamExists
@@ -34,7 +36,7 @@ class StreamWriter:
     """One stream inside a write transaction. Kept warm between transactions."""
 
     __slots__ = (
-        "header", "header_key", "nodes_prefix", "number", "tail", "tail_changed", "tail_key",
+        "groups", "header", "header_key", "nodes_prefix", "number", "tail", "tail_changed", "tail_key",
         "tail_known", "tail_ordinal", "tail_put_in", "tail_span",
     )
 
@@ -42,6 +44,7 @@ class StreamWriter:
         self.number = number
         self.header = header
         self.header_key = layout.header_key(number)
+        self.groups: dict[bytes, Any] = {}  # those worked on so far, by name
         self.nodes_prefix = layout.family(number, layout.NODE)
         self.tail: NodeBuilder | None = None
         self.tail_known = header.leaves == 0

@@ -63,6 +63,7 @@ def decoders() -> list[Callable[[bytes], object]]:
                 lambda lp=lp: node.validate_node(lp, ms, seq),
                 lambda lp=lp: node.decode(lp, ms, seq, 0, 0, 2**64 - 1, 2**64 - 1),
                 lambda lp=lp: node.decode(lp, ms, seq, 0, 0, 2**64 - 1, 2**64 - 1, 5, True),
+                lambda lp=lp: node.live_ids(lp, ms, seq, 0, 0, 2**64 - 1, 2**64 - 1),
                 lambda lp=lp: node.live_before(lp, ms, seq, ms + 1, 0),
                 lambda lp=lp: node.counts(lp),
                 lambda lp=lp: node.last_entry_id(lp, ms, seq),

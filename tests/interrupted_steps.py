@@ -214,6 +214,7 @@ def crowd(folder: Path, ack: Ack, *, known: tuple[bytes, ...], threads: int = 4,
                 n += 1
                 said = n
                 ack((name, n))
+            ack((name, n))  # two in a row may have come just before that
             with striking:
                 busy.discard(name)
             for _ in range(10):  # what was raised before that comes here

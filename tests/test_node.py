@@ -107,6 +107,7 @@ def test_a_node_is_byte_for_byte_the_reference_and_reads_back(entries, data):
     )
     limit = data.draw(st.sampled_from([-1, 0, 1, 2, 5]))
     wanted = [entry for entry in live if low <= entry[:2] <= high]
+    assert node.live_ids(pack, ms, seq, *low, *high) == [entry[:2] for entry in wanted]
     for reverse in (False, True):
         expected = wanted[::-1] if reverse else wanted
         found = node.decode(pack, ms, seq, *low, *high, limit, reverse)

@@ -14,7 +14,7 @@ import lmdb
 import raxlog
 from raxlog.storage import kernels
 
-from . import arrow, buffered, publishing, queues, spark, streams, subjects, waking
+from . import arrow, buffered, cliffs, publishing, queues, spark, streams, subjects, waking
 from .rounds import Figure
 
 
@@ -30,7 +30,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seconds", type=float, default=1.0, help="length of a slice for single appends")
     parser.add_argument("--only", nargs="*", help="run only these: lone threads buffered batches counts anatomy memory "
                         "queues queue-cpu waking held reopening publishing globs subjects arrow spark "
-                        "spark-plan depth")
+                        "spark-plan depth cliffs")
     parser.add_argument("--depth", type=int, default=5_000_000, help="the deepest backlog (default 5,000,000)")
     parser.add_argument("--dir", help="where the stores are made (default: a temporary folder)")
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -59,6 +59,7 @@ def main(arguments: list[str] | None = None) -> int:
             "spark": lambda: spark.spark_scans(folder, options.rounds, readings),
             "spark-plan": lambda: spark.planning(folder),
             "depth": lambda: queues.depth(folder, options.rounds, options.seconds, options.depth),
+            "cliffs": lambda: cliffs.cliffs(folder, options.rounds),
         }
         for part in options.only or parts:
             if part not in parts:
