@@ -33,8 +33,8 @@ GIB = 1 << 30
 class NodeLimits(NamedTuple):
     """When a node is full, and how it is stored once it is.
 
-    ``page_bytes``  our own rule: the encoded block fits so many bytes (or the run of pages
-                    that its first entry needed). Used unless ``max_bytes`` is given.
+    ``page_bytes``  our own rule: the encoded block fills so many bytes, or goes on to fill more
+                    pages where it would leave these rather empty. Used unless ``max_bytes`` is given.
     ``max_bytes``   Redis' rule (stream-node-max-bytes): the listpack plus the raw length of
                     the new fields and values stays below it. 0 means 1 GiB.
     ``max_entries`` live and deleted entries of a node; 0 is no limit.
@@ -54,7 +54,7 @@ class NodeLimits(NamedTuple):
             if compression not in ("none", "zstd", "compact"):
                 raise InvalidArgument(
                     f"compression={compression!r} is unknown; it is 'none', 'zstd', or 'compact' "
-                    "(zstd in nodes of 16 KB, for history)"
+                    "(zstd in nodes of 16 KB or more, for history)"
                 )
             limits = limits._replace(
                 codec=block.RAW if compression == "none" else block.ZSTD,

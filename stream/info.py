@@ -34,7 +34,7 @@ class StreamInfo(NamedTuple):
     first_entry: Entry | None
     last_entry: Entry | None
     next_ordinal: int  # entries really ever added, whatever set_id made of entries_added
-    node_bytes: int  # page rule: the most bytes of a block; Redis' rule: node_max_bytes
+    node_bytes: int  # page rule: what a block fills, or more to fill its pages; Redis' rule: node_max_bytes
     node_rule: str  # "page" or "redis"
     node_max_entries: int
     compression: str

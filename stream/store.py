@@ -159,10 +159,10 @@ class Store:
 
         The options hold for a stream that is created through this handle:
         ``compression``       "none", "zstd" (full nodes are sealed with zstd, level 3) or
-                              "compact" (that, in nodes of 16 KB: the form for history)
+                              "compact" (that, in nodes of 16 KB or more: for history)
         ``node_max_bytes``, ``node_max_entries``
                               when a node is full, by Redis' rule; 4096 and 100 split exactly
-                              as Redis does. Left out, a node fills one LMDB page
+                              as Redis does. Left out, a node fills one page of LMDB or a few
 
         InvalidName for a name of more than 502 bytes, or of another type than str, bytes,
         int or float.

@@ -30,6 +30,11 @@ from .node_builder import Encoded, NodeBuilder, raw_size
 SOURCE_HASH = ""
 
 _MAX = (MAX64, MAX64)
+_PAGE = block.run_bytes(1)
+# The largest block that entries are gathered into: each append writes the tail anew. What is packed mostly fills a
+# page with three pages of raw entries.
+_MOST = 7 * _PAGE
+_MOST_PACKED = 3
 
 
 class StreamWriter:
@@ -37,7 +42,7 @@ class StreamWriter:
 
     __slots__ = (
         "groups", "header", "header_key", "nodes_prefix", "number", "tail", "tail_changed", "tail_key",
-        "tail_known", "tail_ordinal", "tail_put_in", "tail_span",
+        "tail_known", "tail_ordinal", "tail_put_in", "tail_room", "tail_span", "trial",
     )
 
     def __init__(self, number: int, header: StreamHeader) -> None:
@@ -53,6 +58,8 @@ class StreamWriter:
         self.tail_span = 0
         self.tail_changed = False
         self.tail_put_in = -1  # the transaction that last wrote the tail's block
+        self.tail_room = 0  # under a codec: the bytes of the raw block that are likely to fill its pages
+        self.trial: bytes | None = None  # the block of a tail that is found full, until it is sealed
 
     def nodes(self, txn: WriteTransaction) -> Rax:
         """The stream's nodes as a rax. What is still in memory is flushed first."""
@@ -77,7 +84,7 @@ class StreamWriter:
             if self._fits(tail, encoded, flat):
                 tail.push(encoded)
             else:
-                self._seal_tail(txn)
+                self._seal_tail(txn, tail)
                 tail = None
         if tail is None:
             tail = self._start_node(txn, ms, seq, flat)
@@ -95,11 +102,9 @@ class StreamWriter:
             if self.tail is not None and seq <= MAX64 - len(flats):
                 self.changed(txn)
                 limits = self.header.limits
-                size = self.tail.size
-                capacity = max(limits.page_bytes, block.run_bytes(size + block.HEADER_SIZE)) - block.HEADER_SIZE
                 filled = self.tail.fill(
                     flats, at, ms, seq,
-                    capacity if limits.max_bytes is None else -1,
+                    self._room(self.tail) - block.HEADER_SIZE if limits.max_bytes is None else -1,
                     -1 if limits.max_bytes is None else limits.max_bytes,
                     limits.max_entries or -1, ids,
                 )
@@ -161,10 +166,37 @@ class StreamWriter:
         if limits.max_bytes is not None:
             return tail.size + raw_size(flat) < limits.max_bytes
         size = tail.size_with(encoded) + block.HEADER_SIZE
-        if size <= limits.page_bytes:
-            return True
-        # A node begun by an entry larger than a page has a longer run of pages: fill that.
-        return block.page_run(size) == block.page_run(tail.size + block.HEADER_SIZE)
+        return size <= self._room(tail) or self._may_grow(tail, size)
+
+    def _room(self, tail: NodeBuilder) -> int:
+        """The size up to which the tail's block grows before _may_grow() is asked."""
+        limits = self.header.limits
+        room = block.run_bytes(tail.size + block.HEADER_SIZE) if limits.codec == block.RAW else self.tail_room
+        return max(limits.page_bytes, room)
+
+    def _may_grow(self, tail: NodeBuilder, size: int) -> bool:
+        """Whether the tail goes on, to a block of ``size`` bytes, though it has reached its room.
+
+        It does while its pages, as it would be sealed now, are not full enough. Under a codec its block
+        is made on trial, and tells how much more is likely to fill them: the room from now on. When the
+        tail is full that is the next node's, for one page of entries like these.
+        """
+        limits = self.header.limits
+        raw = stored = tail.size + block.HEADER_SIZE
+        most, enough = _MOST, 4 / 5
+        if limits.codec != block.RAW:
+            self.trial = self._tail_block(tail, limits.codec)
+            stored = len(self.trial)
+            if stored < raw:
+                most, enough = min(_MOST_PACKED * limits.page_bytes, _MOST), 9 / 10
+        pages = block.run_bytes(stored)
+        grows = size <= most and stored < pages * enough
+        rest = (pages - stored) * 3 // 4 if grows else _PAGE * 15 // 16 - stored
+        self.tail_room = min(raw + rest * raw // stored, most)
+        if grows:
+            self.tail_room = max(self.tail_room, size)
+            self.trial = None
+        return grows
 
     def _start_node(self, txn: WriteTransaction, ms: int, seq: int, flat: list[bytes]) -> NodeBuilder:
         header = self.header
@@ -210,28 +242,29 @@ class StreamWriter:
         self.tail_known = self.header.leaves == 0
         self.tail_changed = False
 
-    def _seal_tail(self, txn: WriteTransaction) -> None:
+    def _seal_tail(self, txn: WriteTransaction, tail: NodeBuilder) -> None:
         """Write the tail in its final form, now that it is full."""
         codec = self.header.limits.codec
         if codec != block.RAW and self.tail_put_in == txn.id:
             txn.delete(self.tail_key)  # else the smaller value would keep the larger one's pages
         if self.tail_changed or codec != block.RAW:
-            self._put_tail(txn, codec)
+            self._put_tail(txn, self.trial or self._tail_block(tail, codec))
+        self.trial = None
 
-    def _put_tail(self, txn: WriteTransaction, codec: int) -> None:
-        tail = self.tail
-        assert tail is not None
-        key = self.tail_key
-        txn.put(key, block.encode(key, tail.listpack(), self.tail_ordinal, self.tail_span, tail.live, codec))
+    def _put_tail(self, txn: WriteTransaction, value: bytes) -> None:
+        txn.put(self.tail_key, value)
         self.tail_changed = False
         self.tail_put_in = txn.id
+
+    def _tail_block(self, tail: NodeBuilder, codec: int) -> bytes:
+        return block.encode(self.tail_key, tail.listpack(), self.tail_ordinal, self.tail_span, tail.live, codec)
 
     def flush(self, txn: WriteTransaction) -> None:
         """Put tail and header, if changed, into the transaction."""
         if txn.dirty.pop(self.number, None) is None:
             return
-        if self.tail_changed:
-            self._put_tail(txn, block.RAW)
+        if self.tail_changed and self.tail is not None:
+            self._put_tail(txn, self._tail_block(self.tail, block.RAW))
         txn.put(self.header_key, records.seal(self.header_key, self.header.row()))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import sys
 from pathlib import Path
 
@@ -31,6 +32,26 @@ def test_a_lone_append_writes_six_pages_at_most(tmp_path: Path, entries: int) ->
         for _ in range(300):
             stream.append(row)
         assert (bytes_written() - before) / 300 / PAGE <= 6
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counted through /proc")
+@pytest.mark.parametrize(("size", "compression", "pages"), [(2100, "none", 8), (4100, "none", 10), (8200, "none", 11),
+                                                            (300, "zstd", 7)])
+def test_a_lone_append_to_a_node_of_several_pages_writes_few_more(
+    tmp_path: Path, size: int, compression: str, pages: int
+) -> None:
+    """With an entry to a node it were 5, 6 and 8, and 4 where each page was packed by itself."""
+    chance = random.Random(7)
+    text = bytes(chance.choices(b"etaoinshrdlu ", k=20_000))
+    with raxlog.open(tmp_path / "store.rax", compression=compression) as store:
+        stream = store.stream("events")
+        before = 0
+        for n in range(240):
+            if n == 40:  # the first node's limits are learned
+                before = bytes_written()
+            at = chance.randrange(10_000)
+            stream.append({"doc": text[at : at + size]})
+        assert (bytes_written() - before) / 200 / PAGE <= pages
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="counted through /proc")

@@ -152,6 +152,26 @@ def test_sealed_nodes_are_zstd_frames_and_the_last_node_is_raw(store: raxlog.Sto
     assert [node.codec for node in assert_same(store).streams[b"events"].nodes][-2:] == [0, 0]
 
 
+@pytest.mark.parametrize("limits", LIMITS.values(), ids=LIMITS)
+def test_nodes_of_several_pages_are_what_the_page_says(store: raxlog.Store, limits: dict[str, Any]) -> None:
+    stream = store.stream("large", **limits)
+    chance = random.Random(9)
+    ids = []
+    for _ in range(8):
+        ids += stream.extend({"v": b"v%d" % n * chance.randrange(1, 3000)} for n in range(20))
+        ids += [stream.append({"v": b"ab" * chance.randrange(5000)}, id="*") for _ in range(5)]
+        stream.delete(*chance.sample(ids, 8))
+        assert stream.count("-", "+") == len(stream) == sum(1 for _ in stream.range())
+    assert_same(store)
+    stream.trim(maxlen=70)
+    stream.delete(*ids[-15:])
+    stream.append({"v": "x" * 2100})
+    assert_same(store)
+    parts = stream.split(4)
+    assert [count for _, _, count in parts] == [sum(1 for _ in stream.range(start, end)) for start, end, _ in parts]
+    assert sum(count for _, _, count in parts) == len(stream)
+
+
 def test_streams_renamed_deleted_emptied_and_set_are_read_as_raxlog_reads_them(
     store: raxlog.Store,
 ) -> None:

@@ -110,7 +110,7 @@ def test_shards_by_size_have_about_that_size(store: raxlog.Store, tmp_path: Path
 
 def test_a_stream_of_fewer_nodes_than_shards_has_one_for_each(store: raxlog.Store, tmp_path: Path) -> None:
     store.stream("one").append({"n": 1})
-    store.stream("few").extend([{"pad": "*" * 3000} for _ in range(3)])
+    store.stream("few").extend([{"pad": "*" * 4000} for _ in range(3)])
     store.snapshot(tmp_path / "s", shards=100)
     shards = ShardSet(tmp_path / "s")
     assert len(shards.shards(b"one")) == 1

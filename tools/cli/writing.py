@@ -164,7 +164,7 @@ def _configure_arguments(parser: Parser) -> None:
     add_store(parser)
     parser.add_argument(
         "--compression", choices=("none", "zstd", "compact"),
-        help="of nodes that are full: none, zstd, or compact (zstd in nodes of 16 KB, for history)"
+        help="of nodes that are full: none, zstd, or compact (zstd in nodes of 16 KB or more, for history)"
     )
     parser.add_argument("--node-max-bytes", type=whole, metavar="N", help="a node is full by Redis' rule; 0: no limit")
     parser.add_argument("--node-max-entries", type=whole, metavar="N", help="entries of a node; 0: no limit")
