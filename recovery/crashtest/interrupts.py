@@ -41,9 +41,9 @@ class Interrupted:
 def interrupted(error: BaseException | None) -> bool:
     """Whether Interrupts has raised this exception, or caused it where it is an error of raxlog's.
 
-    Or a KeyError: up to Python 3.12 Thread.start() raises one in its place.
+    Or an error of Python's: a Thread.start() that is struck raises KeyError or RuntimeError in its place.
     """
-    while isinstance(error, RaxlogError | KeyError):
+    while isinstance(error, RaxlogError | KeyError | RuntimeError):
         error = error.__cause__ or error.__context__
     return isinstance(error, Interrupted)
 
