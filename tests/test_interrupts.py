@@ -27,11 +27,11 @@ Ack = Callable[[Any], None]
 
 
 CASES = [
-    *[("alone", "traced", 200)] * 4, ("alone, commits", "traced", 200), *[("alone", "signals", 100)] * 3,
+    *[("alone", "traced", 200)] * 3, ("alone, commits", "traced", 200), *[("alone", "signals", 100)] * 3,
     ("alone, plain", "signals", 100), ("crowd", "traced", 150), ("crowd, commits", "traced", 200),
     ("crowd", "signals", 100), ("crowd, struck", "signals", 50),
     ("buffered", "traced", 200), ("buffered", "signals", 100),
-    ("opened", "traced", 300), ("opened", "signals", 100), ("opened, plain", "signals", 100),
+    ("opened", "traced", 120), ("opened", "signals", 60), ("opened, plain", "signals", 60),
     ("alone, compacting", "traced", 60), ("alone, compacting", "signals", 60),
 ]
 
