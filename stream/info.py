@@ -41,10 +41,10 @@ class StreamInfo(NamedTuple):
 
     def as_dict(self) -> dict[str, Any]:
         """The figures under the names XINFO STREAM uses, for printing as JSON."""
-        told = {name.replace("_", "-"): value for name, value in self._asdict().items()}
+        figures = {name.replace("_", "-"): value for name, value in self._asdict().items()}
         if self.radix_tree_nodes is None:
-            del told["radix-tree-nodes"]
-        return told
+            del figures["radix-tree-nodes"]
+        return figures
 
 
 def describe(source: Source, name: bytes, number: int | None, encoding: str | None,

@@ -152,10 +152,10 @@ class ReadableStream:
     def info(self, full: bool, count: int | None = 10) -> StreamInfo | FullInfo: ...
 
     def info(self, full: bool = False, count: int | None = 10) -> StreamInfo | FullInfo:
-        """What XINFO STREAM tells; with ``full`` XINFO STREAM FULL. NoStream where there is none.
+        """The figures of XINFO STREAM; with ``full`` of XINFO STREAM FULL. NoStream where there is none.
 
         0.1 ms, but for ``full``, which walks all node keys: it alone counts ``radix_tree_nodes`` (else
-        None), finds a node that has vanished, and tells besides of the first ``count`` entries, and of the
+        None), finds a node that has vanished, and adds the first ``count`` entries, and the
         groups: the first ``count`` pending entries of each group and of each consumer. None or 0
         is for all of them.
         """

@@ -100,7 +100,7 @@ class Direct:
     def close(self) -> None:
         """Give back the share, and refuse every call from now on, even where others keep the environment open.
 
-        TransactionError inside a transaction. AppendsLost, with all closed, where that has not been told.
+        TransactionError inside a transaction. AppendsLost, with all closed, where it has not been raised yet.
         """
         buffer = self.buffer
         self.share.close()
