@@ -104,7 +104,7 @@ def autoclaim(txn: WriteTransaction, stream: StreamWriter, group: GroupState, co
             left -= 1
     following = next(rows, None)
     if following is None:
-        group.require_whole(txn)
+        group.require_whole(txn, anew=start == StreamID.MIN and limit - attempts < group.pending)
     ids = [row[0] for row in taken]
     found = [Entry(*sid, []) for sid in ids] if justid else fetch(txn, stream, ids)
     claimed = [entry for entry in found if entry is not None]

@@ -129,11 +129,13 @@ def claim_idle(txn: WriteTransaction, stream: StreamWriter, group: GroupState, c
     claimed: list[Entry] = []
     rows = []
     full = False
+    seen = 0
     while not full:
         left = AT_ONCE if count is None else min(count - len(claimed), AT_ONCE)
         some = list(islice(candidates, left))
         if not some:
             break
+        seen += len(some)
         for entry, (sid, nack) in zip(fetch(txn, stream, [sid for sid, _ in some]), some, strict=True):
             if entry is None:
                 continue
@@ -145,7 +147,8 @@ def claim_idle(txn: WriteTransaction, stream: StreamWriter, group: GroupState, c
             claimed.append(entry)
             rows.append((sid, consumer.number, now, entry.deliveries))
     if not full and (count is None or len(claimed) < count):
-        group.require_whole(txn)
+        lost = seen < group.pending if min_idle == 0 else not seen and next_due(txn, group, min_idle) is None
+        group.require_whole(txn, anew=lost)
     if len({row[0] for row in rows}) < len(rows):
         raise CorruptionError(f"the pending list of group {shown(group.name)} shows an entry twice")
     give(txn, group, consumer, rows, now)

@@ -103,12 +103,13 @@ class GroupState:
         """The group's pending entries."""
         return PendingList(txn, self.number, self.group)
 
-    def require_whole(self, txn: Any) -> None:
-        """CorruptionError where rows of the pending list are missing, once for as long as it is warm.
+    def require_whole(self, txn: Any, anew: bool = False) -> None:
+        """CorruptionError where rows of the pending list are missing, once for as long as it is warm, or ``anew``.
 
-        For whoever is given less than he asked for: a row that has vanished looks like that.
+        For a call that gives less than was asked for: a row that has vanished looks like that. A damaged page
+        need not show the same rows each time, so what contradicts the group's count is looked at anew.
         """
-        if not self._is_whole:
+        if anew or not self._is_whole:
             if not self.pel(txn).is_whole(self.pending):
                 raise CorruptionError(f"the pending list of group {shown(self.name)} is not whole: entries are lost")
             self._is_whole = True

@@ -16,6 +16,7 @@ import lmdb
 import pytest
 import raxlog
 from raxlog.storage import layout
+from raxlog.storage.rax import Rax
 
 OPTIONS: dict[bytes, dict[str, Any]] = {
     b"orders": {"node_max_entries": 3},
@@ -274,3 +275,31 @@ def test_appending_behind_a_damaged_last_node_is_refused(sound: tuple[Path, Cont
             assert caught.value.stream == "'orders'"
         before = raw_values(path)
         assert before.get(key) == change
+
+
+@pytest.mark.parametrize("ask", [
+    lambda group: group.read("b", count=50, claim_idle=0),
+    lambda group: group.read("b", count=50, claim_idle=0.001),
+    lambda group: group.autoclaim("b", count=50),
+])  # fmt: skip
+def test_pending_entries_that_vanish_after_they_were_found_whole_are_missed(
+    tmp_path: Path, ask: Callable[[raxlog.Group], Any]
+) -> None:
+    """A damaged page may show its rows to one call and not to the next."""
+    with raxlog.open(tmp_path / "s.rax") as store:
+        stream = store.stream("s")
+        stream.extend([{"n": n} for n in range(30)])
+        stream.create_group("g", "0")
+        group = stream.group("g")
+        group.read("a")
+        assert group.autoclaim("b", min_idle=3600)[1] == group.read("b", claim_idle=3600) == []  # all is there
+
+        def lose(txn: Any) -> None:
+            for kind in (layout.PENDING, layout.PENDING_BY_TIME):
+                prefix = layout.group_family(1, kind, 1)
+                (key,) = [prefix + key for key, _ in Rax(txn, prefix).items()]
+                txn.delete(key)
+
+        store._source.submit(lose)
+        with pytest.raises(raxlog.CorruptionError, match="not whole"):
+            ask(group)
