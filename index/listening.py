@@ -20,6 +20,7 @@ from ..storage.errors import InvalidArgument, TransactionError
 from ..storage.write_transaction import WriteTransaction
 from ..stream.entry import UNDECODABLE
 from ..stream.id import StreamID
+from ..stream.names import text_of
 from . import routes, sublist
 from .inbox import Callbacks, Inbox
 from .live import Listener, Live
@@ -128,7 +129,7 @@ class LiveSubscription(Queue[Message], Listener):
         self._number = 0
         self._closing = threading.Lock()
         self.subject = subject.decode("utf-8", UNDECODABLE)
-        self.queue = queue if encoding is None or queue is None else queue.decode(encoding, UNDECODABLE)
+        self.queue = None if queue is None else text_of(queue, encoding)
         routes.live_subscription(subject, 0, queue, weight)  # what is wrong with it is told before anything begins
 
         def change(txn: WriteTransaction, owner: int, following: int) -> None:

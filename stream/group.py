@@ -42,7 +42,6 @@ from .sweeping import sweep
 from .waiting import parse_block
 
 _NACKS = ("silent", "fail", "fatal")
-_PIECE = 2000  # rows of the PEL that one commit of autoclaim() changes at most
 
 
 T = TypeVar("T")
@@ -259,7 +258,7 @@ class Group:
                       group: GroupState) -> tuple[StreamID, list[Entry], list[StreamID], int]:
             now = now_ms()
             member = group.ensure_consumer(txn, owner, now)
-            most = min(left, _PIECE) if isinstance(self._source, Direct) else left
+            most = min(left, PIECE_ASKED) if isinstance(self._source, Direct) else left
             looks = min(attempts, claiming.SCAN_FACTOR * most)
             return claiming.autoclaim(txn, stream, group, member, floor, first, looks, most, justid, now)
 

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 from . import delivery
 from . import header as headers
-from .entry import UNDECODABLE
 from .group_state import UNKNOWN, GroupState
 from .id import StreamID, make_id
+from .names import text_of
 
 
 class Pending(NamedTuple):
@@ -53,7 +53,7 @@ def describe_group(txn: Any, state: GroupState, number: int, header: headers.Str
                    encoding: str | None) -> GroupInfo:
     """The figures of one group."""
     return GroupInfo(
-        state.name if encoding is None else state.name.decode(encoding, UNDECODABLE),
+        text_of(state.name, encoding),
         state.count_consumers(txn),
         state.pending,
         make_id(*state.last),

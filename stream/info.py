@@ -8,9 +8,10 @@ from ..storage import block, layout
 from ..storage.errors import CorruptionError, NoStream
 from ..storage.rax import Rax
 from . import header as headers
-from .entry import UNDECODABLE, Entry
+from .entry import Entry
 from .header import shown
 from .id import StreamID, make_id
+from .names import text_of
 from .reading import read_range
 from .source import Source
 
@@ -66,7 +67,7 @@ def describe(source: Source, name: bytes, number: int | None, encoding: str | No
     last = next(iter(read_range(*everything, True, encoding)), None)
     limits = header.limits
     return StreamInfo(
-        name=name if encoding is None else name.decode(encoding, UNDECODABLE),
+        name=text_of(name, encoding),
         length=header.length,
         radix_tree_keys=header.leaves,
         radix_tree_nodes=inner,

@@ -26,7 +26,7 @@ T = TypeVar("T")
 G = TypeVar("G")
 
 PIECE = 10_000  # entries that one commit reads, acknowledges or deletes, outside transactions
-PIECE_ASKED = 2_000  # where groups are asked about each
+PIECE_ASKED = 2_000  # where groups are asked about each, and of rows claimed
 
 
 class Source(Protocol):

@@ -15,10 +15,10 @@ from ..storage.sharing import Share
 from ..storage.store_map import BUFFER_WINDOW, DURABILITIES, MAX_READERS, Durability
 from . import header as headers
 from . import writer
-from .entry import UNDECODABLE, Entry
+from .entry import Entry
 from .header import NodeLimits, shown
 from .id import AnyID
-from .names import name_bytes
+from .names import name_bytes, text_of
 from .several import read_group_streams, read_streams
 from .source import Direct
 from .stop import StopFlag
@@ -225,7 +225,7 @@ class Store:
         self._require_open()
         with self._source.read() as txn:
             names = headers.all_names(txn)
-        return names if self._encoding is None else [name.decode(self._encoding, UNDECODABLE) for name in names]
+        return [text_of(name, self._encoding) for name in names]
 
     def rename_stream(self, old: Any, new: Any) -> bool:
         """Give a stream another name; False if it bears that name already.
