@@ -280,7 +280,7 @@ def _look_up(txn: WriteTransaction, stream: StreamWriter, ids: list[ID], bare: b
 
 def give(txn: WriteTransaction, group: GroupState, consumer: ConsumerState, rows: list[tuple[ID, int, int, int]],
          now: int) -> None:
-    """Make the consumer the owner of these rows of the PEL, whoever had them."""
+    """Make the consumer the owner of these rows of the PEL, whichever had them."""
     if rows:
         had = collections.Counter(was.consumer for _, was in group.pel(txn).set(rows) if was is not None)
         for owner, count in had.items():

@@ -105,8 +105,8 @@ def describe_fully(source: Source, name: bytes, number: int | None, encoding: st
         found = headers.find(txn, name, number)
         if found is None:
             return None  # deleted since
-        told = [_Teller(txn, state, count or None, encoding).group(*found) for state in all_groups(txn, *found)]
-    return FullInfo(figures, entries, sorted(told, key=lambda group: group.name))
+        groups = [_Teller(txn, state, count or None, encoding).group(*found) for state in all_groups(txn, *found)]
+    return FullInfo(figures, entries, sorted(groups, key=lambda group: group.name))
 
 
 class _Teller:

@@ -133,7 +133,7 @@ class Store:
         """Close the store. Handles on its streams raise StoreClosed from then on.
 
         AppendsLost, with the store closed, where buffered appends were lost and no flush() has
-        told so. After any other exception close() is to be called again, or the next open() in this
+        raised that. After any other exception close() is to be called again, or the next open() in this
         process does the rest.
         """
         if not self._source.closed:

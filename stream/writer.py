@@ -178,7 +178,7 @@ class StreamWriter:
         """Whether the tail goes on, to a block of ``size`` bytes, though it has reached its room.
 
         It does while its pages, as it would be sealed now, are not full enough. Under a codec its block
-        is made on trial, and tells how much more is likely to fill them: the room from now on. When the
+        is made on trial, and shows how much more is likely to fill them: the room from now on. When the
         tail is full that is the next node's, for one page of entries like these.
         """
         limits = self.header.limits

@@ -62,12 +62,12 @@ def test_a_stream_tells_of_itself_without_a_walk_but_in_full(store: raxlog.Store
             return super().numnodes
 
     monkeypatch.setattr(infos, "Rax", Walked)
-    told = stream.info()
-    assert (told.length, told.radix_tree_nodes) == (MANY, None)
-    assert told.radix_tree_keys > 100
-    assert "radix-tree-nodes" not in told.as_dict()
+    info = stream.info()
+    assert (info.length, info.radix_tree_nodes) == (MANY, None)
+    assert info.radix_tree_keys > 100
+    assert "radix-tree-nodes" not in info.as_dict()
     assert not walks
-    assert (stream.info(full=True).stream.radix_tree_nodes or 0) > told.radix_tree_keys
+    assert (stream.info(full=True).stream.radix_tree_nodes or 0) > info.radix_tree_keys
     assert walks["numnodes"] == 1
 
 
