@@ -11,104 +11,122 @@ from typing import TYPE_CHECKING
 
 from .storage import kernels
 
-kernels.load_plain_if_asked()
-
-from .index.binding import Binding  # noqa: E402
-from .index.glob import glob_matches  # noqa: E402
-from .index.publish import Reached  # noqa: E402
-from .index.subject import matches as subject_matches  # noqa: E402
-from .index.transaction import Transaction  # noqa: E402
-from .recovery.store import Store  # noqa: E402
-from .storage.errors import (  # noqa: E402 - which kernels are loaded is settled above
-    AppendsLost,
-    ConsumerBusy,
-    CorruptionError,
-    GroupExists,
-    IDTooSmall,
-    InvalidArgument,
-    InvalidFields,
-    InvalidName,
-    InvalidStreamID,
-    LockTimeout,
-    Lost,
-    MalformedValue,
-    NoGroup,
-    NoStream,
-    NoSubscription,
-    NotAStore,
-    NotInstalled,
-    NotOwner,
-    RaxlogError,
-    ReadOnlyStore,
-    SettingsConflict,
-    StoreClosed,
-    StoreError,
-    StoreFull,
-    StreamError,
-    StreamExhausted,
-    StreamExists,
-    SubjectError,
-    SubscriptionError,
-    SubscriptionExists,
-    TransactionError,
-    UnsupportedFormat,
-)
-from .stream.entry import Entry  # noqa: E402
-from .stream.group import Group  # noqa: E402
-from .stream.group_info import ConsumerInfo, GroupInfo, Pending, PendingSummary  # noqa: E402
-from .stream.id import StreamID  # noqa: E402
-from .stream.info import StreamInfo  # noqa: E402
-from .stream.references import DeleteResult  # noqa: E402
-from .stream.stop import Stop  # noqa: E402
-from .stream.stream import Stream  # noqa: E402
-from .stream.transaction import State  # noqa: E402
+kernels.load_plain_if_asked()  # before any kernel is
 
 if TYPE_CHECKING:
+    from .index.binding import Binding
     from .index.channels import ChannelMessage, Subscriber
     from .index.durable import DurableSubscription
-    from .index.listening import LiveSubscription, Message
+    from .index.glob import glob_matches
+    from .index.listening import LiveSubscription, LiveSubscriptions, Message
+    from .index.publish import Reached, Transaction
+    from .index.subject import matches as subject_matches
     from .recovery.backup import Verification, restore, verify
     from .recovery.check import check
     from .recovery.manifest import Manifest
     from .recovery.report import Report
     from .recovery.salvage import salvage
     from .recovery.salvage_report import SalvageReport
+    from .recovery.store import Store
+    from .storage.errors import (
+        AppendsLost,
+        ConsumerBusy,
+        CorruptionError,
+        GroupExists,
+        IDTooSmall,
+        InvalidArgument,
+        InvalidFields,
+        InvalidName,
+        InvalidStreamID,
+        LockTimeout,
+        Lost,
+        MalformedValue,
+        NoGroup,
+        NoStream,
+        NoSubscription,
+        NotAStore,
+        NotInstalled,
+        NotOwner,
+        RaxlogError,
+        ReadOnlyStore,
+        SettingsConflict,
+        StoreClosed,
+        StoreError,
+        StoreFull,
+        StreamError,
+        StreamExhausted,
+        StreamExists,
+        SubjectError,
+        SubscriptionError,
+        SubscriptionExists,
+        TransactionError,
+        UnsupportedFormat,
+    )
+    from .stream.entry import Entry
     from .stream.full_info import ConsumerDetail, FullInfo, GroupDetail, PendingDetail
+    from .stream.group import Group
+    from .stream.group_info import ConsumerInfo, GroupInfo, Pending, PendingSummary
+    from .stream.id import StreamID
+    from .stream.info import StreamInfo
+    from .stream.references import DeleteResult
+    from .stream.stop import Stop
+    from .stream.stream import Stream
+    from .stream.transaction import State
+
+    open = Store.open
 else:
 
     def __getattr__(name: str) -> object:
-        """What few programs name, loaded for those that do."""
+        """A name of the face, loaded once it is used: a command that lists streams needs few of them."""
         from importlib import import_module  # noqa: PLC0415
+        from operator import attrgetter  # noqa: PLC0415
 
-        module = _LATER.get(name)
+        module = next((module for module, names in _WHERE.items() if name in names.split()), None)
         if module is None:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        return getattr(import_module(f"{__name__}.{module}"), name)
+        value = globals()[name] = attrgetter(_RENAMED.get(name, name))(import_module(f"{__name__}.{module}"))
+        return value
+
+    def __dir__() -> list[str]:
+        return __all__
 
 
-_LATER = {
-    "ChannelMessage": "index.channels",
-    "ConsumerDetail": "stream.full_info",
-    "DurableSubscription": "index.durable",
-    "FullInfo": "stream.full_info",
-    "GroupDetail": "stream.full_info",
-    "LiveSubscription": "index.listening",
-    "Manifest": "recovery.manifest",
-    "Message": "index.listening",
-    "PendingDetail": "stream.full_info",
-    "Report": "recovery.report",
-    "SalvageReport": "recovery.salvage_report",
-    "Subscriber": "index.channels",
-    "Verification": "recovery.backup",
-    "check": "recovery.check",
-    "restore": "recovery.backup",
-    "salvage": "recovery.salvage",
-    "verify": "recovery.backup",
+_RENAMED = {"open": "Store.open", "subject_matches": "matches"}
+_WHERE = {
+    "index.binding": "Binding",
+    "index.channels": "ChannelMessage Subscriber",
+    "index.durable": "DurableSubscription",
+    "index.glob": "glob_matches",
+    "index.listening": "LiveSubscription LiveSubscriptions Message",
+    "index.publish": "Reached Transaction",
+    "index.subject": "subject_matches",
+    "recovery.backup": "Verification restore verify",
+    "recovery.check": "check",
+    "recovery.manifest": "Manifest",
+    "recovery.report": "Report",
+    "recovery.salvage": "salvage",
+    "recovery.salvage_report": "SalvageReport",
+    "recovery.store": "Store open",
+    "storage.errors": (
+        "AppendsLost ConsumerBusy CorruptionError GroupExists IDTooSmall InvalidArgument InvalidFields "
+        "InvalidName InvalidStreamID LockTimeout Lost MalformedValue NoGroup NoStream NoSubscription "
+        "NotAStore NotInstalled NotOwner RaxlogError ReadOnlyStore SettingsConflict StoreClosed StoreError "
+        "StoreFull StreamError StreamExhausted StreamExists SubjectError SubscriptionError SubscriptionExists "
+        "TransactionError UnsupportedFormat"
+    ),
+    "stream.entry": "Entry",
+    "stream.full_info": "ConsumerDetail FullInfo GroupDetail PendingDetail",
+    "stream.group": "Group",
+    "stream.group_info": "ConsumerInfo GroupInfo Pending PendingSummary",
+    "stream.id": "StreamID",
+    "stream.info": "StreamInfo",
+    "stream.references": "DeleteResult",
+    "stream.stop": "Stop",
+    "stream.stream": "Stream",
+    "stream.transaction": "State",
 }
 
 __version__ = "0.1.0"
-
-open = Store.open
 
 __all__ = [
     "AppendsLost",
@@ -132,6 +150,7 @@ __all__ = [
     "InvalidName",
     "InvalidStreamID",
     "LiveSubscription",
+    "LiveSubscriptions",
     "LockTimeout",
     "Lost",
     "MalformedValue",

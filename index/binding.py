@@ -15,7 +15,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ..storage.write_transaction import WriteTransaction
+from ..storage.commit.write_transaction import WriteTransaction
+from ..storage.layout import sha256
 from ..stream.entry import UNDECODABLE
 from ..stream.names import text_of
 from . import subject as subjects
@@ -38,32 +39,19 @@ class Binding(NamedTuple):
 def subscription(subject: Any, stream: bytes) -> Subscription:
     """The record of a binding. SubjectError for a malformed pattern."""
     pattern = subjects.pattern(subject)
-    digest = _sha256(len(stream).to_bytes(2, "big") + stream + pattern)
+    digest = sha256(len(stream).to_bytes(2, "big") + stream + pattern)
     return Subscription.of(
         pattern, kind=BINDING, owner=_owner(stream), name=b"\0binding " + digest, options={STREAM_OPTION: stream}
     )
 
 
 def _owner(stream: bytes) -> bytes:
-    return _OWNER + _sha256(stream)
-
-
-def _sha256(data: bytes) -> bytes:
-    import hashlib  # noqa: PLC0415 - only who binds pays for it
-
-    return hashlib.sha256(data).digest()
+    return _OWNER + sha256(stream)
 
 
 def bind(txn: WriteTransaction, wanted: Subscription) -> Subscription:
     """Put a binding into the index, unless it is there; its record."""
-    return sublist.get(txn, sublist.insert(txn, wanted))
-
-
-def find(txn: Any, wanted: Subscription) -> int | None:
-    """The ID of a binding, None if it is not there."""
-    assert wanted.name is not None
-    found = sublist.by_name(txn, wanted.name)
-    return None if found is None else found.id
+    return sublist.get(txn, sublist.insert_many(txn, [wanted])[0])
 
 
 def of_stream(txn: Any, stream: bytes) -> list[Subscription]:
@@ -80,8 +68,9 @@ def unbind(txn: WriteTransaction, wanted: Subscription | None, stream: bytes) ->
     """Remove one binding of a stream, or all (``wanted`` None). How many there were."""
     if wanted is None:
         return len(sublist.remove_owner(txn, _owner(stream)))
-    number = find(txn, wanted)
-    return 0 if number is None else len(sublist.remove_many(txn, [number]))
+    assert wanted.name is not None
+    found = sublist.by_name(txn, wanted.name)
+    return 0 if found is None else len(sublist.remove_many(txn, [found.id]))
 
 
 def told(record: Subscription, encoding: str | None) -> Binding:

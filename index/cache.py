@@ -23,9 +23,9 @@ from collections.abc import Callable
 from typing import NamedTuple
 from weakref import ReferenceType, WeakSet, ref
 
-from ..storage.errors import InvalidArgument
 from ..storage.rax import RaxTransaction
 from ..storage.sharing import forget_in_child
+from ..stream.clock import whole
 from . import matching
 from . import subject as subjects
 from .matching import NOBODY, Match
@@ -34,6 +34,7 @@ from .sublist import STATE_KEY, state_of
 MAX_ENTRIES = 4096
 MAX_FANOUT = 1 << 18
 
+_HITS, _MISSES = 0, 1
 _NEVER = b"never"  # no record looks like this
 
 
@@ -94,9 +95,8 @@ class Cache:
     )
 
     def __init__(self, max_entries: int = MAX_ENTRIES, max_fanout: int = MAX_FANOUT) -> None:
-        for name, value in (("max_entries", max_entries), ("max_fanout", max_fanout)):
-            if type(value) is not int or value < 0:
-                raise InvalidArgument(f"{name}={value!r} must be a whole number >= 0")
+        whole("max_entries", max_entries, 0)
+        whole("max_fanout", max_fanout, 0)
         self._max_entries = max_entries
         self._max_fanout = max_fanout
         self._epoch = _Epoch(_NEVER)
@@ -115,7 +115,7 @@ class Cache:
         """
         if not self._max_entries:
             found = matching.match(txn, subject)
-            self._count_miss(found)
+            self._count(_MISSES, found)
             return found
         epoch = self._epoch
         stamp = txn.get(STATE_KEY)
@@ -129,7 +129,7 @@ class Cache:
         if hit is None:
             return self._look_further(txn, epoch, subject)
         counts = self._tally.counts
-        counts[0] += 1
+        counts[0] += 1  # a hit
         counts[2] += hit.fanout
         return hit
 
@@ -183,9 +183,9 @@ class Cache:
                     self._ended = [a + b for a, b in zip(self._ended, theirs, strict=True)]
             self._tallies = [*going_on, (ref(threading.current_thread()), counts)]
 
-    def _count_miss(self, found: Match) -> None:
+    def _count(self, what: int, found: Match) -> None:
         counts = self._tally.counts
-        counts[1] += 1
+        counts[what] += 1
         counts[2] += found.fanout
         if found.fanout > self._most:
             with self._lock:
@@ -197,13 +197,10 @@ class Cache:
             found = epoch.old.pop(subject, None)
             if found is None and (subject in epoch.nobody or subject in epoch.nobody_old):
                 found = NOBODY
+        what = _MISSES if found is None else _HITS
         if found is None:
             found = matching.match(txn, subject)
-            self._count_miss(found)
-        else:
-            counts = self._tally.counts
-            counts[0] += 1
-            counts[2] += found.fanout
+        self._count(what, found)
         with self._lock:
             self._keep(epoch, subject, found)
         return found

@@ -36,8 +36,9 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from ..storage import layout, records
+from ..storage.commit.write_transaction import WriteTransaction
 from ..storage.rax import family_rows
-from ..storage.write_transaction import WriteTransaction
+from ..storage.rax_tree import common
 from .glob import glob_matches_bytes, literal_ends
 
 CHANNEL, SHARD, GLOB = b"c", b"s", b"p"
@@ -72,13 +73,7 @@ def _written(name: bytes) -> bytes:
     written = _escaped(name)
     if len(written) <= _MOST_NAME:
         return written + _END
-    return _escaped(name[:_KEPT_OF_CUT]) + _CUT + _sha256(name)
-
-
-def _sha256(name: bytes) -> bytes:
-    import hashlib  # noqa: PLC0415 - only who subscribes to globs, or to long names, pays for it
-
-    return hashlib.sha256(name).digest()
+    return _escaped(name[:_KEPT_OF_CUT]) + _CUT + layout.sha256(name)
 
 
 def row_of(kind: bytes, name: bytes) -> bytes:
@@ -86,7 +81,7 @@ def row_of(kind: bytes, name: bytes) -> bytes:
     if kind != GLOB:
         return kind + _written(name)
     head, tail, _ = literal_ends(name)
-    identity = _sha256(name)[:_HASH]
+    identity = layout.sha256(name)[:_HASH]
     if len(tail) > len(head):
         return _GLOB_BY_END + _escaped(tail[::-1][:_MOST_ANCHOR]) + _END + identity
     return GLOB + _escaped(head[:_MOST_ANCHOR]) + _END + identity
@@ -216,15 +211,7 @@ def _anchored(txn: Any, mode: bytes, text: bytes) -> Iterator[tuple[int, bytes, 
             yield from _rows(txn, mode + written + _END)
             left = anchor[:-1] if anchor else None
         else:
-            left = left[:_common(anchor, left)]
-
-
-def _common(one: bytes, other: bytes) -> int:
-    size = min(len(one), len(other))
-    for i in range(size):
-        if one[i] != other[i]:
-            return i
-    return size
+            left = left[:common(anchor, left)]
 
 
 def names(txn: Any, kind: bytes, pattern: bytes | None) -> list[bytes]:

@@ -21,17 +21,18 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+from ..storage.commit.write_transaction import WriteTransaction
 from ..storage.errors import InvalidArgument, InvalidName, ReadOnlyStore
-from ..storage.write_transaction import WriteTransaction
 from ..stream.clock import now_ms
 from ..stream.entry import MAX_ELEMENTS
 from ..stream.names import stored_bytes, text_of
-from ..stream.source import Direct
+from ..stream.source import Direct, ask
 from . import channel_rows, ring, routes
 from .channel_rows import CHANNEL, GLOB, SHARD
+from .inbox import Queue
 from .leases import Leases
-from .listening import DEFAULT_LIMIT, Queue
-from .live import Listener, Live
+from .listening import DEFAULT_LIMIT
+from .live import Live
 from .ring import LiveMessage
 
 MAX_CHANNEL = 1 << 16
@@ -48,7 +49,7 @@ class ChannelMessage(NamedTuple):
     data: Any
 
 
-class Subscriber(Queue[ChannelMessage], Listener):
+class Subscriber(Queue[ChannelMessage]):
     """One client's subscriptions to channels, globs and shard channels. Made by store.channels.
 
     Take messages as of any subscription (inbox.py). A client that hears a message by a channel
@@ -121,11 +122,12 @@ class Subscriber(Queue[ChannelMessage], Listener):
         self._live.release(self)
         self.end()
 
-    def hear(self, number: int, message: LiveMessage, glob: bytes | None) -> None:
+    def form(self, message: LiveMessage, glob: bytes | None) -> ChannelMessage:
+        """The message as it is given out."""
         kind = "smessage" if message.kind == ring.SHARD else "message" if glob is None else "pmessage"
         encoding = self._encoding
         pattern = None if glob is None else text_of(glob, encoding)
-        self._add(ChannelMessage(kind, pattern, text_of(message.name, encoding), text_of(message.payload[0], encoding)))
+        return ChannelMessage(kind, pattern, text_of(message.name, encoding), text_of(message.payload[0], encoding))
 
     # -- within -------------------------------------------------------------------------
 
@@ -180,7 +182,7 @@ class Subscriber(Queue[ChannelMessage], Listener):
             self._forget(changes)
             return
         try:
-            live.subscribe(self, subscribe)
+            live.subscribe([self], subscribe)
         except BaseException:
             self._forget(changes)
             raise
@@ -214,7 +216,7 @@ class Channels:
                    callback: Callable[[ChannelMessage], object] | None = None) -> Subscriber:
         """A client without subscriptions yet. ``limit``: messages its queue holds before it drops."""
         if self._source.env.readonly:
-            raise ReadOnlyStore(f"{self._source.path} is open with readonly=True; open it without to subscribe")
+            raise ReadOnlyStore(f"{self._source.env.path} is open with readonly=True; open it without to subscribe")
         return Subscriber(self._live(), self._encoding, limit, callback)
 
     def subscribe(self, *channels: Any, limit: int = DEFAULT_LIMIT,
@@ -260,7 +262,7 @@ class Channels:
         if len(payload) > MAX_ELEMENTS:
             raise InvalidArgument(f"the message has {len(payload)} bytes; {MAX_ELEMENTS} are allowed")
         if self._source.env.readonly:
-            raise ReadOnlyStore(f"{self._source.path} is open with readonly=True; open it without to publish")
+            raise ReadOnlyStore(f"{self._source.env.path} is open with readonly=True; open it without to publish")
         with self._source.read() as txn:
             if not channel_rows.hearers(txn, kind, name):
                 return 0
@@ -295,21 +297,20 @@ class Channels:
 
     def numpat(self) -> int:
         """How many different globs are subscribed to. PUBSUB NUMPAT, since Redis 6.2."""
-        self._settle()
-        with self._source.read() as txn:
-            return channel_rows.numpat(txn)[0]
+        return self._numpat()[0]
 
     def pattern_subscriptions(self) -> int:
         """How many subscriptions to globs there are: what NUMPAT told before Redis 6.2."""
+        return self._numpat()[1]
+
+    def _numpat(self) -> tuple[int, int]:
         self._settle()
-        with self._source.read() as txn:
-            return channel_rows.numpat(txn)[1]
+        return ask(self._source, channel_rows.numpat)
 
     def _names(self, kind: bytes, pattern: Any) -> list[Any]:
         glob = None if pattern is None else _name("glob", pattern)
         self._settle()
-        with self._source.read() as txn:
-            names = channel_rows.names(txn, kind, glob)
+        names = ask(self._source, lambda txn: channel_rows.names(txn, kind, glob))
         return [text_of(name, self._encoding) for name in names]
 
     def _numsub(self, kind: bytes, channels: tuple[Any, ...]) -> dict[Any, int]:

@@ -25,9 +25,9 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from typing import Any
 
+from ..storage.commit.write_transaction import WriteTransaction
 from ..storage.errors import InvalidArgument, NoGroup, RaxlogError, StreamExists
 from ..storage.rax import RaxTransaction
-from ..storage.write_transaction import WriteTransaction
 from ..stream import header as headers
 from ..stream import writer
 from ..stream.clock import duration_ms
@@ -35,7 +35,7 @@ from ..stream.entry import SUBJECT_FIELD, UNDECODABLE, Entry
 from ..stream.group import Group
 from ..stream.group_state import UNKNOWN, create_group, find_group, locate_group
 from ..stream.header import NodeLimits
-from ..stream.id import AnyID, StreamID
+from ..stream.id import AnyID
 from ..stream.names import text_of
 from ..stream.probe import Keyed
 from ..stream.references import DeleteResult
@@ -71,7 +71,7 @@ def create(txn: WriteTransaction, wanted: Subscription, limits: NodeLimits, keep
             f"there is a stream {stream_of(wanted.name)!r}, where the messages of the new durable subscription would "
             "lie; delete or rename it, or choose another durable name"
         )
-    number = sublist.insert(txn, wanted)
+    number = sublist.insert_many(txn, [wanted])[0]
     if not keep_weight:
         sublist.set_weight(txn, number, wanted.weight)  # nothing is written where it is that already
     require_stream(txn, stream_of(wanted.name), limits)
@@ -80,7 +80,7 @@ def create(txn: WriteTransaction, wanted: Subscription, limits: NodeLimits, keep
 
 def require_stream(txn: WriteTransaction, name: bytes, limits: NodeLimits) -> writer.StreamWriter:
     """The stream of a durable subscription with the group in it, made anew where somebody has deleted it."""
-    stream = writer.locate(txn, name) or writer.create(txn, name, limits)
+    stream = writer.ensure(txn, name, limits)
     if locate_group(txn, stream, GROUP) is None:
         create_group(txn, stream, GROUP, (0, 0), UNKNOWN)
     return stream
@@ -91,7 +91,7 @@ def remove(txn: WriteTransaction, name: bytes) -> bool:
     found = sublist.by_name(txn, name)
     if found is None:
         return False
-    sublist.remove(txn, found.id)
+    sublist.remove_many(txn, [found.id])
     doom_stream(txn, stream_of(name))
     return True
 
@@ -234,10 +234,7 @@ class DurableSubscription(Inbox[Message]):
         if pairs and pairs[0][0] == SUBJECT_FIELD:
             subject = pairs.pop(0)[1].decode("utf-8", UNDECODABLE)
         texts = [(text_of(name, self._encoding), text_of(value, self._encoding)) for name, value in pairs]
-        return Message(subject, texts, entry.id, entry.deliveries, self._acknowledge)
-
-    def _acknowledge(self, sid: StreamID) -> int:
-        return self.ack(sid)
+        return Message(subject, texts, entry.id, entry.deliveries, self.ack)
 
     # -- giving back --------------------------------------------------------------------
 
@@ -265,16 +262,13 @@ class DurableSubscription(Inbox[Message]):
 
 
 class _News(Keyed):
-    """A probe: the stream's last ID, and when the next message that was given back can be had."""
+    """A probe: the last ID of the stream of that name, and when the next message that was given back can be had."""
 
-    __slots__ = ("stream",)
-
-    def __init__(self, stream: bytes) -> None:
-        self.key = self.stream = stream
+    __slots__ = ()
 
     def value(self, txn: RaxTransaction) -> Hashable:
         """The value now. About 10 µs."""
-        found = headers.find(txn, self.stream)
+        found = headers.find(txn, *self.key)
         state = None if found is None else find_group(txn, found[0], GROUP)
         if found is None or state is None:
             return None

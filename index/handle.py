@@ -12,10 +12,11 @@ The functions beneath, which take a transaction, are in sublist.py and matching.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 from ..stream.source import Source, ask
-from . import sublist
+from . import matching, sublist
 from .cache import Cache, Statistics
 from .matching import Match
 from .subscription import Subscription
@@ -79,15 +80,15 @@ class Sublist:
 
     def num_interest(self, subject: str | bytes) -> tuple[int, int]:
         """How many plain subscriptions, and members of queue groups, match. Exact."""
-        return ask(self._source, lambda txn: sublist.num_interest(txn, subject))
+        return ask(self._source, lambda txn: matching.num_interest(txn, subject))
 
     def reverse_match(self, pattern: str | bytes) -> Match:
         """Everybody whose pattern overlaps this one, each once."""
-        return ask(self._source, lambda txn: sublist.reverse_match(txn, pattern))
+        return ask(self._source, lambda txn: matching.reverse_match(txn, pattern))
 
     def patterns(self, within: str | bytes = ">") -> list[tuple[bytes, int, int]]:
         """(pattern, plain subscriptions, members of groups) of the patterns that overlap ``within``."""
-        return ask(self._source, lambda txn: list(sublist.patterns(txn, within)))
+        return ask(self._source, lambda txn: list(matching.patterns(txn, within)))
 
     def get(self, number: int) -> Subscription:
         """The subscription with that ID. NoSubscription if there is none."""
@@ -109,7 +110,8 @@ class Sublist:
         """All subscriptions in the order they were made, read 1,000 at a time."""
         after = 0
         while True:
-            page = ask(self._source, lambda txn, after=after: sublist.some_subscriptions(txn, after, _PAGE))  # type: ignore[misc]
+            with self._source.read() as txn:
+                page = list(islice(sublist.all_subscriptions(txn, after), _PAGE))
             yield from page
             if len(page) < _PAGE:
                 return

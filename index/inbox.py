@@ -26,7 +26,7 @@ import weakref
 from abc import abstractmethod
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
-from types import TracebackType
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from ..storage.errors import InvalidArgument
@@ -36,6 +36,8 @@ from ..stream.stop import StopFlag, is_stopped, sleep, wake
 
 if TYPE_CHECKING:
     import asyncio
+
+    from .ring import LiveMessage
 
 M = TypeVar("M")
 
@@ -50,6 +52,7 @@ class Inbox(Generic[M]):
             raise InvalidArgument(f"callback={callback!r:.60} cannot be called; pass a function of one message")
         self._callback = callback
         self._callbacks = callbacks
+        self.is_called = False  # Callbacks has it among those it is to see to
         self._signal = object()  # the last one
         self._sleepers: list[threading.Lock] = []
         self._tasks: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
@@ -139,8 +142,7 @@ class Inbox(Generic[M]):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @abstractmethod
@@ -205,6 +207,51 @@ class Inbox(Generic[M]):
             raise InvalidArgument("this subscription has a callback, which gets its messages; to take them, give none")
 
 
+class Queue(Inbox[M]):
+    """An inbox for live messages that holds up to ``limit`` of them.
+
+    ``dropped``         messages that came when the queue was full, and were thrown away
+    ``missed_at_most``  messages that left the ring before this process looked: for which queues is not known
+    """
+
+    def __init__(self, callback: Callable[[M], object] | None, callbacks: Callbacks, limit: int) -> None:
+        if type(limit) is not int or limit < 1:
+            raise InvalidArgument(f"limit={limit!r} must be a whole number of messages >= 1")
+        super().__init__(callback, callbacks)
+        self._limit = limit
+        self._waiting: deque[M] = deque()
+        self.dropped = 0
+        self.missed_at_most = 0
+
+    @abstractmethod
+    def form(self, message: LiveMessage, glob: bytes | None) -> M:
+        """The message as a user gets it: one for all who hear it, for all of a store decode alike.
+
+        ``glob`` is the pattern it was heard by, on a channel.
+        """
+
+    def __len__(self) -> int:
+        """Messages that wait."""
+        return len(self._waiting)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def hear(self, message: M) -> None:
+        """Queue a message, unless there is no room."""
+        if len(self._waiting) >= self._limit:
+            self.dropped += 1
+            return
+        self._waiting.append(message)
+        self.signal()
+
+    def _take(self) -> M | None:
+        try:
+            return None if self._closed else self._waiting.popleft()
+        except IndexError:
+            return None
+
+
 def _report() -> None:
     """Report the exception being handled as any in a thread is."""
     kind, error, trace = sys.exc_info()
@@ -225,53 +272,43 @@ class Callbacks:
     """
 
     def __init__(self) -> None:
-        self._wanted: deque[Inbox[Any]] = deque()
-        self._condition = threading.Condition(threading.Lock())
+        self._wanted: SimpleQueue[Inbox[Any] | None] = SimpleQueue()
+        self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
         self._closed = False
         _all.add(self)
 
     def call(self, inbox: Inbox[Any]) -> None:
-        """See to what waits in the inbox."""
-        with self._condition:
-            if self._closed:
-                return
-            if inbox not in self._wanted:
-                self._wanted.append(inbox)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="raxlog callbacks", daemon=True)
-                self._thread.start()
-            self._condition.notify()
+        """See to what waits in the inbox. The same however many others there are."""
+        if self._closed or inbox.is_called:
+            return
+        inbox.is_called = True
+        self._wanted.put(inbox)
+        if self._thread is None:
+            with self._starting:
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._run, name="raxlog callbacks", daemon=True)
+                    self._thread.start()
 
     def close(self) -> None:
         """Call nobody any more. A callback that runs is waited for, five seconds at most."""
-        with self._condition:
-            self._closed = True
-            self._wanted.clear()
-            self._condition.notify()
-            thread = self._thread
+        self._closed = True
+        self._wanted.put(None)
+        thread = self._thread
         if thread is not None and thread is not threading.current_thread():
             thread.join(5.0)
 
     def forget(self) -> None:
         """In a child after fork: the thread is not here."""
-        self._condition = threading.Condition(threading.Lock())
-        self._wanted.clear()
+        self._wanted = SimpleQueue()
         self._thread = None
         self._closed = True
 
     def _run(self) -> None:
-        while True:
-            with self._condition:
-                while not self._wanted and not self._closed:
-                    self._condition.wait()
-                if self._closed:
-                    return
-                inbox = self._wanted.popleft()
+        while (inbox := self._wanted.get()) is not None and not self._closed:
+            inbox.is_called = False  # before the look: what comes after it is another call
             if inbox.call_back():
-                with self._condition:
-                    if not self._closed and inbox not in self._wanted:
-                        self._wanted.append(inbox)
+                self.call(inbox)
 
 
 _all: weakref.WeakSet[Callbacks] = weakref.WeakSet()

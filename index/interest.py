@@ -16,13 +16,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from types import TracebackType
 
 from ..storage.errors import StoreClosed
 from ..storage.rax import RaxTransaction
 from ..stream.clock import duration_ms
 from ..stream.probe import Keyed
-from ..stream.source import Direct
+from ..stream.source import Direct, ask
 from ..stream.stop import StopFlag, is_stopped
 from ..stream.waiting import waiting_of
 from . import subject as subjects
@@ -42,16 +41,13 @@ def is_interested(txn: RaxTransaction, subject: str | bytes, queue: str | bytes 
 
 
 class InterestProbe(Keyed):
-    """Interest in one subject, as something to wait for."""
+    """Interest in one subject, and one queue or none, as something to wait for."""
 
-    __slots__ = ("_queue", "_subject")
-
-    def __init__(self, subject: bytes, queue: bytes | None) -> None:
-        self.key = self._subject, self._queue = subject, queue
+    __slots__ = ()
 
     def value(self, txn: RaxTransaction) -> bool:
         """Whether there is any now."""
-        return is_interested(txn, self._subject, self._queue)
+        return is_interested(txn, *self.key)
 
 
 class Watch:
@@ -71,8 +67,7 @@ class Watch:
 
     def now(self) -> bool:
         """Whether there is interest now. Does not count as having been told."""
-        with self._source.read() as txn:
-            return self._probe.value(txn)
+        return ask(self._source, self._probe.value)
 
     def wait(self, timeout: float | None = None, stop: StopFlag | None = None) -> bool | None:
         """The state, as soon as it is not the one told last; the first call tells it at once.
@@ -110,6 +105,5 @@ class Watch:
     def __enter__(self) -> Watch:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()

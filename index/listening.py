@@ -11,39 +11,37 @@ What must arrive is subscribed to with ``durable=`` (durable.py).
 
 from __future__ import annotations
 
-import threading
-from collections import deque
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Self
 
-from ..storage.errors import InvalidArgument, TransactionError
-from ..storage.write_transaction import WriteTransaction
+from ..storage.commit.write_transaction import WriteTransaction
+from ..storage.errors import TransactionError
 from ..stream.entry import UNDECODABLE
 from ..stream.id import StreamID
 from ..stream.names import text_of
 from . import routes, sublist
-from .inbox import Callbacks, Inbox
-from .live import Listener, Live
+from .inbox import Queue
+from .live import Live
 from .ring import LiveMessage
+from .subscription import Subscription
 
 DEFAULT_LIMIT = 65_536  # messages that wait in a subscription
-
-M = TypeVar("M")
 
 
 class Message:
     """What was published: ``message.subject``, ``message.fields``, ``message.pairs``.
 
     One of a durable subscription also has an ``id`` in its stream, tells in ``deliveries`` how
-    often it has been delivered, and wants an ack(). Of a live one ``id`` is None.
+    often it has been delivered, and wants an ack(). Of a live one ``id`` is None, and all
+    subscriptions of a store that hear it get the same object.
     """
 
-    __slots__ = ("_ack", "deliveries", "id", "pairs", "subject")
+    __slots__ = ("_ack", "_pairs", "deliveries", "id", "subject")
 
     def __init__(self, subject: Any, pairs: list[tuple[Any, Any]], id: StreamID | None = None, deliveries: int = 0,
                  ack: Callable[[StreamID], int] | None = None) -> None:
         self.subject = subject
-        self.pairs = pairs
+        self._pairs = pairs
         self.id = id
         self.deliveries = deliveries
         self._ack = ack
@@ -51,7 +49,12 @@ class Message:
     @property
     def fields(self) -> dict[Any, Any]:
         """The fields as a new dict. Of a name that occurs twice the last value counts."""
-        return dict(self.pairs)
+        return dict(self._pairs)
+
+    @property
+    def pairs(self) -> list[tuple[Any, Any]]:
+        """The fields' names and values in their order, as a new list."""
+        return list(self._pairs)
 
     def ack(self) -> bool:
         """Say that it has been dealt with, so that it never comes again; False if that was said before.
@@ -67,106 +70,77 @@ class Message:
         return f"Message({self.subject!r}, {self.fields!r}{place})"
 
 
-class Queue(Inbox[M]):
-    """An inbox that holds up to ``limit`` messages and drops what comes when it is full."""
-
-    def __init__(self, callback: Callable[[M], object] | None, callbacks: Callbacks, limit: int) -> None:
-        if type(limit) is not int or limit < 1:
-            raise InvalidArgument(f"limit={limit!r} must be a whole number of messages >= 1")
-        super().__init__(callback, callbacks)
-        self._limit = limit
-        self._waiting: deque[M] = deque()
-        self._dropped = 0
-        self._missed = 0
-
-    @property
-    def dropped(self) -> int:
-        """Messages that came when the queue was full, and were thrown away."""
-        return self._dropped
-
-    @property
-    def missed_at_most(self) -> int:
-        """Messages that left the ring before this process looked; whose they were nobody knows."""
-        return self._missed
-
-    def __len__(self) -> int:
-        """Messages that wait."""
-        return len(self._waiting)
-
-    def __bool__(self) -> bool:
-        return True
-
-    def _add(self, message: M) -> None:
-        """Queue a message, unless there is no room."""
-        if len(self._waiting) >= self._limit:
-            self._dropped += 1
-            return
-        self._waiting.append(message)
-        self.signal()
-
-    def _take(self) -> M | None:
-        try:
-            return None if self._closed else self._waiting.popleft()
-        except IndexError:
-            return None
-
-    def missed(self, count: int) -> None:
-        """So many messages left the ring unread."""
-        self._missed += count
-
-
-class LiveSubscription(Queue[Message], Listener):
+class LiveSubscription(Queue[Message]):
     """A live subscription. Made by store.subscribe(); taken from as inbox.py says.
 
-    ``subject`` the pattern; ``queue`` the group whose members share the messages, or None.
+    ``subject`` the pattern; ``queue`` the group whose members share the messages, or None; ``id`` in the
+    store, never used again.
     """
 
-    def __init__(self, live: Live, subject: bytes, queue: bytes | None, weight: int, encoding: str | None, limit: int,
+    def __init__(self, live: Live, wanted: Subscription, encoding: str | None, limit: int,
                  callback: Callable[[Message], object] | None) -> None:
         super().__init__(callback, live.callbacks, limit)
         self._live = live
+        self.id = 0  # until it has one
         self._encoding = encoding
-        self._number = 0
-        self._closing = threading.Lock()
-        self.subject = subject.decode("utf-8", UNDECODABLE)
-        self.queue = None if queue is None else text_of(queue, encoding)
-        routes.live_subscription(subject, 0, queue, weight)  # what is wrong with it is told before anything begins
-
-        def change(txn: WriteTransaction, owner: int, following: int) -> None:
-            live.remove_subject(self._number)  # of an attempt that came to nothing
-            self._number = sublist.insert(txn, routes.live_subscription(subject, owner, queue, weight))
-            live.add_subject(self._number, self, following)
-
-        try:
-            live.subscribe(self, change)
-        except BaseException:
-            live.remove_subject(self._number)
-            live.release(self)
-            raise
-
-    @property
-    def id(self) -> int:
-        """The subscription's ID in the store: never used again."""
-        return self._number
+        self.subject = wanted.subject.decode("utf-8", UNDECODABLE)
+        self.queue = None if wanted.queue is None else text_of(wanted.queue, encoding)
 
     def close(self) -> None:
-        """End the subscription. What lies in its queue is dropped."""
-        if self.closed:
-            return  # in a forked child, too, where the lock may be held for ever
-        with self._closing:
-            if self._closed:
-                return
-            self._live.unsubscribe(lambda txn, _: routes.remove(txn, self._number))
-            self._live.remove_subject(self._number)
-        self._live.release(self)
-        self.end()
+        """End the subscription. What lies in its queue is dropped. One commit: for many see LiveSubscriptions."""
+        LiveSubscriptions([self]).close()
 
-    def hear(self, number: int, message: LiveMessage, glob: bytes | None) -> None:
-        self._add(Message(*decoded(message.name, message.payload, self._encoding)))
+    def form(self, message: LiveMessage, glob: bytes | None) -> Message:
+        """The message as it is given out."""
+        return Message(*decoded(message.name, message.payload, self._encoding))
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"{len(self)} waiting"
         return f"<raxlog subscription {self.id} to {self.subject!r}, live, {state}>"
+
+
+class LiveSubscriptions(list[LiveSubscription]):
+    """A list of live subscriptions that end together: what store.subscribe_many() gives, or any you put into one."""
+
+    def close(self) -> None:
+        """End those that are open still, in one commit for all of a store. What lies in their queues is dropped."""
+        left = [one for one in self if not one.closed]
+        for live in {one._live for one in left}:
+            gone = [one for one in left if one._live is live]
+            numbers = [one.id for one in gone]
+            live.unsubscribe(lambda txn, _, numbers=numbers: routes.remove(txn, numbers))  # type: ignore[misc]
+            for one in gone:
+                live.remove_subject(one.id, one)
+                live.release(one)
+                one.end()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def subscribe(live: Live, wanted: list[Subscription], encoding: str | None, limit: int,
+              callback: Callable[[Message], object] | None) -> LiveSubscriptions:
+    """Subscribe to all of these in one commit, or to none; their owner is this process."""
+    made = LiveSubscriptions([LiveSubscription(live, one, encoding, limit, callback) for one in wanted])
+
+    def change(txn: WriteTransaction, owner: int, following: int) -> None:
+        numbers = sublist.insert_many(txn, [routes.owned(one, owner) for one in wanted])
+        for one, number in zip(made, numbers, strict=True):
+            live.remove_subject(one.id, one)  # of an attempt that came to nothing
+            one.id = number
+            live.add_subject(number, one, following)
+
+    try:
+        live.subscribe(made, change)
+    except BaseException:
+        for one in made:
+            live.remove_subject(one.id, one)
+            live.release(one)
+        raise
+    return made
 
 
 def decoded(subject: bytes, flat: list[bytes], encoding: str | None) -> tuple[Any, list[tuple[Any, Any]]]:

@@ -23,35 +23,22 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Hashable
-from typing import Any, NoReturn, TypeVar
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, NoReturn
 
+from ..storage.commit.write_transaction import WriteTransaction
 from ..storage.errors import CorruptionError, StoreClosed, StoreError
 from ..storage.sharing import forget_in_child
-from ..storage.write_transaction import WriteTransaction
-from ..stream.probe import Probe
+from ..stream.probe import Keyed, Probe
 from ..stream.source import Direct
 from ..stream.waiting import waiting_of
 from . import channel_rows, ring, routes
-from .inbox import Callbacks, Inbox
+from .inbox import Callbacks, Inbox, Queue
 from .leases import LIVE, Leases
 from .ring import LiveMessage
 
 _AT_ONCE = 256  # messages read in one transaction
 
-T = TypeVar("T")
-
-
-class Listener(Inbox[Any]):
-    """A live subscription: what this process keeps of it, and gives it."""
-
-    def hear(self, number: int, message: LiveMessage, glob: bytes | None) -> None:
-        """A message for it; ``glob`` is the pattern it was heard by, on a channel."""
-        raise NotImplementedError
-
-    def missed(self, count: int) -> None:
-        """So many messages left the ring unread; some may have been for it."""
-        raise NotImplementedError
 
 
 class Live:
@@ -71,8 +58,8 @@ class Live:
         self._next: int | None = None  # the number of the message to read next
         self.callbacks = Callbacks()
         # By subscription ID; by (kind, channel or glob) and then listener: since which message.
-        self._subjects: dict[int, tuple[Listener, int]] = {}
-        self._channels: dict[tuple[bytes, bytes], dict[Listener, int]] = {}
+        self._subjects: dict[int, tuple[Queue[Any], int]] = {}
+        self._channels: dict[tuple[bytes, bytes], dict[Queue[Any], int]] = {}
         self._durables: dict[Inbox[Any], tuple[Probe, float]] = {}
         self._inboxes: set[Inbox[Any]] = set()
         _all.add(self)
@@ -90,31 +77,25 @@ class Live:
         """Whether it is the parent's, from before a fork."""
         return self._pid != os.getpid()
 
-    @property
-    def closed(self) -> bool:
-        """Whether close() has been called: what was subscribed to goes as a whole."""
-        return self._closed
-
     # -- subscribing --------------------------------------------------------------------
 
-    def subscribe(self, inbox: Inbox[Any], change: Callable[[WriteTransaction, int, int], T]) -> T:
+    def subscribe(self, inboxes: Sequence[Inbox[Any]], change: Callable[[WriteTransaction, int, int], None]) -> None:
         """Run a change that subscribes; it gets this process's owner and the next message's number.
 
-        The owner is noted in the same commit. The inbox is told of the store's end from now on.
+        The owner is noted in the same commit. The inboxes learn of the store's end from now on.
         """
-        self._start(inbox)
+        self._start(inboxes)
         owner = self.owner
 
-        def operation(txn: WriteTransaction) -> T:
+        def operation(txn: WriteTransaction) -> None:
             if not channel_rows.owned(txn, owner):
                 channel_rows.note_owner(txn, owner, os.getpid(), time.time_ns() // 1_000_000)
-            return change(txn, owner, ring.next_number(txn))
+            change(txn, owner, ring.next_number(txn))
 
-        done = self._source.submit(operation)
+        self._source.submit(operation)
         if self._noted != owner:
             self._noted = owner
             self._poke()
-        return done
 
     def unsubscribe(self, change: Callable[[WriteTransaction, int], object]) -> None:
         """Run a change that gives subscriptions up; it gets this process's owner.
@@ -125,20 +106,21 @@ class Live:
         if owner is not None and not self._closed and not self.inherited:
             self._source.submit(lambda txn: change(txn, owner))
 
-    def add_subject(self, number: int, listener: Listener, since: int) -> None:
+    def add_subject(self, number: int, listener: Queue[Any], since: int) -> None:
         """A subscription of the index is this listener's. To be called before its commit."""
         self._subjects[number] = (listener, since)
 
-    def remove_subject(self, number: int) -> None:
-        """It is nobody's any more."""
-        self._subjects.pop(number, None)
+    def remove_subject(self, number: int, listener: Queue[Any]) -> None:
+        """It is not this listener's any more; after an attempt that was undone it may be another's."""
+        if self._subjects.get(number, _NONE)[0] is listener:
+            self._subjects.pop(number, None)
 
-    def add_channel(self, kind: bytes, name: bytes, listener: Listener, since: int) -> None:
+    def add_channel(self, kind: bytes, name: bytes, listener: Queue[Any], since: int) -> None:
         """A listener hears a channel or glob. To be called before its commit."""
         with self._mutex:
             self._channels.setdefault((kind, name), {})[listener] = since
 
-    def remove_channel(self, kind: bytes, name: bytes, listener: Listener) -> None:
+    def remove_channel(self, kind: bytes, name: bytes, listener: Queue[Any]) -> None:
         """It hears it no more."""
         with self._mutex:
             held = self._channels.get((kind, name), {})
@@ -150,7 +132,7 @@ class Live:
         """Signal the inbox whenever the probe's value changes, and besides each ``every`` seconds."""
         with self._mutex:
             self._durables[inbox] = (probe, every)
-        self._start(inbox)
+        self._start([inbox])
         self._poke()
 
     def release(self, inbox: Inbox[Any]) -> None:
@@ -162,14 +144,14 @@ class Live:
         if last:
             self._poke()
 
-    def _start(self, inbox: Inbox[Any]) -> None:
+    def _start(self, inboxes: Sequence[Inbox[Any]]) -> None:
         # Not under the mutex: a read waits while the map grows, and that commit may want the mutex.
         with self._source.read() as txn:
             following = ring.position(txn)[0]
         with self._mutex:
             if self._closed:
-                raise StoreClosed(f"the store {self._source.path} has been closed. Open it again.")
-            self._inboxes.add(inbox)
+                raise StoreClosed(f"the store {self._source.env.path} has been closed. Open it again.")
+            self._inboxes.update(inboxes)
             if self._thread is None:
                 self._next = following  # or before: a listener hears nothing from before it came
                 self._thread = threading.Thread(target=self._run, name="raxlog live", daemon=True)
@@ -179,7 +161,7 @@ class Live:
     def _poke(self) -> None:
         """Let the thread look at what it is to wait for."""
         self._changes.number += 1
-        self._source.env.wake_readers(0)
+        self._source.env.commits.wake_readers(0)
 
     # -- the end ------------------------------------------------------------------------
 
@@ -187,7 +169,7 @@ class Live:
         """Give up all subscriptions, in one commit, and end the threads. Store.close() calls this."""
         inboxes = self._end()
         for inbox in inboxes:
-            if isinstance(inbox, Listener):
+            if isinstance(inbox, Queue):
                 inbox.end()  # all that these have goes at once, below
             else:
                 inbox.close()
@@ -258,8 +240,8 @@ class Live:
                 seen[self._changes] = changes
                 if noted is not None:
                     seen[_Noted(noted)] = True
-            for listener, number, message, glob in deliveries:
-                listener.hear(number, message, glob)
+            for delivery in deliveries:
+                _deliver(*delivery)
             now = time.monotonic()
             due = {inbox: due.get(inbox, now + every) for inbox, (_, every) in durables.items()}
             for inbox, (probe, every) in durables.items():
@@ -269,8 +251,7 @@ class Live:
             if not found:
                 waiting.wait(seen, min(due.values(), default=None))
 
-    def _read(self, txn: Any,
-              noted: int | None) -> tuple[bool, list[tuple[Listener, int, LiveMessage, bytes | None]]]:
+    def _read(self, txn: Any, noted: int | None) -> tuple[bool, list[tuple[int, LiveMessage, bytes | None, _Heard]]]:
         """The next messages of the ring, and to whom here each goes."""
         assert self._next is not None
         if noted is not None and not channel_rows.owned(txn, noted):
@@ -278,8 +259,11 @@ class Live:
         following, first = ring.position(txn)
         if self._next < first:
             lost = first - self._next
-            for listener in self._listeners():
-                listener.missed(lost)
+            with self._mutex:
+                inboxes = list(self._inboxes)
+            for inbox in inboxes:
+                if isinstance(inbox, Queue):
+                    inbox.missed_at_most += lost
             self._next = first
         if self._next >= following:
             return False, []
@@ -290,9 +274,7 @@ class Live:
         for number, message in some:
             self._next = number + 1
             if self._owner in message.owners:
-                for listener, since, glob in self._targets(txn, message):
-                    if number >= since:
-                        deliveries.append((listener, number, message, glob))
+                deliveries += [(number, message, glob, heard) for glob, heard in self._targets(txn, message)]
         return True, deliveries
 
     def _lost_lease(self) -> NoReturn:
@@ -302,31 +284,34 @@ class Live:
             self._leases.give_back(owner)
         raise StoreError(
             "another process has taken this one for dead, and its live subscriptions with it: the lease on them was "
-            f"lost, for {self._source.path / LIVE} was deleted (or, on another system than Linux, opened and closed "
-            "by this process). Subscribe again."
+            f"lost, for {self._source.env.path / LIVE} was deleted (or, on another system than Linux, opened and "
+            "closed by this process). Subscribe again."
         )
 
-    def _targets(self, txn: Any, message: LiveMessage) -> list[tuple[Listener, int, bytes | None]]:
-        """Who here hears a message, since which number, by which glob."""
-        heard: list[tuple[Listener, int, bytes | None]] = []
+    def _targets(self, txn: Any, message: LiveMessage) -> list[tuple[bytes | None, _Heard]]:
+        """By which glob a message is heard, and by whom here, since which number."""
         if message.kind == ring.SUBJECT:
-            for number in [*self._known.live_ids(txn, message.name), *message.chosen]:
-                entry = self._subjects.get(number)
-                if entry is not None:
-                    heard.append((*entry, None))
-            return heard
+            get = self._subjects.get
+            numbers = [*self._known.live_ids(txn, message.name), *message.chosen]
+            return [(None, [entry for number in numbers if (entry := get(number)) is not None])]
+        heard: list[tuple[bytes | None, _Heard]] = []
         kind = channel_rows.CHANNEL if message.kind == ring.CHANNEL else channel_rows.SHARD
         for hearer in channel_rows.hearers(txn, kind, message.name):
             if hearer.owner == self._owner:
                 key = (kind, message.name) if hearer.glob is None else (channel_rows.GLOB, hearer.glob)
                 with self._mutex:
-                    held = list(self._channels.get(key, {}).items())
-                heard += [(listener, since, hearer.glob) for listener, since in held]
+                    heard.append((hearer.glob, list(self._channels.get(key, {}).items())))
         return heard
 
-    def _listeners(self) -> list[Listener]:
-        with self._mutex:
-            return [inbox for inbox in self._inboxes if isinstance(inbox, Listener)]
+
+def _deliver(number: int, message: LiveMessage, glob: bytes | None, heard: _Heard) -> None:
+    """Give a message to those who listen since before it: the same one to all."""
+    formed = None
+    for listener, since in heard:
+        if number >= since:
+            if formed is None:
+                formed = listener.form(message, glob)
+            listener.hear(formed)
 
 
 class _Changes:
@@ -342,19 +327,18 @@ class _Changes:
         return self.number
 
 
-class _Noted:
-    """A probe: whether this process is still noted in the store as an owner."""
+class _Noted(Keyed):
+    """A probe: whether this process is still noted in the store, as the owner it was made with."""
 
-    __slots__ = ("owner",)
-
-    def __init__(self, owner: int) -> None:
-        self.owner = owner
+    __slots__ = ()
 
     def value(self, txn: Any) -> Hashable:
         """Whether it is. One look-up."""
-        return channel_rows.owned(txn, self.owner)
+        return channel_rows.owned(txn, *self.key)
 
 
+_Heard = list[tuple[Queue[Any], int]]  # listeners, and since which message each
+_NONE = (None, 0)
 _RING = ring.RingProbe()
 _all: weakref.WeakSet[Live] = weakref.WeakSet()
 forget_in_child(_all, Live.forget)

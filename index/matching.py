@@ -195,15 +195,8 @@ def patterns(txn: RaxTransaction, within: str | bytes = ">") -> Iterator[tuple[b
     Literals first, each kind in the order of its tokens. For trees and listings.
     """
     for pattern, key, value in overlapping(txn, within):
-        rows = members.decode(key, value)
-        plain = groups = 0
-        pages = [rows[1]]
-        for more, further in members.further_rows(txn, key, rows[0]):
-            pages.append(members.decode(more, further)[1])
-        for page in pages:
-            for row in page:
-                if row.queue is None:
-                    plain += 1
-                else:
-                    groups += 1
-        yield pattern, plain, groups
+        further, rows = members.decode(key, value)
+        for more, page in members.further_rows(txn, key, further):
+            rows += members.decode(more, page)[1]
+        plain = sum(row.queue is None for row in rows)
+        yield pattern, plain, len(rows) - plain

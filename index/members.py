@@ -22,12 +22,14 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from itertools import repeat
 from typing import Any, NamedTuple
 
+from ..storage.commit.write_transaction import WriteTransaction
 from ..storage.errors import CorruptionError
 from ..storage.rax import RaxTransaction
 from ..storage.records import seal, unseal
-from ..storage.write_transaction import WriteTransaction
 
 CAPACITY = 200
 MAX_VALUE = 2001
@@ -42,6 +44,9 @@ class Row(NamedTuple):
     weight: int
 
 
+_row = partial(tuple.__new__, Row)  # a quarter of what calling Row takes
+
+
 def encode(key: bytes, further: int, rows: Sequence[Row]) -> bytes:
     """The record to store under ``key``."""
     if len(rows) == 1:  # most patterns have one subscriber
@@ -50,16 +55,15 @@ def encode(key: bytes, further: int, rows: Sequence[Row]) -> bytes:
         if queue is not None:
             alone[3], alone[5] = b"\1", [queue]
         return seal(key, alone)
-    kinds = bytes([row.kind for row in rows])
-    weights = [row.weight for row in rows]
-    names = list(dict.fromkeys([row.queue for row in rows if row.queue is not None]))
-    places = {name: place for place, name in enumerate(names, 1)}
+    ids, kinds, queues, weights = zip(*rows, strict=True) if rows else ((),) * 4
+    names = [name for name in dict.fromkeys(queues) if name is not None]
+    places = {name: place for place, name in enumerate([None, *names])}
     return seal(key, [
         further,
-        struct.pack(f">{len(rows)}Q", *[row.id for row in rows]),
-        kinds[0] if kinds and kinds.count(kinds[0]) == len(kinds) else kinds,
-        bytes([0 if row.queue is None else places[row.queue] for row in rows]) if names else None,
-        weights[0] if weights and weights.count(weights[0]) == len(weights) else weights,
+        struct.pack(f">{len(ids)}Q", *ids),
+        kinds[0] if len(set(kinds)) == 1 else bytes(kinds),
+        bytes([places[queue] for queue in queues]) if names else None,
+        weights[0] if len(set(weights)) == 1 else weights,
         names,
     ])
 
@@ -78,12 +82,11 @@ def decode(key: bytes, value: bytes) -> tuple[int, list[Row]]:
         if column is not None and not isinstance(column, int) and len(column) != count:
             raise CorruptionError(f"the columns of the subscribers under {key.hex()} differ in length")
     table = [None, *names]
-    return further, [
-        Row(
-            ids[at], kinds if isinstance(kinds, int) else kinds[at], None if queues is None else table[queues[at]],
-            weights if isinstance(weights, int) else weights[at],
-        ) for at in range(count)
-    ]
+    return further, list(map(_row, zip(
+        ids, repeat(kinds) if isinstance(kinds, int) else kinds,
+        repeat(None) if queues is None else [table[place] for place in queues],
+        repeat(weights) if isinstance(weights, int) else weights, strict=False,
+    )))
 
 
 def further_rows(txn: RaxTransaction, head: bytes, count: int) -> Iterator[tuple[bytes, bytes]]:
@@ -153,8 +156,8 @@ class Members:
         if value is None:
             return [], False
         wanted = set(ids)
-        further, rows = decode(self.head, value)
-        if not further:
+        if not unseal(self.head, value)[0]:
+            rows = decode(self.head, value)[1]
             return self._remove_from(self.head, 0, rows, wanted), len(wanted) >= len(rows) and not self._is_there()
         gone: list[Row] = []
         left = sorted(wanted)
@@ -206,11 +209,12 @@ class Members:
         return value
 
     def _further(self) -> int:
-        return decode(self.head, self._value(self.head))[0]
+        further: int = unseal(self.head, self._value(self.head))[0]
+        return further
 
     def _set_further(self, further: int) -> None:
-        rows = decode(self.head, self._value(self.head))[1]
-        self._txn.put(self.head, encode(self.head, further, rows))
+        row = unseal(self.head, self._value(self.head))
+        self._txn.put(self.head, seal(self.head, [further, *row[1:]]))
 
     def _floor(self, packed: bytes) -> bytes:
         """The key of the row that holds this ID, if any does. The head is there."""
@@ -288,7 +292,7 @@ class Members:
         left = self._further() - 1
         if first != self.head and not both:
             raise CorruptionError(f"the row {first.hex()} of subscribers is empty")
-        if left or decode(self.head, self._value(self.head))[1]:
+        if left or unseal(self.head, self._value(self.head))[1]:
             self._set_further(left)
         else:
             self._txn.delete(self.head)

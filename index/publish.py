@@ -1,4 +1,4 @@
-"""Publishing: one commit that appends to every bound stream and tells who listens.
+"""Publishing, alone or in a transaction: one commit that appends to every bound stream, and says who listens.
 
     publish("orders.eu.new", {…})
       │  subject and fields are checked; in a read transaction: does it reach anybody?   no: 0
@@ -20,14 +20,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from ..storage.commit.write_transaction import WriteTransaction
 from ..storage.errors import InvalidFields
-from ..storage.write_transaction import WriteTransaction
-from ..stream import writer
+from ..stream import transaction, writer
 from ..stream.clock import now_ms
 from ..stream.entry import SUBJECT_FIELD, flatten
 from ..stream.header import NodeLimits
 from ..stream.id import AUTO, StreamID
 from ..stream.names import text_of
+from ..stream.source import Direct
 from . import durable, ring, routes
 from . import subject as subjects
 from .leases import Leases
@@ -94,7 +95,7 @@ class Publication:
                 if name in durables:
                     stream = durable.require_stream(txn, name, limits)
                 else:
-                    stream = writer.locate(txn, name) or writer.create(txn, name, limits)
+                    stream = writer.ensure(txn, name, limits)
                 ids[name] = stream.append(txn, AUTO, self.now, flat)
 
             heard = {owner: count for owner, count in reach.owners.items() if owner in alive}
@@ -109,3 +110,24 @@ class Publication:
             return Reached(len(reach.bindings), len(durables), live + len(picked), appended)
 
         return operation
+
+
+class Transaction(transaction.Transaction):
+    """All or nothing, one commit: made by ``store.transaction()``, used with ``with``."""
+
+    __slots__ = ("_known", "_leases")
+
+    def __init__(self, direct: Direct, encoding: str | None, limits: NodeLimits, known: routes.Known,
+                 leases: Leases) -> None:
+        super().__init__(direct, encoding, limits)
+        self._known = known
+        self._leases = leases
+
+    def __enter__(self) -> Transaction:
+        super().__enter__()
+        return self
+
+    def publish(self, subject: Any, fields: Any) -> Reached:
+        """Store.publish() as part of the transaction: it is heard after the commit."""
+        publication = Publication(subject, fields)
+        return self.apply(publication.operation(self._known, self._leases, self._limits, self._encoding))

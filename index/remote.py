@@ -19,15 +19,15 @@ from collections.abc import Iterator
 from random import Random
 from typing import NamedTuple
 
+from ..storage.commit.write_transaction import WriteTransaction
 from ..storage.errors import CorruptionError, InvalidArgument, SubjectError
 from ..storage.layout import MAX_KEY, REMOTE, REMOTE_BY_ROUTE, REMOTE_COUNT, family
 from ..storage.rax import RaxTransaction, family_rows
 from ..storage.records import seal, unseal
-from ..storage.write_transaction import WriteTransaction
 from ..stream.source import Source, ask
 from . import subject as subjects
 from .matching import heads
-from .subscription import checked_weight, name_bytes
+from .subscription import checked_weight, name_bytes, sized
 
 COUNT_KEY = family(0, REMOTE_COUNT)
 ROWS = family(0, REMOTE)
@@ -75,10 +75,9 @@ def apply(txn: WriteTransaction, route: str | bytes, account: str | bytes, subje
     checked_weight(weight)
     if queue is None and weight != 1:
         raise InvalidArgument(f"weight={weight} is given without a queue; a plain subscription is sent to once")
-    key, mirror = _keys(route, account, subject, queue)
-    new = txn.get(key) is None
-    txn.put(key, seal(key, [weight]))
-    txn.put(mirror, seal(mirror, [weight]))
+    keys = _keys(route, account, subject, queue)
+    new = txn.get(keys[0]) is None
+    _put(txn, keys, weight)
     if new:
         _count_up(txn, 1)
     return new
@@ -91,12 +90,11 @@ def update(txn: WriteTransaction, route: str | bytes, account: str | bytes, subj
     What the .NET SubList calls UpdateRemoteQSub. Raises what apply() raises.
     """
     checked_weight(weight)
-    key, mirror = _keys(route, account, subject, name_bytes(queue, "queue"))
-    if txn.get(key) is None:
-        return False
-    txn.put(key, seal(key, [weight]))
-    txn.put(mirror, seal(mirror, [weight]))
-    return True
+    keys = _keys(route, account, subject, name_bytes(queue, "queue"))
+    there = txn.get(keys[0]) is not None
+    if there:
+        _put(txn, keys, weight)
+    return there
 
 
 def remove(txn: WriteTransaction, route: str | bytes, account: str | bytes, subject: str | bytes,
@@ -117,13 +115,12 @@ def remove_route(txn: WriteTransaction, route: str | bytes, account: str | bytes
     RemoveRemoteSubs and RemoveRemoteSubsForAccount. Costs two deletes a row that goes, whatever
     other routes have.
     """
-    prefix = BY_ROUTE + _sized(name_bytes(route, "route"))
+    prefix = BY_ROUTE + sized(name_bytes(route, "route"))
     if account is not None:
-        prefix += _sized(name_bytes(account, "account"))
+        prefix += sized(name_bytes(account, "account"))
     gone = [key for key, _ in family_rows(txn, prefix)]
     for mirror in gone:
-        row, _ = parsed_mirror(mirror)
-        txn.delete(_keys(row.route, row.account, row.subject, row.queue)[0])
+        txn.delete(parsed_mirror(mirror)[1])
         txn.delete(mirror)
     if gone:
         _count_up(txn, -len(gone))
@@ -167,13 +164,9 @@ def parsed(key: bytes, value: bytes) -> RemoteSubscription:
     """The row of kind 18 under this key. CorruptionError if it is damaged."""
     weight: int = unseal(key, value)[0]
     account, at = _name_at(key, len(ROWS))
-    end = key.find(b"\0\0", at)
-    if end < 0:
-        raise _damaged(key)
-    route, behind = _name_at(key, end + 2)
-    return RemoteSubscription(
-        route, account, subjects.from_key_form(key[at : end + 1]), key[behind:] or None, weight
-    )
+    subject, at = _subject_at(key, at)
+    route, at = _name_at(key, at)
+    return RemoteSubscription(route, account, subject, key[at:] or None, weight)
 
 
 def parsed_mirror(key: bytes, value: bytes | None = None) -> tuple[RemoteSubscription, bytes]:
@@ -181,18 +174,14 @@ def parsed_mirror(key: bytes, value: bytes | None = None) -> tuple[RemoteSubscri
     weight = 1 if value is None else unseal(key, value)[0]
     route, at = _name_at(key, len(BY_ROUTE))
     account, at = _name_at(key, at)
-    end = key.find(b"\0\0", at)
-    if end < 0:
-        raise _damaged(key)
-    row = RemoteSubscription(
-        route, account, subjects.from_key_form(key[at : end + 1]), key[end + 2 :] or None, weight
-    )
+    subject, at = _subject_at(key, at)
+    row = RemoteSubscription(route, account, subject, key[at:] or None, weight)
     return row, _keys(route, account, row.subject, row.queue)[0]
 
 
 def _matching(txn: RaxTransaction, account: str | bytes, subject: str | bytes) -> Iterator[RemoteSubscription]:
     form = subjects.key_form(subjects.literal(subject))
-    prefix = ROWS + _sized(name_bytes(account, "account"))
+    prefix = ROWS + sized(name_bytes(account, "account"))
     # The walk stops at a pattern's first row; those of further routes stand right behind it.
     for first, _ in heads(txn, prefix, form):
         pattern = first[: first.index(b"\0\0", len(prefix)) + 2]
@@ -203,7 +192,7 @@ def _matching(txn: RaxTransaction, account: str | bytes, subject: str | bytes) -
 def _keys(route: str | bytes, account: str | bytes, subject: str | bytes,
           queue: str | bytes | None) -> tuple[bytes, bytes]:
     """The keys of a row, in kind 18 and in kind 19."""
-    via, of = _sized(name_bytes(route, "route")), _sized(name_bytes(account, "account"))
+    via, of = sized(name_bytes(route, "route")), sized(name_bytes(account, "account"))
     form = subjects.key_form(subjects.pattern(subject)) + b"\0"
     group = b"" if queue is None else name_bytes(queue, "queue")
     key = ROWS + of + form + via + group
@@ -215,8 +204,9 @@ def _keys(route: str | bytes, account: str | bytes, subject: str | bytes,
     return key, BY_ROUTE + via + of + form + group
 
 
-def _sized(name: bytes) -> bytes:
-    return bytes([len(name)]) + name
+def _put(txn: WriteTransaction, keys: tuple[bytes, bytes], weight: int) -> None:
+    for key in keys:
+        txn.put(key, seal(key, [weight]))
 
 
 def _name_at(key: bytes, at: int) -> tuple[bytes, int]:
@@ -224,6 +214,13 @@ def _name_at(key: bytes, at: int) -> tuple[bytes, int]:
     if end > len(key):
         raise _damaged(key)
     return key[at + 1 : end], end
+
+
+def _subject_at(key: bytes, at: int) -> tuple[bytes, int]:
+    end = key.find(b"\0\0", at)
+    if end < 0:
+        raise _damaged(key)
+    return subjects.from_key_form(key[at : end + 1]), end + 2
 
 
 def _damaged(key: bytes) -> CorruptionError:

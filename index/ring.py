@@ -23,8 +23,9 @@ from itertools import islice
 from typing import Any, NamedTuple
 
 from ..storage import layout, records
+from ..storage.commit.write_transaction import WriteTransaction
 from ..storage.rax import family_rows
-from ..storage.write_transaction import WriteTransaction
+from ..stream.probe import Keyed
 
 SUBJECT, CHANNEL, SHARD = 0, 1, 2  # kinds of messages
 
@@ -51,9 +52,10 @@ class LiveMessage(NamedTuple):
 class _State:
     """The ring's state in a write transaction: kept warm, written once before the commit."""
 
-    __slots__ = ("bytes", "first", "next")
+    __slots__ = ("bytes", "epoch", "first", "next")
 
-    def __init__(self, next_number: int, first: int, size: int) -> None:
+    def __init__(self, epoch: int, next_number: int, first: int, size: int) -> None:
+        self.epoch = epoch
         self.next = next_number
         self.first = first
         self.bytes = size
@@ -79,10 +81,10 @@ def next_number(txn: WriteTransaction) -> int:
 
 def _state(txn: WriteTransaction) -> _State:
     state: _State | None = txn.warm.get(STATE_KEY)
-    if state is None:
+    if state is None or state.epoch != txn.epoch:
         value = txn.get(STATE_KEY)
         row = [1, 1, 0] if value is None else records.unseal(STATE_KEY, value)
-        state = txn.warm[STATE_KEY] = _State(*row)
+        state = txn.warm[STATE_KEY] = _State(txn.epoch, *row)
     return state
 
 
@@ -125,16 +127,10 @@ def messages(txn: Any, start: int, most: int) -> list[tuple[int, LiveMessage]]:
     return found
 
 
-class RingProbe:
-    """Something to wait for (stream/probe.py): the number of the next message."""
+class RingProbe(Keyed):
+    """Something to wait for: the number of the next message."""
 
     __slots__ = ()
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, RingProbe)
-
-    def __hash__(self) -> int:
-        return hash(RingProbe)
 
     def value(self, txn: Any) -> Hashable:
         """The number now. About 1.5 µs."""

@@ -21,21 +21,21 @@ import contextlib
 import random
 from typing import Any, NamedTuple
 
+from ..storage.commit.write_transaction import WriteTransaction
 from ..storage.environment import Environment
-from ..storage.errors import LockTimeout, NoSubscription, StoreFull
-from ..storage.write_transaction import WriteTransaction
-from ..stream.source import Direct
+from ..storage.errors import LockTimeout, StoreFull
+from ..stream.source import Direct, ask
 from . import channel_rows, sublist
 from .cache import Cache
+from .channel_rows import OWNER_BYTES
 from .leases import Leases
 from .matching import Match
-from .subscription import BINDING, DURABLE, LIVE, Subscription
+from .subscription import BINDING, LIVE, Subscription, row_key
 
 STREAM_OPTION = "stream"
 
 _MOST_KNOWN = 200_000
 _MOST_REACHED = 1024
-_OWNER_BYTES = 8
 _ELSEWHERE = -1  # no process, no stream: it is not publishing's
 
 _random = random.Random()
@@ -154,32 +154,21 @@ def choose(group: list[Member], living: set[int]) -> Member | None:
 # -- subscriptions of processes -----------------------------------------------------------
 
 
-def live_subscription(subject: bytes, owner: int, queue: bytes | None, weight: int) -> Subscription:
-    """A live subscription of a process. Raises what Subscription.of() raises."""
-    return Subscription.of(subject, kind=LIVE, owner=_packed(owner), queue=queue, weight=weight)
+def owned(live: Subscription, owner: int) -> Subscription:
+    """The live subscription as this process's."""
+    return live._replace(owner=owner.to_bytes(OWNER_BYTES, "big"))
 
 
-def durable_subscription(subject: bytes, name: bytes, queue: bytes | None, weight: int, stream: bytes) -> Subscription:
-    """A durable subscription and the stream its messages lie in."""
-    return Subscription.of(subject, kind=DURABLE, name=name, queue=queue, weight=weight,
-                           options={STREAM_OPTION: stream})
-
-
-def remove(txn: WriteTransaction, number: int) -> None:
-    """Take a subscription out of the index, if it is (still) in it."""
-    with contextlib.suppress(NoSubscription):
-        sublist.remove(txn, number)
+def remove(txn: WriteTransaction, numbers: list[int]) -> None:
+    """Take subscriptions out of the index, those that are (still) in it."""
+    sublist.remove_many(txn, [number for number in numbers if txn.get(row_key(number)) is not None])
 
 
 def owner_of(record: Subscription) -> int | None:
     """The process of a live subscription; None where it was not made by subscribe(), and has an owner of its own."""
-    if len(record.owner) != _OWNER_BYTES or record.owner[0]:  # numbers have 56 bits
+    if len(record.owner) != OWNER_BYTES or record.owner[0]:  # numbers have 56 bits
         return None
     return int.from_bytes(record.owner, "big")
-
-
-def _packed(owner: int) -> bytes:
-    return owner.to_bytes(_OWNER_BYTES, "big")
 
 
 # -- the dead -----------------------------------------------------------------------------
@@ -198,7 +187,7 @@ def living(txn: WriteTransaction, leases: Leases, owners: list[int]) -> list[int
 
 def remove_owner(txn: WriteTransaction, owner: int) -> None:
     """Remove everything a process owned: its subscriptions, channels and globs."""
-    sublist.remove_owner(txn, _packed(owner))
+    sublist.remove_owner(txn, owner.to_bytes(OWNER_BYTES, "big"))
     channel_rows.remove_owner(txn, owner)
 
 
@@ -209,9 +198,7 @@ def purge(source: Direct, leases: Leases) -> int:
     all live, nor through a store that is open for reading only.
     """
     env: Environment = source.env
-    with source.read() as txn:
-        owners = channel_rows.owners(txn)
-    dead = [owner for owner in owners if not leases.lives(owner)]
+    dead = [owner for owner in ask(source, channel_rows.owners) if not leases.lives(owner)]
     if dead and not env.readonly:
         with contextlib.suppress(LockTimeout, StoreFull):  # they count for nothing anyway; another removes them
             source.submit(lambda txn: living(txn, leases, list(channel_rows.owners(txn))))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, overload
 
 from ..storage.errors import InvalidArgument, TransactionError
@@ -10,23 +10,23 @@ from ..storage.sharing import Share
 from ..stream import filtered, store
 from ..stream.header import NodeLimits
 from ..stream.names import name_bytes
+from ..stream.source import ask
 from ..stream.sweeping import sweep
 from . import binding, channel_rows, filters, routes
 from . import subject as subjects
 from .handle import Sublist
 from .leases import leases_of
-from .publish import Publication, Reached
-from .subscription import name_bytes as queue_bytes
+from .publish import Publication, Reached, Transaction
+from .subscription import DURABLE, Subscription
 
 if TYPE_CHECKING:
     from .binding import Binding
     from .channels import Channels
     from .durable import DurableSubscription
     from .interest import Watch
-    from .listening import LiveSubscription, Message
+    from .listening import LiveSubscription, LiveSubscriptions, Message
     from .live import Live
     from .remote import RemoteInterest
-    from .transaction import Transaction
 
 
 filtered.use(filters.checked, filters.matcher)
@@ -51,7 +51,7 @@ class Store(store.Store):
         """Close the store: its live subscriptions end, and handles raise StoreClosed from then on."""
         if self._source.closed:
             return
-        if self._env.in_own_transaction():
+        if self._env.commits.in_own_transaction():
             raise TransactionError(f"{self._env.path} cannot be closed inside a transaction; end that first")
         live = self._live
         try:
@@ -170,27 +170,45 @@ class Store(store.Store):
         pattern or queue, StreamExists where there is a stream ``$durable.NAME`` that is not its own. One commit.
         """
         from . import durable as durables  # noqa: PLC0415 - whoever only keeps streams does without
-        from .listening import DEFAULT_LIMIT, LiveSubscription  # noqa: PLC0415
 
-        pattern = subjects.pattern(subject)
-        group = None if queue is None else queue_bytes(queue, "queue")
-        self._require_writable("subscribe")
+        share = 1 if weight is None else weight
         if durable is None:
             for name, value in (("ack_wait", ack_wait), ("prefetch", prefetch)):
                 if value is not None:
                     raise InvalidArgument(f"{name} is for durable subscriptions; a live message takes no ack")
-            return LiveSubscription(self._listening(), pattern, group, 1 if weight is None else weight, self._encoding,
-                                    DEFAULT_LIMIT if limit is None else limit, callback)
+            return self.subscribe_many([subject], queue=queue, weight=share, callback=callback, limit=limit)[0]
+        pattern = subjects.pattern(subject)
+        self._require_writable("subscribe")
         if limit is not None:
             raise InvalidArgument("limit is for live subscriptions; a durable one drops nothing")
         kept = durables.checked_name(durable)
-        share = 1 if weight is None else weight
-        wanted = routes.durable_subscription(pattern, kept, group, share, durables.stream_of(kept))
+        options = {routes.STREAM_OPTION: durables.stream_of(kept)}  # where its messages lie
+        wanted = Subscription.of(pattern, kind=DURABLE, name=kept, queue=queue, weight=share, options=options)
         return durables.DurableSubscription(
             self._source, self._listening(), self._leases, wanted, self._limits, self._encoding, callback,
             durables.ACK_WAIT if ack_wait is None else ack_wait, durables.PREFETCH if prefetch is None else prefetch,
             keep_weight=weight is None,
         )
+
+    def subscribe_many(self, subjects: Iterable[Any], *, queue: Any = None, weight: int = 1,
+                       callback: Callable[[Message], object] | None = None,
+                       limit: int | None = None) -> LiveSubscriptions:
+        """Live subscriptions to many patterns, one each, in their order: all in one commit, or none.
+
+        ``subjects``  patterns; one that is given twice is subscribed to twice
+        the others    as for subscribe(), the same for each
+
+        A list, to be closed as a whole (``with`` does), in one commit too, or one by one. Each costs some
+        30 µs, where subscribe() waits for a commit. InvalidArgument for what is no iterable of patterns;
+        SubjectError and InvalidName as subscribe().
+        """
+        from .listening import DEFAULT_LIMIT, subscribe  # noqa: PLC0415
+
+        if isinstance(subjects, str | bytes) or not isinstance(subjects, Iterable):
+            raise InvalidArgument(f"subjects={subjects!r:.60} must be several patterns; for one there is subscribe()")
+        wanted = [Subscription.of(one, queue=queue, weight=weight) for one in subjects]
+        self._require_writable("subscribe")
+        return subscribe(self._listening(), wanted, self._encoding, DEFAULT_LIMIT if limit is None else limit, callback)
 
     def unsubscribe(self, durable: Any) -> bool:
         """Remove a durable subscription with all that it has not delivered; False if there is none.
@@ -209,8 +227,7 @@ class Store(store.Store):
     def listeners(self) -> dict[int, int]:
         """The processes that listen live, by their owner numbers: {owner: process ID}."""
         self._require_open()
-        with self._source.read() as txn:
-            owners = channel_rows.owners(txn)
+        owners = ask(self._source, channel_rows.owners)
         return {owner: pid for owner, (pid, _) in owners.items() if self._leases.lives(owner)}
 
     @property
@@ -229,8 +246,6 @@ class Store(store.Store):
         While it is open a write outside it by the same thread raises TransactionError, and writes
         of others wait.
         """
-        from .transaction import Transaction  # noqa: PLC0415
-
         self._require_writable("write")
         return Transaction(self._source, self._encoding, self._limits, self._known, self._leases)
 

@@ -13,22 +13,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 
+from ..storage import layout
 from ..storage.errors import CorruptionError, RaxlogError, UnsupportedFormat
-from ..storage.layout import (
-    LITERAL,
-    SHAPE,
-    SUBSCRIPTION_BY_NAME,
-    SUBSCRIPTION_BY_OWNER,
-    SUBSCRIPTION_BY_QUEUE,
-    WILDCARD,
-    family,
-)
 from ..storage.rax import RaxTransaction, family_rows
 from ..storage.records import unseal
 from . import members, remote
 from . import subject as subjects
 from .sublist import State, state_of
-from .subscription import KINDS, ROWS, Subscription, decode, row_key
+from .subscription import KINDS, ROWS, Subscription, decode, row_key, sized
 
 
 def problems(txn: RaxTransaction) -> Iterator[str]:
@@ -70,8 +62,8 @@ def _local(txn: RaxTransaction, state: State | None) -> Iterator[str]:
         if not subjects.is_valid(one.subject) or one.kind not in KINDS or one.weight < 1:
             yield f"subscription {one.id} has a subject, kind or weight that cannot have been stored"
     sound = True
-    for kind in (LITERAL, WILDCARD):
-        for what in _patterns(txn, family(0, kind), kind == WILDCARD, tally):
+    for kind in (layout.LITERAL, layout.WILDCARD):
+        for what in _patterns(txn, layout.family(0, kind), kind == layout.WILDCARD, tally):
             sound = False
             yield what
     if tally.plain + tally.members != tally.subscriptions:
@@ -80,9 +72,12 @@ def _local(txn: RaxTransaction, state: State | None) -> Iterator[str]:
             f"{tally.subscriptions} subscriptions are stored, and {tally.plain + tally.members} stand "
             "among the subscribers of their patterns"
         )
-    yield from _references(txn, "owner", SUBSCRIPTION_BY_OWNER, tally.owned, lambda one: _sized_id(one.owner, one.id))
-    yield from _references(txn, "queue", SUBSCRIPTION_BY_QUEUE, tally.queued, lambda one: _sized_id(one.queue, one.id))
-    yield from _references(txn, "name", SUBSCRIPTION_BY_NAME, tally.named, lambda one: one.name)
+    for what, kind, count, suffix_of in (
+        ("owner", layout.SUBSCRIPTION_BY_OWNER, tally.owned, lambda one: _sized_id(one.owner, one.id)),
+        ("queue", layout.SUBSCRIPTION_BY_QUEUE, tally.queued, lambda one: _sized_id(one.queue, one.id)),
+        ("name", layout.SUBSCRIPTION_BY_NAME, tally.named, lambda one: one.name),
+    ):
+        yield from _references(txn, what, kind, count, suffix_of)
     if not sound:  # else each subscriber is another subscription, and there are as many of both
         yield from _lost(txn)
     yield from _shapes(txn, tally)
@@ -161,7 +156,7 @@ def _patterns(txn: RaxTransaction, prefix: bytes, wild: bool, tally: _Tally) -> 
 def _references(txn: RaxTransaction, what: str, kind: int, expected: int,
                 suffix_of: Callable[[Subscription], bytes | None]) -> Iterator[str]:
     """The rows by owner, queue or name, each of which must lead to a subscription that leads back."""
-    prefix = family(0, kind)
+    prefix = layout.family(0, kind)
     found = 0
     for key, value in family_rows(txn, prefix):
         found += 1
@@ -184,8 +179,8 @@ def _lost(txn: RaxTransaction) -> Iterator[str]:
         one = _read(key, value)
         if isinstance(one, str) or not subjects.is_valid(one.subject):
             continue
-        kind = WILDCARD if subjects.has_wildcard(one.subject) else LITERAL
-        head = family(0, kind) + subjects.key_form(one.subject) + b"\0"
+        kind = layout.WILDCARD if subjects.has_wildcard(one.subject) else layout.LITERAL
+        head = layout.family(0, kind) + subjects.key_form(one.subject) + b"\0"
         there = heads.get(head)
         if there is None:
             try:
@@ -200,7 +195,7 @@ def _lost(txn: RaxTransaction) -> Iterator[str]:
 
 
 def _shapes(txn: RaxTransaction, tally: _Tally) -> Iterator[str]:
-    prefix = family(0, SHAPE)
+    prefix = layout.family(0, layout.SHAPE)
     stated: dict[bytes, int] = {}
     for key, value in family_rows(txn, prefix):
         try:
@@ -259,4 +254,4 @@ def _lookup(txn: RaxTransaction, number: object) -> Subscription | None:
 
 
 def _sized_id(name: bytes | None, number: int) -> bytes | None:
-    return None if not name else bytes([len(name)]) + name + number.to_bytes(8, "big")
+    return None if not name else sized(name) + number.to_bytes(8, "big")

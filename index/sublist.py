@@ -1,6 +1,6 @@
 """The subject index: every subscription of the store, found by subject, ID, owner, name and queue.
 
-    insert(orders.*.new, owner s1, queue billing)          one transaction, all or nothing
+    insert_many([orders.*.new, owner s1, queue billing])   one transaction, all or nothing
 
         11 7                    the subscription                             (subscription.py)
         13 orders 00 02 00 …    + its ID among the pattern's subscribers     (members.py)
@@ -11,7 +11,7 @@
 
 What is wrong with any subscription of a call is found before anything is written. The functions
 here take a transaction, so that they can be part of any operation; Sublist wraps them for one
-store. Matching is in matching.py, and is given out here, too.
+store. Matching is in matching.py.
 
 Record 10 is [generation, next ID, plain, members, literals, wildcards, shape tokens, stamp]. The
 generation rises by one with each call that changes a subscription, and with nothing else; the
@@ -23,51 +23,26 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import groupby, islice
+from itertools import groupby
 from operator import attrgetter
 
+from ..storage import layout
+from ..storage.commit.write_transaction import WriteTransaction
 from ..storage.errors import CorruptionError, NoSubscription, SubjectError, SubscriptionExists
-from ..storage.layout import (
-    SHAPE,
-    SUBJECTS,
-    SUBSCRIPTION_BY_NAME,
-    SUBSCRIPTION_BY_OWNER,
-    SUBSCRIPTION_BY_QUEUE,
-    family,
-)
 from ..storage.rax import Rax, RaxTransaction, family_rows
 from ..storage.records import seal, unseal
-from ..storage.write_transaction import WriteTransaction
 from . import subject as subjects
-from .matching import (
-    LITERALS,
-    WILDCARDS,
-    Match,
-    Member,
-    has_interest,
-    match,
-    num_interest,
-    patterns,
-    pick,
-    reverse_match,
-)
+from .matching import LITERALS, WILDCARDS
 from .members import Members, Row
-from .subscription import ROWS, Subscription, checked, checked_weight, decode, encode, name_bytes, row_key
-
-__all__ = [
-    "MAX_SHAPE_TOKENS", "Match", "Member", "State", "Subscription", "all_subscriptions", "by_name", "by_owner",
-    "by_queue", "count", "get", "has_interest", "insert", "insert_many", "match", "num_interest", "patterns", "pick",
-    "remove", "remove_many", "remove_owner", "reverse_match", "set_weight",
-    "some_subscriptions", "state_of",
-]
+from .subscription import ROWS, Subscription, checked, checked_weight, decode, encode, name_bytes, row_key, sized
 
 MAX_SHAPE_TOKENS = 1 << 16  # of all different shapes together: what bounds the worst match
 
-STATE_KEY = family(0, SUBJECTS)
-_BY_OWNER = family(0, SUBSCRIPTION_BY_OWNER)
-_BY_NAME = family(0, SUBSCRIPTION_BY_NAME)
-_BY_QUEUE = family(0, SUBSCRIPTION_BY_QUEUE)
-_SHAPES = family(0, SHAPE)
+STATE_KEY = layout.family(0, layout.SUBJECTS)
+_BY_OWNER = layout.family(0, layout.SUBSCRIPTION_BY_OWNER)
+_BY_NAME = layout.family(0, layout.SUBSCRIPTION_BY_NAME)
+_BY_QUEUE = layout.family(0, layout.SUBSCRIPTION_BY_QUEUE)
+_SHAPES = layout.family(0, layout.SHAPE)
 _subject_of = attrgetter("subject")
 
 
@@ -102,11 +77,6 @@ def state_of(txn: RaxTransaction) -> State:
 
 
 # -- changing ---------------------------------------------------------------------------
-
-
-def insert(txn: WriteTransaction, subscription: Subscription) -> int:
-    """Store a subscription; its ID. See insert_many()."""
-    return insert_many(txn, [subscription])[0]
 
 
 def insert_many(txn: WriteTransaction, subscriptions: Sequence[Subscription]) -> list[int]:
@@ -150,11 +120,6 @@ def insert_many(txn: WriteTransaction, subscriptions: Sequence[Subscription]) ->
     state.next_id += len(new)
     state.store(txn)
     return ids
-
-
-def remove(txn: WriteTransaction, number: int) -> Subscription:
-    """Remove a subscription by its ID; what it was. NoSubscription if it is not there (any more)."""
-    return remove_many(txn, [number])[0]
 
 
 def remove_many(txn: WriteTransaction, numbers: Iterable[int]) -> list[Subscription]:
@@ -214,9 +179,7 @@ def set_weight(txn: WriteTransaction, number: int, weight: int) -> Subscription:
     return new
 
 
-def _numbered(
-    txn: WriteTransaction, made: list[Subscription], next_id: int
-) -> tuple[list[int], list[Subscription]]:
+def _numbered(txn: WriteTransaction, made: list[Subscription], next_id: int) -> tuple[list[int], list[Subscription]]:
     """The IDs of all, and those that are new, each with its own."""
     ids: list[int] = []
     new: list[Subscription] = []
@@ -290,16 +253,12 @@ def _references(one: Subscription) -> list[bytes]:
     number = one.id.to_bytes(8, "big")
     keys = []
     if one.owner:
-        keys.append(_BY_OWNER + _sized(one.owner) + number)
+        keys.append(_BY_OWNER + sized(one.owner) + number)
     if one.queue is not None:
-        keys.append(_BY_QUEUE + _sized(one.queue) + number)
+        keys.append(_BY_QUEUE + sized(one.queue) + number)
     if one.name is not None:
         keys.append(_BY_NAME + one.name)
     return keys
-
-
-def _sized(name: bytes) -> bytes:
-    return bytes([len(name)]) + name
 
 
 # -- asking -----------------------------------------------------------------------------
@@ -340,11 +299,6 @@ def all_subscriptions(txn: RaxTransaction, after: int = 0) -> Iterator[Subscript
     return (decode(key, value) for key, value in family_rows(txn, ROWS, row_key(after + 1)))
 
 
-def some_subscriptions(txn: RaxTransaction, after: int, limit: int) -> list[Subscription]:
-    """The first ``limit`` subscriptions with an ID above ``after``: a page of all_subscriptions()."""
-    return list(islice(all_subscriptions(txn, after), limit))
-
-
 def count(txn: RaxTransaction) -> int:
     """How many subscriptions there are: plain ones and members. Exact, 2 µs."""
     state = state_of(txn)
@@ -353,5 +307,5 @@ def count(txn: RaxTransaction) -> int:
 
 def _ids_under(txn: RaxTransaction, prefix: bytes, name: bytes) -> list[int]:
     """The IDs that the keys of a name end with."""
-    whole = prefix + _sized(name)
+    whole = prefix + sized(name)
     return [unseal(whole + key, value)[0] for key, value in Rax(txn, whole).items()]

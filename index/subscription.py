@@ -79,11 +79,9 @@ def name_bytes(name: str | bytes, what: str) -> bytes:
     return name
 
 
-def checked_kind(kind: int) -> int:
-    """The kind itself. InvalidArgument if there is no such one."""
-    if type(kind) is not int or kind not in KINDS:  # True and 1.0 would be stored as what they are
-        raise InvalidArgument(f"kind={kind!r} is unknown; it is LIVE (1), DURABLE (2) or BINDING (3)")
-    return kind
+def sized(name: bytes) -> bytes:
+    """A name as it stands in a key that goes on behind it."""
+    return bytes([len(name)]) + name
 
 
 def checked_weight(weight: int) -> int:
@@ -104,9 +102,11 @@ def checked(one: Subscription) -> Subscription:
         raise InvalidArgument(f"{one!r:.60} is no subscription; make one with Subscription.of()")
     if not isinstance(one.options, Mapping):
         raise InvalidArgument(f"options={one.options!r:.60} must be a mapping of names to values")
+    pattern = subjects.pattern(one.subject)
+    if type(one.kind) is not int or one.kind not in KINDS:  # True and 1.0 would be stored as what they are
+        raise InvalidArgument(f"kind={one.kind!r} is unknown; it is LIVE (1), DURABLE (2) or BINDING (3)")
     return Subscription(
-        subjects.pattern(one.subject), checked_kind(one.kind),
-        b"" if one.owner in (b"", "") else name_bytes(one.owner, "owner"),
+        pattern, one.kind, b"" if one.owner in (b"", "") else name_bytes(one.owner, "owner"),
         None if one.queue is None else name_bytes(one.queue, "queue"), checked_weight(one.weight),
         None if one.name is None else name_bytes(one.name, "durable name"), dict(one.options),
         one.created_ms or time.time_ns() // 1_000_000,

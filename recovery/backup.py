@@ -20,7 +20,7 @@ import lmdb
 from xxhash import xxh3_64_hexdigest
 
 from ..storage import faults, folder, layout, records
-from ..storage.errors import CorruptionError, InvalidArgument, RaxlogError, StoreError, UnsupportedFormat
+from ..storage.errors import CorruptionError, RaxlogError, StoreError, UnsupportedFormat
 from . import aside, manifest
 from .digest import DIGEST, read_digest, verified
 from .incremental import CHANGES, read_changes
@@ -262,9 +262,3 @@ def keep_last(beside: Path, store: str, keep: int) -> list[Path]:
             folder.discard(path)
             removed.append(path)
     return removed
-
-
-def checked_keep(keep: int | None) -> None:
-    """InvalidArgument for a number of snapshots that means nothing."""
-    if keep is not None and (type(keep) is not int or keep < 1):
-        raise InvalidArgument(f"keep={keep!r} must be a whole number >= 1")

@@ -4,11 +4,17 @@
     2. records    every record: its pages, its checksum, its key; names and headers
     3. streams    nodes, ordinals, groups, pending entries, idempotent appends
     4. subjects   bindings and what lies behind them
-    5. look-ups   every key again, through LMDB
+    5. look-ups   every key again, through LMDB, as readers do: what is there must be found
+
+    the tree, page by page      a  b  c │ d  e │ f  g …
+    LMDB's cursor, in step      a  b  c   d  e   f  g …        a scan sees each record
+    LMDB's get                  a  b  c   d  e   f  g …        and a look-up finds it
 
 Parts 1 to 4 read raw pages, which cannot kill a process, in one state: a read transaction is
 held for as long as they take, so that beside a live writer no page of it is used again. The
-space of what is deleted meanwhile is not free until then.
+space of what is deleted beside it is not free until then. A flipped bit in a branch page can leave
+scans right and look-ups wrong, or the other way round. LMDB may die of damage there, so part 5
+runs last, and says how far it has come.
 """
 
 from __future__ import annotations
@@ -27,9 +33,8 @@ from ..storage.errors import NotAStore, RaxlogError, StoreError, UnsupportedForm
 from ..storage.pages import Meta, PageFile
 from .check_groups import check_appends, check_groups
 from .check_nodes import check_stream
-from .check_records import Inventory, check_names, check_records
+from .check_records import Inventory, check_names, check_records, is_journal
 from .findings import Findings
-from .lookups import look_up
 from .page_tree import PageTree
 
 _TRIES = 5
@@ -182,14 +187,27 @@ class Walk:
         """Every key again, through LMDB, from the leaf of a key on."""
         assert self.tree is not None
         assert self.meta is not None
-        self.find.begin("look-ups", self.meta.entries)
-        tree = self.tree
-
-        def came_to(leaf: int) -> None:
-            behind = tree.low_at(leaf + 1)
-            self.tell({"page": tree.page_at(leaf), "behind": None if behind is None else behind.hex()})
-
-        look_up(tree, txn, self.find, tree.leaf_index(start), came_to)
+        tree, find = self.tree, self.find
+        find.begin("look-ups", self.meta.entries)
+        cursor = txn.cursor()
+        follows = False  # whether the cursor stands on the record before
+        for index in range(tree.leaf_index(start), tree.leaves):
+            behind = tree.low_at(index + 1)
+            self.tell({"page": tree.page_at(index), "behind": None if behind is None else behind.hex()})
+            for node in tree.leaf(index):
+                key = node.key
+                find.step()
+                find.counts["looked_up"] += 1
+                seen = (cursor.next() if follows else cursor.set_range(key)) and cursor.key() == key
+                if not seen:
+                    find.say("lookup", f"a scan does not come to key {key.hex()}", key=key)
+                    follows = cursor.set_range(key) and cursor.key() == key
+                value = txn.get(key)
+                if value is None:
+                    find.say("lookup", f"key {key.hex()} is there and LMDB does not find it", key=key)
+                elif not is_journal(key) and (value != tree.value(node) or (seen and cursor.value() != value)):
+                    find.say("lookup", f"LMDB finds another value under key {key.hex()}", key=key)
+                follows = follows or seen
 
 
 def _shown(high: bytes | None) -> str:

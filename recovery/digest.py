@@ -78,16 +78,11 @@ def verified(cursor: Any) -> Iterator[tuple[bytes, Any]]:
     """
     for key, value in cursor.iternext():
         key = bytes(key)
-        if is_left_out(key):
-            continue
+        if key.startswith(_JOURNAL):
+            continue  # it belongs to a store at work only, and into no snapshot: the commit journal
         if len(value) < 9 or xxh3_64_digest(value[8:], xxh3_64_intdigest(key))[::-1] != value[:8]:
             raise damaged(key)
         yield key, value
-
-
-def is_left_out(key: bytes) -> bool:
-    """True for what belongs to a store at work only, and into no snapshot: the commit journal."""
-    return key.startswith(_JOURNAL)
 
 
 def damaged(key: bytes) -> CorruptionError:

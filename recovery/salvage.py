@@ -20,12 +20,7 @@ from typing import Any
 import lmdb
 
 from ..storage import faults, folder, layout, map_lock, records
-from ..storage.errors import (
-    InvalidArgument,
-    NotAStore,
-    StoreError,
-    UnsupportedFormat,
-)
+from ..storage.errors import InvalidArgument, NotAStore, StoreError, UnsupportedFormat
 from ..storage.pages import PageFile
 from ..stream.header import NodeLimits, shown
 from . import aside
@@ -218,10 +213,12 @@ class _Builder:
         with self._env.begin(write=True) as txn:
             stream = StreamBuilder(self._gathered, txn, number, name)
             stream.copy_nodes()
-            groups = GroupsBuilder(self._gathered, txn, stream, self._doomed_groups(number))
+            ours = number.to_bytes(8, "big")
+            doomed = {suffix for suffix in self._doomed if len(suffix) == 12 and suffix.startswith(ours)}
+            groups = GroupsBuilder(self._gathered, txn, stream, doomed)
             groups.build()
             remembered = groups.build_appends()
-            for key, value in self._gathered.items(number.to_bytes(8, "big")):
+            for key, value in self._gathered.items(ours):
                 if key[8] not in _BUILT:
                     txn.put(key, value)
             stream.write_header()
@@ -231,9 +228,6 @@ class _Builder:
             "remembered": remembered,
             "lost_entries": sum(loss.entries or 0 for loss in stream.lost if loss.what == "entries"),
         }
-
-    def _doomed_groups(self, number: int) -> set[bytes]:
-        return {suffix for suffix in self._doomed if len(suffix) == 12 and suffix[:8] == number.to_bytes(8, "big")}
 
     def _store(self, txn: Any, above: int) -> None:
         settings: dict[str, Any] = {"limits": list(NodeLimits())}

@@ -105,18 +105,15 @@ class GroupsBuilder:
         totals = self._pending(state, consumers, known if has_record else None)
         for consumer in consumers.values():
             consumer.pending = totals[consumer.number]
-            key = state.consumer_key(consumer.number)
             row = [consumer.name, consumer.seen, consumer.active, consumer.pending]
-            self._txn.put(key, records.seal(key, row))
-            key = layout.group_family(self._number, layout.CONSUMER_NAME, state.group)
-            key += layout.name_suffix(consumer.name)
-            self._txn.put(key, records.seal(key, [consumer.number]))
+            self._stream.put(state.consumer_key(consumer.number), row)
+            names = layout.group_family(self._number, layout.CONSUMER_NAME, state.group)
+            self._stream.put(names + layout.name_suffix(consumer.name), [consumer.number])
         state.pending = totals.total()
         state.next_consumer = max([state.next_consumer, *(number + 1 for number in consumers)])
         self.pending += state.pending
-        self._txn.put(state.key, records.seal(state.key, state.row()))
-        key = layout.family(self._number, layout.GROUP_NAME) + layout.name_suffix(state.name)
-        self._txn.put(key, records.seal(key, [state.group]))
+        self._stream.put(state.key, state.row())
+        self._stream.put(layout.family(self._number, layout.GROUP_NAME) + layout.name_suffix(state.name), [state.group])
 
     def _consumers(self, state: GroupState) -> dict[int, ConsumerState]:
         found: dict[int, ConsumerState] = {}
@@ -210,8 +207,7 @@ class GroupsBuilder:
             producer, iid, ms, seq = row[:4]
             if suffix != name_digest(producer) + name_digest(iid):
                 continue
-            key = prefix + suffix
-            self._txn.put(key, records.seal(key, row))
+            self._stream.put(prefix + suffix, row)
             pairs += 1
             aged = suffix[:16] + bytes(make_id(ms, seq))
             if rax.try_insert(aged, records.seal(ages + aged, [suffix[16:]])):
@@ -222,7 +218,7 @@ class GroupsBuilder:
             if len(suffix) == 16:
                 stated += row[1]
         for hashed, producer in producers.items():
-            self._txn.put(ages + hashed, records.seal(ages + hashed, [producer, counted[hashed]]))
+            self._stream.put(ages + hashed, [producer, counted[hashed]])
         if stated > counted.total():
             self._stream.lost.append(Loss("idempotent appends that are remembered no more", self._stream.shown,
                                           entries=stated - counted.total()))

@@ -213,10 +213,12 @@ class StreamBuilder:
 
     def write_header(self) -> None:
         """Write the header, and the name that leads to it."""
-        key = layout.header_key(self.number)
-        self._txn.put(key, records.seal(key, self.header.row()))
-        key = layout.NAMES + self.name
-        self._txn.put(key, records.seal(key, [self.number]))
+        self.put(layout.header_key(self.number), self.header.row())
+        self.put(layout.NAMES + self.name, [self.number])
+
+    def put(self, key: bytes, row: list[Any]) -> None:
+        """Write a row of the stream."""
+        self._txn.put(key, records.seal(key, row))
 
 
 def first_id(gathered: Gathered, number: int) -> StreamID | None:

@@ -25,13 +25,13 @@ from typing import Any, BinaryIO, NamedTuple
 import msgpack
 
 from ..storage import block, folder, layout, zstd
-from ..storage.errors import CorruptionError, InvalidArgument, NotAStore, StoreError
+from ..storage.errors import CorruptionError, NotAStore, StoreError
 from ..storage.rax import Rax
 from ..stream import header as headers
 from ..stream.counting import Counter
 from ..stream.group_state import NOBODY, groups
 from ..stream.header import shown
-from ..stream.id import StreamID, make_id, pack_id
+from ..stream.id import StreamID, make_id, pack_id, unpack_id
 from ..stream.writer import located
 from . import aside, manifest
 from .manifest import Manifest, ShardFile, sums_of
@@ -171,7 +171,7 @@ def _write_shard(building: Path, path: str, nodes: Rax, start: bytes, end: bytes
 
 
 def _id(key: bytes) -> StreamID:
-    return make_id(int.from_bytes(key[:8], "big"), int.from_bytes(key[8:], "big"))
+    return make_id(*unpack_id(key))
 
 
 def _write_pending(txn: Any, building: Path, number: int) -> None:
@@ -241,13 +241,3 @@ class ShardSet:
             except (*zstd.ERRORS, ValueError, TypeError) as error:
                 raise CorruptionError(f"{self.place.url}/{name} cannot be read ({error})",
                                       stream=shown(stream)) from None
-
-
-def checked(shards: int | None, shard_bytes: int | None) -> bool:
-    """Whether shards are asked for. InvalidArgument where not in a way that has a meaning."""
-    for name, value in (("shards", shards), ("shard_bytes", shard_bytes)):
-        if value is not None and (type(value) is not int or value < 1):
-            raise InvalidArgument(f"{name}={value!r} must be a whole number >= 1")
-    if shards is not None and shard_bytes is not None:
-        raise InvalidArgument("give shards or shard_bytes, not both")
-    return shards is not None or shard_bytes is not None

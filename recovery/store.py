@@ -63,14 +63,18 @@ class Store(store.Store):
         from .places import local_path  # noqa: PLC0415
 
         self._require_open()
-        cut = cutting.checked(shards, shard_bytes)
-        backup.checked_keep(keep)
+        for name, value in (("shards", shards), ("shard_bytes", shard_bytes), ("keep", keep)):
+            if value is not None and (type(value) is not int or value < 1):
+                raise InvalidArgument(f"{name}={value!r} must be a whole number >= 1")
+        if shards is not None and shard_bytes is not None:
+            raise InvalidArgument("give shards or shard_bytes, not both")
+        cut = shards is not None or shard_bytes is not None
         place = local_path(destination)
         if cut and incremental_to is not None:
             raise InvalidArgument("an increment cannot be cut into shards; make the one or the other")
         if place is None and (not cut or keep is not None):
             raise InvalidArgument(f"{destination} is a URL, which only shards can be written to, and without keep")
-        if self._env.durability != "commit" and not self._env.in_own_transaction():
+        if self._env.durability != "commit" and not self._env.commits.in_own_transaction():
             self.flush()
         if cut:
             made = cutting.make(self.path, destination, shards, shard_bytes, progress)
@@ -99,12 +103,13 @@ class Store(store.Store):
 
         ``progress``   called with the step ("copying", "copied", "flushed", "named", "prepared",
                        "marked", "switched", "cleared"), bytes copied and bytes in all; it must not
-                       use the store
+                       use the store. A thread of its own calls it while LMDB copies
 
         Writers wait meanwhile, in all processes, about a second for a gigabyte in memory; readers
         go on. Other processes go over with their next transaction. The old file goes once no
         process has it open: ``held_by`` names those that still have. Needs room on the disk
-        for the new file beside the old one. Where that would be no smaller nothing is done: the
+        for the new file beside the old one. A signal's handler runs after the copy, not within
+        it. Where that would be no smaller nothing is done: the
         generation is the one before, and ``bytes_after`` equals ``bytes_before``.
 
         LockTimeout, StoreFull, CorruptionError, ReadOnlyStore, TransactionError: nothing has

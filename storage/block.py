@@ -23,7 +23,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from xxhash import xxh3_64_intdigest
+from xxhash import xxh3_64, xxh3_64_intdigest
 
 from .errors import CorruptionError, UnsupportedFormat
 from .layout import FORMAT, node_id
@@ -37,6 +37,7 @@ PAGE = 4096
 PAGE_HEADER = 16  # once per run of overflow pages
 MAX_LISTPACK = 1 << 30  # Redis' limit for one listpack
 
+FRONT = struct.Struct("<BBQIIIIH")  # of a raw block, behind its checksum: all but the listpack's elements
 _BODY = struct.Struct("<BBQIII")
 _CHECKSUM = struct.Struct("<Q")
 _ORDINALS = struct.Struct("<QI")
@@ -66,17 +67,17 @@ def run_bytes(size: int) -> int:
 
 def encode(key: bytes, listpack: bytes | bytearray, ordinal: int, span: int, live: int,
            codec: int = RAW) -> bytes:
-    """The block of a listpack, to be stored under ``key``. A frame that saves nothing stays raw."""
-    body = bytes(listpack)
+    """The block of a listpack, to be stored under ``key``. A frame that saves nothing stays raw. One copy is made."""
+    stored, size = listpack, len(listpack)
     if codec == ZSTD:
         from . import zstd  # noqa: PLC0415
 
-        frame = zstd.compress(body)
-        if len(frame) < len(body):
-            tail = _BODY.pack(FORMAT, ZSTD, ordinal, span, live, len(body)) + frame
-            return _CHECKSUM.pack(xxh3_64_intdigest(tail, xxh3_64_intdigest(key))) + tail
-    tail = _BODY.pack(FORMAT, RAW, ordinal, span, live, len(body)) + body
-    return _CHECKSUM.pack(xxh3_64_intdigest(tail, xxh3_64_intdigest(key))) + tail
+        frame = zstd.compress(bytes(listpack))
+        stored, codec = (frame, ZSTD) if len(frame) < size else (listpack, RAW)
+    head = _BODY.pack(FORMAT, codec, ordinal, span, live, size)
+    checksum = xxh3_64(head, xxh3_64_intdigest(key))
+    checksum.update(stored)
+    return b"".join((_CHECKSUM.pack(checksum.intdigest()), head, stored))
 
 
 def header(key: bytes, value: bytes | memoryview) -> BlockHeader:

@@ -140,13 +140,11 @@ class Visit:
             self.found = _left_behind(self._file)[0]
 
     def end(self) -> None:
-        """Give up the lock. There is nothing to note."""
-        self.close()
-
-    def close(self) -> None:
-        """Give up the lock, and close the file."""
+        """Give up the lock, and close the file. There is nothing to note."""
         if self._file is not None:
             self._file.close()
+
+    close = end
 
 
 def find_left_behind(path: Path) -> list[tuple[bytes, int]]:
@@ -225,17 +223,13 @@ def _left_behind(file: FileIO) -> tuple[list[tuple[bytes, int]], list[int], list
         raw = content[slot:slot + _SLOT.size]
         if not any(raw):
             free.append(slot)
-        elif _is_free(file, slot):
+        elif own_lock.is_free(file, slot, 1):
             checksum, boot, pid, _ = _SLOT.unpack(raw)
             torn = checksum != xxh3_64_intdigest(raw[8:])
             found.append((_UNKNOWN_BOOT, 0) if torn else (boot, pid))
             (cut if is_cut(found[-1:]) else free).append(slot)
     end = len(content) // _SLOT.size * _SLOT.size
-    return found, cut, [*(slot for slot in free if _is_free(file, slot)), end]
-
-
-def _is_free(file: FileIO, slot: int) -> bool:
-    return own_lock.is_free(file, slot, 1)
+    return found, cut, [*(slot for slot in free if own_lock.is_free(file, slot, 1)), end]
 
 
 @functools.cache

@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import threading
 import time
 from _thread import start_new_thread
@@ -34,12 +33,11 @@ from typing import NamedTuple
 import lmdb
 
 from . import disk, faults, folder, generation, journal, records
-from .commit import committer_of
+from .commit.write_transaction import WriteTransaction
 from .crash_point import crash_point
 from .environment import Environment
 from .errors import CorruptionError, LockTimeout, StoreError, StoreFull
 from .growth import RESERVE, pages_in
-from .write_transaction import WriteTransaction
 
 Progress = Callable[[str, int, int], None]
 
@@ -71,7 +69,7 @@ def compact(env: Environment, timeout: float, progress: Progress | None = None) 
         if progress is not None:
             progress(step, done, total)
 
-    return committer_of(env).exclusively(lambda: _compact(env, reached), timeout)
+    return env.commits.exclusively(lambda: _compact(env, reached), timeout)
 
 
 def tidy(env: Environment) -> None:
@@ -80,7 +78,7 @@ def tidy(env: Environment) -> None:
         # A full disk keeps a store from being tidied, not from being opened.
         try:
             with contextlib.suppress(LockTimeout, OSError):
-                committer_of(env).exclusively(lambda: _settle(env), 0.0)
+                env.commits.exclusively(lambda: _settle(env), 0.0)
         except lmdb.Error as error:
             raise faults.meaning(env.path, error) from error
 
@@ -88,7 +86,9 @@ def tidy(env: Environment) -> None:
 def _settle(env: Environment) -> list[int]:
     """Under the writer's lock: be in the generation in force, with CURRENT naming it and no other left."""
     go_over(env)
-    _do_what_is_due(env)
+    # A process that was killed in its commit may have left a record of it in the journal, also of a mark: it must not
+    # come to life again when what it marks has been removed.
+    journal.apply_what_is_due(env.live(), env.generation / folder.DATA)
     go_over(env)  # that may have been a mark
     if folder.generation(env.path) != env.generation:
         generation.point_to(env.path, env.generation)
@@ -97,13 +97,7 @@ def _settle(env: Environment) -> list[int]:
 
 def go_over(env: Environment) -> None:
     """Be in the generation in force, as a write transaction is that has begun."""
-    committer_of(env).apply(lambda _: None)
-
-
-def _do_what_is_due(env: Environment) -> None:
-    """A process that was killed in its commit may have left a record of it in the journal, also of a mark:
-    it must not come to life again when what it marks has been removed."""
-    journal.apply_what_is_due(env.live(), env.generation / folder.DATA)
+    env.commits.apply(lambda _: None)
 
 
 def _compact(env: Environment, reached: Callable[..., None]) -> Compaction:
@@ -125,8 +119,8 @@ def _compact(env: Environment, reached: Callable[..., None]) -> Compaction:
             reached("named")
             generation.prepare_pointer(env.path, new)  # C3
         except BaseException:
-            shutil.rmtree(building, ignore_errors=True)
-            shutil.rmtree(new, ignore_errors=True)
+            disk.remove_tree(building)
+            disk.remove_tree(new)
             raise
         reached("prepared")
         _mark(env, number, last + 1)  # C4
@@ -140,7 +134,7 @@ def _compact(env: Environment, reached: Callable[..., None]) -> Compaction:
         raise  # a signal's handler did
     except OSError as error:
         raise folder.cannot_create(env.path, error, "compact copy") from error
-    env.wake_readers(number)
+    env.commits.wake_readers(number)
     held += generation.remove(env.path, new)
     reached("cleared")
     after = (new / folder.DATA).stat().st_size
@@ -159,10 +153,10 @@ def _mark(env: Environment, number: int, transaction: int) -> None:
         txn.put(generation.MARK, value)
 
     try:
-        committer_of(env).apply(operation)
+        env.commits.apply(operation)
         env.live().sync(True)
     finally:
-        env.warm_id = env.checked = -1  # our own commit this time, and yet the mark has to be found
+        env.commits.warm_id = env.checked = -1  # our own commit this time, and yet the mark has to be found
 
 
 # -- the copy -----------------------------------------------------------------------------
@@ -211,32 +205,30 @@ def _copy(env: Environment, place: Path, size: int, reached: Callable[..., None]
 
 
 def _copy_pages(live: lmdb.Environment, place: Path, look: Callable[[], None]) -> None:
-    """LMDB's copy runs in a thread of its own, so that its progress can be seen."""
+    """LMDB's copy, in this thread: it is over when the call is, whatever strikes. Another thread shows its progress."""
     errors: list[BaseException] = []
-    busy = threading.Lock()
-    busy.acquire()
+    copying, looking = threading.Lock(), threading.Lock()
 
-    def work() -> None:
-        try:
-            live.copy(str(place), compact=True)
-        except BaseException as error:
-            errors.append(error)
-        finally:
-            busy.release()
-
-    # Not a Thread of threading's, whose start() and join() an exception from outside can leave by half.
-    start_new_thread(work, ())
-    nap = _FIRST_NAP
-    try:
-        while busy.locked():
-            time.sleep(nap)
+    def watch() -> None:
+        nap = _FIRST_NAP
+        while not copying.acquire(timeout=nap):
             nap = min(nap * 2, _PERIOD)
-            look()
-    finally:
-        with busy:  # it reads from the map, which must stay where it is
-            pass
-    if errors:
-        raise errors[0]
+            try:
+                with looking:
+                    if copying.locked():
+                        look()
+            except BaseException as error:
+                errors.append(error)
+                return
+        copying.release()
+
+    with copying:
+        # Not a Thread of threading's, whose start() an exception from outside can leave by half.
+        start_new_thread(watch, ())
+        live.copy(str(place), compact=True)
+    with looking:  # the last look comes before what is shown next
+        if errors:
+            raise errors[0]
 
 
 def _size(path: Path) -> int:

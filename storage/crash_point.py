@@ -10,16 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-_told: Callable[[str], None] | None = None
+listener: Callable[[str], None] | None = None
 
 
 def crash_point(name: str) -> None:
     """Say that this point has been reached. Does nothing, except under a crash test."""
-    if _told is not None:
-        _told(name)
+    if listener is not None:
+        listener(name)
 
 
-def tell(listener: Callable[[str], None] | None) -> None:
+def tell(function: Callable[[str], None] | None) -> None:
     """From now on call the listener with the name of each point that is reached; None: nobody."""
-    global _told  # noqa: PLW0603 - the point of it: one look when it is off
-    _told = listener
+    global listener  # noqa: PLW0603 - the point of it: one look when it is off
+    listener = function

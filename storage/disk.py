@@ -32,6 +32,20 @@ def open_file(path: Path, flags: int) -> FileIO:
     return FileIO(path, opener=lambda path, _: os.open(path, flags | os.O_CLOEXEC, 0o666))
 
 
+def remove_tree(folder: Path, ignore_errors: bool = True) -> None:
+    """Remove a folder, if it is there, with all that is in it. No descriptor is held that could be closed twice."""
+    try:
+        for entry in list(os.scandir(folder)):
+            if entry.is_dir(follow_symlinks=False):
+                remove_tree(Path(entry.path), ignore_errors)
+            else:
+                os.unlink(entry.path)
+        os.rmdir(folder)
+    except OSError as error:
+        if not ignore_errors and not isinstance(error, FileNotFoundError):
+            raise
+
+
 def cause(error: BaseException) -> int:
     """The system's number for what an error of its own, or of LMDB's, says; 0 where it says none."""
     number = getattr(error, "errno", None) or getattr(error, "code", None)

@@ -1,7 +1,7 @@
 """The environment: one LMDB map per store and process, used by all threads.
 
         read()      many at once, behind the gate (gate.py)
-        write       one at a time, behind the writer's lock (commit.py)
+        write       one at a time, behind the writer's lock (commit/commits.py)
         grow()      beside no read and no write (store_map.py)
 
 After a fork the child must not touch the parent's environment, nor may it leave it open. A
@@ -15,18 +15,15 @@ Locks are taken in this order: leading, writing, the gate's bar, opening.
 from __future__ import annotations
 
 import contextlib
-import os
-import threading
 from collections import deque
-from collections.abc import Iterator
 from operator import methodcaller
 from typing import Any
 
 import lmdb
 
-from . import disk, faults, generation
+from . import faults, generation, map_lock
 from .closing import Presence
-from .errors import StoreError, TransactionError
+from .errors import TransactionError
 from .gate import ReadTransaction
 from .store_map import StoreMap
 
@@ -47,9 +44,9 @@ class Environment(StoreMap):
         """
         if self.buffer_state is not None:
             self.buffer_state.before_fork()
-        locks: list[Any] = [self.writing, self.gate.bar, self._opening]
-        if self.in_own_transaction():
-            locks.remove(self.writing)  # its own thread forks, and would wait for itself
+        locks: list[Any] = [self.commits.writing, self.gate.bar, self._opening]
+        if self.commits.in_own_transaction():
+            locks.remove(self.commits.writing)  # its own thread forks, and would wait for itself
         # C's alone, as giving them back is: no exception comes between a lock and its place in the list.
         self._fork_locks.extend(filter(ACQUIRE, [lock for lock in locks if lock not in self._fork_locks]))
         self._forked_inside = not (len(self._fork_locks) == len(locks) and self.gate.drain(FORK_PATIENCE))
@@ -75,13 +72,13 @@ class Environment(StoreMap):
         self._reset_locks()
         self._forked_inside = unclean
         self.inherited = True
-        self.forget_warm()
         if unclean and self._lmdb is not None:
             # Closing it would wait for a thread that is not here, even at the child's exit.
             import ctypes  # noqa: PLC0415 - hardly any process comes here
 
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._lmdb))
             self._lmdb = None
+        map_lock.part_from_parent(self.lock_inode)
         self._close_files()
 
     # -- transactions -------------------------------------------------------------------
@@ -93,36 +90,6 @@ class Environment(StoreMap):
         """
         return ReadTransaction(self)
 
-    def begin_write(self) -> Iterator[lmdb.Transaction]:
-        """LMDB's write transaction, for a loop of one turn, in which the caller commits or aborts it.
-
-        Whatever leaves the loop without, at whatever step, undoes it in the same thread, which alone can:
-        the interpreter drops the loop's iterator, and `with` in here is C's, so no exception comes between.
-        The caller holds the writer's lock, and ``writing``.
-        """
-        while True:
-            if self.failed_flush is not None:
-                raise StoreError(
-                    f"a flush of {self.path} to disk has failed ({self.failed_flush}), and nothing more is written "
-                    "through this opening of it. See to the disk; then close the store and open it again."
-                )
-            try:
-                with self.live().begin(write=True) as raw:
-                    if raw.id() - 1 == self.warm_id or generation.successor(raw.get) is None:
-                        yield raw
-                        return
-                self.go_over()
-            except lmdb.MapResizedError:
-                self.adopt_map_size()
-            except lmdb.PanicError:
-                self.reopen()
-            except lmdb.Error as error:
-                raise faults.meaning(self.path, error) from error
-
-    def in_own_transaction(self) -> bool:
-        """Whether this thread has a transaction open, or writes exclusively. Not once an exception has ended that."""
-        return self.transaction_thread == threading.get_ident() and self.leading.locked()
-
     def go_over(self) -> None:
         """Map the generation that has superseded this one. The caller holds ``writing``."""
         try:
@@ -133,16 +100,16 @@ class Environment(StoreMap):
     def is_in_force(self, txn: lmdb.Transaction) -> bool:
         """Whether the generation a read has begun in had no mark then. Asked once for each commit."""
         number = txn.id()
-        if number != self.warm_id and generation.successor(txn.get) is not None:
+        if number != self.commits.warm_id and generation.successor(txn.get) is not None:
             return False
         self.checked = number
         return True
 
     def leave_superseded(self, map_read: lmdb.Environment) -> None:
         """Go over, for a read that has found the mark in ``map_read`` and has ended."""
-        if self.in_own_transaction():
+        if self.commits.in_own_transaction():
             raise TransactionError(f"{self.path} is being compacted by this thread; read from it once that has ended")
-        with self.writing:
+        with self.commits.writing:
             if self._lmdb is map_read:
                 self.go_over()
 
@@ -161,48 +128,21 @@ class Environment(StoreMap):
             if isinstance(self.presence, Presence):
                 self.presence.doubt()
 
-    def pay_flush(self) -> None:
-        """Flush the meta page of a commit that has no record in the journal."""
-        assert self._lmdb is not None
-        self._lmdb.sync(True)
-        self.owes_flush = False
-
-    def strike_out(self) -> None:
-        """After a commit that did not come to its end: its record in the journal must not count."""
-        if self.journal is not None:
-            with disk.ErrorsIgnored():  # the next transaction has its number, and its slot
-                self.journal.strike_out()
-
-    def forget_warm(self) -> None:
-        """Drop what is kept from one write transaction to the next: it may not be what is on disk."""
-        self.warm_id = -1
-        self.warm = {}
-
     def cure_read(self, error: lmdb.Error) -> None:
         """Do what lets a read begin after this error; raise where nothing does."""
         if isinstance(error, lmdb.MapResizedError):
             self.adopt_map_size()
         elif isinstance(error, lmdb.PanicError):
-            with self.writing:
+            with self.commits.writing:
                 self.reopen()
         elif not isinstance(error, lmdb.ReadersFullError) or not self.live().reader_check():
             raise faults.meaning(self.path, error) from error
 
     # -- the rest -----------------------------------------------------------------------
 
-    def wake_readers(self, transaction_id: int) -> None:
-        """Tell sleeping readers, in any process, that a commit is visible. About 0.7 µs.
-
-        The content is never trusted, only the event counts; a failure costs a reader at most
-        its safety period, so it is not worth failing a write that is already on disk.
-        """
-        with disk.ErrorsIgnored(ValueError):  # it has been closed since
-            assert self._wake is not None
-            os.pwrite(self._wake.fileno(), transaction_id.to_bytes(8, "little"), 0)
-
     def flush(self) -> None:
         """Force everything committed to disk; after it even a power cut loses none of it."""
-        with self.leading:
+        with self.commits.leading:
             try:
                 self.live().sync(True)
             except lmdb.Error as error:

@@ -203,14 +203,8 @@ class CorruptionError(RaxlogError):
     where it is not known. The rest of the store stays readable.
     """
 
-    def __init__(
-        self,
-        what: str,
-        *,
-        stream: str | None = None,
-        node: str | None = None,
-        offset: int | None = None,
-    ) -> None:
+    def __init__(self, what: str, *, stream: str | None = None, node: str | None = None,
+                 offset: int | None = None) -> None:
         super().__init__(what)
         self.what = what
         self.stream = stream
@@ -218,13 +212,8 @@ class CorruptionError(RaxlogError):
         self.offset = offset
 
     def __str__(self) -> str:
-        places = []
-        if self.stream is not None:
-            places.append(f"stream {self.stream}")
-        if self.node is not None:
-            places.append(f"node {self.node}")
-        if self.offset is not None:
-            places.append(f"offset {self.offset}")
+        known = (("stream", self.stream), ("node", self.node), ("offset", self.offset))
+        places = [f"{kind} {place}" for kind, place in known if place is not None]
         where = f" ({', '.join(places)})" if places else ""
         return (
             f"{self.what}{where}. Run 'raxlog check STORE' for all that is wrong; 'raxlog salvage' brings "

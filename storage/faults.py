@@ -15,14 +15,7 @@ from pathlib import Path
 import lmdb
 
 from . import disk
-from .errors import (
-    CorruptionError,
-    NotAStore,
-    ReadOnlyStore,
-    SettingsConflict,
-    StoreError,
-    StoreFull,
-)
+from .errors import CorruptionError, NotAStore, ReadOnlyStore, SettingsConflict, StoreError, StoreFull
 
 _CUT_SHORT = (errno.EIO, -30772)  # by LMDB 0.9 and 1.0
 _PIECE = 1 << 18
@@ -61,9 +54,7 @@ def meaning(path: Path, error: Exception) -> StoreError | CorruptionError:
             "processes, or close the store everywhere and open it with a larger max_readers."
         )
     if isinstance(error, lmdb.MemoryError):
-        return StoreError(
-            f"no address space to map {path} ({error}). Raise the limit (ulimit -v) and open it again."
-        )
+        return StoreError(f"no address space to map {path} ({error}). Raise the limit (ulimit -v) and open it again.")
     return StoreError(f"LMDB reports for {path}: {error}.")
 
 

@@ -21,7 +21,6 @@ import errno
 import fcntl
 import os
 import re
-import shutil
 import stat
 import time
 from collections.abc import Iterator
@@ -189,7 +188,7 @@ def building(path: Path) -> Iterator[Path]:
         yield place
     finally:
         try:
-            shutil.rmtree(place, ignore_errors=True)
+            disk.remove_tree(place)
         finally:
             os.close(descriptor)
 
@@ -207,7 +206,7 @@ def discard(path: Path) -> None:
     doomed = _building_name(path)
     os.rename(path, doomed)
     sync_folder(path.parent)
-    shutil.rmtree(doomed, ignore_errors=True)
+    disk.remove_tree(doomed)
 
 
 def _building_name(path: Path) -> Path:
@@ -230,7 +229,7 @@ def _locked_folder(path: Path) -> tuple[Path, int]:
             # Between its making and its lock somebody took our folder for a leftover: again.
             if descriptor >= 0:
                 os.close(descriptor)
-            shutil.rmtree(place, ignore_errors=True)
+            disk.remove_tree(place)
             left -= 1
             if not left or not isinstance(error, FileNotFoundError | BlockingIOError):
                 raise
@@ -290,7 +289,7 @@ def clear_leftovers(folder: Path) -> None:
             descriptor = os.open(leftover, os.O_RDONLY)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(leftover)
+                disk.remove_tree(Path(leftover), ignore_errors=False)
             finally:
                 os.close(descriptor)
 

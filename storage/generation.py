@@ -27,12 +27,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from . import folder, layout, map_lock, records
+from . import disk, folder, layout, map_lock, records
 from .errors import CorruptionError
 
 MARK = layout.family(0, layout.SUPERSEDED)
@@ -104,9 +103,9 @@ def remove(path: Path, in_force: Path) -> list[int]:
             if leftover.is_dir():
                 doomed = leftover if leftover.name.endswith(_GONE) else leftover.with_name(leftover.name + _GONE)
                 if doomed != leftover:
-                    shutil.rmtree(doomed, ignore_errors=True)
+                    disk.remove_tree(doomed)
                     os.rename(leftover, doomed)
-                shutil.rmtree(doomed)
+                disk.remove_tree(doomed, ignore_errors=False)
             else:
                 leftover.unlink()
     return held

@@ -40,7 +40,8 @@ class Growth(ABC):
     gate: Gate
     max_map_size: int | None
     generation: Path
-    _enough_for: int  # pages: room for so many has been seen to; -1 before the first commit
+    enough_for: int  # pages: room for so many has been seen to; -1 before the first commit
+    at_most: int  # pages that the records occupy, at most: a commit within ``enough_for`` need not look
     _lmdb: lmdb.Environment | None
 
     @abstractmethod
@@ -105,17 +106,22 @@ class Growth(ABC):
         reserve, used = RESERVE * int(self.live().stat()["psize"]), self._bytes_used()
         return reserve + (ceiling if used <= ceiling + reserve else used)
 
+    def forget_room(self) -> None:
+        """Another process may have taken it."""
+        self.at_most = 1 << 62
+
     def require_room(self, occupied: int) -> None:
         """StoreFull where a commit would make the store larger and leave less than the reserve.
 
         ``occupied``: the pages of its records then. Under the writer's lock. Room is taken from the disk (20 µs) by
         the first commit, and by those that want more than there was.
         """
-        if occupied <= self._enough_for:
+        self.at_most = occupied
+        if occupied <= self.enough_for:
             return
         stat = self.live().stat()
-        size, grows, is_first = int(stat["psize"]), occupied > pages_in(stat), self._enough_for < 0
-        self._enough_for = max(0, self._enough_for)
+        size, grows, is_first = int(stat["psize"]), occupied > pages_in(stat), self.enough_for < 0
+        self.enough_for = max(0, self.enough_for)
         most = occupied + _MOST_AHEAD if self.max_map_size is None else self.max_map_size // size
         if grows and occupied > most:
             raise faults.no_room(self.path)
@@ -125,7 +131,7 @@ class Growth(ABC):
             try:
                 if end > used:
                     disk.allocate(self.generation / folder.DATA, used * size, end * size)
-                self._enough_for = occupied + ahead
+                self.enough_for = occupied + ahead
                 return
             except OSError as error:
                 if isinstance(error, TimeoutError):

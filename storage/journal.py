@@ -53,16 +53,21 @@ from __future__ import annotations
 
 import contextlib
 import os
+import struct
 import sys
+from bisect import bisect_right
 from pathlib import Path
 from typing import Any
 
 import lmdb
 import msgpack
-from xxhash import xxh3_64_intdigest
+from xxhash import xxh3_64_digest, xxh3_64_intdigest
 
-from . import disk, layout, records
+from . import disk, layout, pages, records
 from .errors import CorruptionError
+from .pages import PageFault, PageFile
+
+SOURCE_HASH = ""
 
 SLOTS = 4
 SLOT_BYTES = 1 << 16
@@ -72,7 +77,8 @@ _REGION = layout.family(0, layout.JOURNAL) + b"\x01"
 _PLACE = layout.family(0, layout.JOURNAL) + b"\x02"
 _MAGIC = b"raxlog journal\x00\x01"
 _HEAD = 20
-_PIECE = 1 << 20
+_COVERED = struct.Struct("<QI")
+_DEEPEST = 32
 _pack = msgpack.Packer().pack
 
 
@@ -90,18 +96,20 @@ class Journal:
 
     def write(self, transaction: int, changes: dict[bytes, bytes | None]) -> bool:
         """Write a transaction's record, for LMDB's flush to put on disk. False: it got none."""
-        row: list[bytes | None] = []
-        for change in changes.items():
-            row += change
-        body = _pack(row)
+        body = _pack([one for change in changes.items() for one in change])
         if _HEAD + len(body) > SLOT_BYTES:
             return False
-        covered = transaction.to_bytes(8, "little") + len(body).to_bytes(4, "little") + body
-        content = xxh3_64_intdigest(covered, self._seed).to_bytes(8, "little") + covered
+        covered = _COVERED.pack(transaction, len(body)) + body
+        # xxhash gives digests big-endian; the bytes are reversed to lie little-endian on disk.
+        content = xxh3_64_digest(covered, self._seed)[::-1] + covered
         self.written = transaction
-        with disk.ErrorsIgnored():
-            if os.pwrite(self._file.fileno(), content, self._slot(transaction)) == len(content):
+        try:
+            if os.pwrite(self._file.fileno(), content, self._slots + transaction % SLOTS * SLOT_BYTES) == len(content):
                 return True
+        except TimeoutError:
+            raise  # a signal's handler did
+        except OSError:
+            pass
         with disk.ErrorsIgnored():  # a broken disk: it is tried again when the transaction ends
             self.strike_out()
         return False
@@ -185,7 +193,7 @@ def renew(environment: lmdb.Environment, data: Path) -> None:
     """
     with environment.begin(write=True) as txn:
         page, salt = int(environment.stat()["psize"]), os.urandom(16)
-        at = _search(data, _MAGIC + records.unseal(_PLACE, txn.get(_PLACE) or b"")[1])
+        at = _find_region(data)
         if at is not None:  # else no slot is where the record says, and it is made anew
             with data.open("r+b") as file:
                 file.seek(at + len(_MAGIC))
@@ -231,15 +239,13 @@ def apply_what_is_due(environment: lmdb.Environment, data: Path) -> None:
     """replay() what the journal of a data file holds, where it has one. Under the writer's lock."""
     kept = find(environment, data)
     if kept is not None:
-        try:
+        with contextlib.closing(kept):
             replay(environment, kept)
-        finally:
-            kept.close()
 
 
 def is_due(environment: lmdb.Environment, journal: Journal) -> bool:
     """Whether there seems to be something to replay. To be asked again under the writer's lock."""
-    return journal.read(_last(environment) + 1) is not None
+    return journal.read(int(environment.info()["last_txnid"]) + 1) is not None
 
 
 def leave_out(environment: lmdb.Environment) -> None:
@@ -249,20 +255,15 @@ def leave_out(environment: lmdb.Environment) -> None:
         txn.delete(_REGION)
 
 
-def _last(environment: lmdb.Environment) -> int:
-    return int(environment.info()["last_txnid"])
-
-
-def _search(data: Path, wanted: bytes) -> int | None:
-    """The offset of the bytes, searched from the end, where new pages are."""
-    with data.open("rb") as file:
-        end = file.seek(0, os.SEEK_END)
-        while end > 0:
-            start = max(0, end - _PIECE)
-            file.seek(start)
-            piece = file.read(end - start + len(wanted))
-            at = piece.rfind(wanted)
-            if at >= 0:
-                return int(start + at)
-            end = start
+def _find_region(data: Path) -> int | None:
+    """The offset of the region's value, by LMDB's tree: a search for its bytes would read the whole file."""
+    with contextlib.suppress(PageFault, IndexError, StopIteration), PageFile(data) as file:
+        number = file.metas()[0].root
+        for _ in range(_DEEPEST):
+            page = file.page(number)
+            if not pages.flags_of(page) & pages.BRANCH:
+                found = next(one for one in pages.leaf(number, page) if one.key == _REGION)
+                return found.overflow * file.page_size + pages.HEADER if file.value(found).startswith(_MAGIC) else None
+            branch = pages.branch(number, page)
+            number = branch.pages[bisect_right(branch.keys, _REGION) - 1]
     return None

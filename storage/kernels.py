@@ -27,7 +27,9 @@ KERNELS = (
     "raxlog.storage.block",
     "raxlog.storage.rax",
     "raxlog.storage.ordinals",
-    "raxlog.storage.write_transaction",
+    "raxlog.storage.journal",
+    "raxlog.storage.commit.write_transaction",
+    "raxlog.storage.commit.commits",
     "raxlog.stream.writer",
     "raxlog.stream.reading",
     "raxlog.stream.scanning",
@@ -54,9 +56,7 @@ class _PlainFinder:
     """Finds the kernels, and nothing else, as the source files they are."""
 
     @staticmethod
-    def find_spec(
-        name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
+    def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> ModuleSpec | None:
         if name not in KERNELS:
             return None
         for folder in path or ():

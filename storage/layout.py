@@ -135,11 +135,14 @@ def name_suffix(name: bytes) -> bytes:
 
     The first byte tells the two apart. The record led to holds the whole name.
     """
-    if len(name) <= MAX_INLINE_NAME:
-        return b"\0" + name
+    return b"\0" + name if len(name) <= MAX_INLINE_NAME else b"\1" + sha256(name)
+
+
+def sha256(name: bytes) -> bytes:
+    """What stands in a key for something that is too long for it: 32 bytes."""
     import hashlib  # noqa: PLC0415 - hardly any name is so long
 
-    return b"\1" + hashlib.sha256(name).digest()
+    return hashlib.sha256(name).digest()
 
 
 def stream_span(number: int) -> tuple[bytes, bytes]:
@@ -153,9 +156,7 @@ def doomed_spans(suffix: bytes) -> list[tuple[bytes, bytes]]:
     if len(suffix) == 8:
         return [stream_span(number)]
     group = int.from_bytes(suffix[8:], "big")
-    return [
-        (group_family(number, kind, group), group_family(number, kind, group + 1)) for kind in GROUP_KINDS
-    ]
+    return [(group_family(number, kind, group), group_family(number, kind, group + 1)) for kind in GROUP_KINDS]
 
 
 STORE_KEY = family(0, STORE)

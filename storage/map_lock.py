@@ -17,6 +17,7 @@ locks are there: a copy may be going on already.
 from __future__ import annotations
 
 import fcntl
+import mmap
 import os
 from io import FileIO
 from pathlib import Path
@@ -24,10 +25,11 @@ from typing import Any
 
 import lmdb
 
-from . import closing, own_lock
+from . import closing, disk, own_lock
 from .errors import StoreError
 
 LOCK = "lock.mdb"
+_FIXED = 0x10  # MAP_FIXED, from <linux/mman.h>
 _OPENING = 1 << 40  # far behind the byte of any process
 
 
@@ -56,6 +58,27 @@ def open_held(generation: Path, lock: bool = True, **options: Any) -> tuple[lmdb
         file.close()
         raise
     return environment, file
+
+
+def part_from_parent(inode: int) -> None:
+    """In a forked child, before it closes its copy of LMDB: let that write nothing into the lock file's memory.
+
+    A read transaction keeps its slot in LMDB's table of readers until its object is dropped, and LMDB gives back
+    the slots of all that it knows when it closes. A copy of such an object would give back a slot that is the
+    parent's: which may be in a read again by then, whose pages others would use. So zeros are mapped over the copy.
+    """
+    with disk.ErrorsIgnored(), open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+        for line in maps.readlines():
+            span, access, _, _, number = line.split(maxsplit=5)[:5]
+            if inode and access.endswith("s") and int(number) == inode:
+                import ctypes  # noqa: PLC0415 - only a forked child pays for it
+
+                start, end = (int(address, 16) for address in span.split("-"))
+                call = ctypes.CDLL(None).mmap
+                call.restype = ctypes.c_void_p
+                call.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long)
+                call(start, end - start, mmap.PROT_READ | mmap.PROT_WRITE,
+                     mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _FIXED, -1, 0)
 
 
 def _open(path: Path) -> FileIO:

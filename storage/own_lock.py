@@ -23,7 +23,7 @@ from weakref import WeakSet
 from . import disk
 
 _IS_LINUX = sys.platform.startswith("linux")
-_SET, _SET_WAITING, _GET = (
+SET, _SET_WAITING, _GET = (
     (fcntl.F_OFD_SETLK, fcntl.F_OFD_SETLKW, fcntl.F_OFD_GETLK) if _IS_LINUX
     else (fcntl.F_SETLK, fcntl.F_SETLKW, fcntl.F_GETLK)
 )
@@ -56,18 +56,18 @@ def question(kind: int, start: int, length: int) -> bytes:
 
 def ask(file: FileIO, prepared: bytes) -> None:
     """Take (or give back) what was prepared by question(). BlockingIOError where others have it."""
-    fcntl.fcntl(file, _SET, prepared)
+    fcntl.fcntl(file, SET, prepared)
 
 
 def take(file: FileIO, start: int, length: int, shared: bool = False, waits: bool = False) -> None:
     """Lock some bytes of the file. BlockingIOError where others have them, unless it waits."""
     kind = fcntl.F_RDLCK if shared else fcntl.F_WRLCK
-    fcntl.fcntl(file, _SET_WAITING if waits else _SET, question(kind, start, length))
+    fcntl.fcntl(file, _SET_WAITING if waits else SET, question(kind, start, length))
 
 
 def give_back(file: FileIO, start: int, length: int) -> None:
     """Unlock them."""
-    fcntl.fcntl(file, _SET, question(fcntl.F_UNLCK, start, length))
+    fcntl.fcntl(file, SET, question(fcntl.F_UNLCK, start, length))
 
 
 def is_free(file: FileIO, start: int, length: int) -> bool:

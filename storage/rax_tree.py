@@ -112,7 +112,7 @@ class RaxTree:
         count = 0
         last = b""
         for key in self._keys():
-            count += _fold(places, _common(last, key))
+            count += _fold(places, common(last, key))
             if key:  # the empty key is the root, which is there already
                 places.append([len(key), 0, 0])
             last = key
@@ -126,7 +126,7 @@ class RaxTree:
         matched = 0  # the key shares most with one of its two neighbours
         for neighbour in (self._least(full), self._greatest(full)):
             if neighbour is not None:
-                matched = max(matched, _common(neighbour, key))
+                matched = max(matched, common(neighbour, key))
         begin = self._begin(key[:matched])
         return LowWalk(matched, self._node(key[:begin]), matched - begin)
 
@@ -147,9 +147,7 @@ class RaxTree:
             yield node
             paths += [node.child(index) for index in reversed(range(len(node.children)))]
 
-    def random_walk(
-        self, steps: int | None = None, rng: random.Random | None = None
-    ) -> bytes | None:
+    def random_walk(self, steps: int | None = None, rng: random.Random | None = None) -> bytes | None:
         """A key, found by a random walk up and down from the root; None if the rax is empty.
 
         The walk ends at the ``steps``-th key it comes by (some of them may be the same). None
@@ -210,7 +208,7 @@ class RaxTree:
         last = self._greatest(behind(full))
         if first is None or last is None or not first.startswith(path):
             return RaxNode(path, b"", b"", is_key, False)
-        end = _common(first, last)
+        end = common(first, last)
         if end > depth:
             label = first[depth:end]
             return RaxNode(path, label, label[:1], is_key, len(label) > 1)
@@ -226,15 +224,15 @@ class RaxTree:
         full = self._prefix + path
         end = behind(full)
         first, last = self._least(full), self._greatest(end)
-        if first is None or last is None or first == path or _common(first, last) == len(path):
+        if first is None or last is None or first == path or common(first, last) == len(path):
             return len(path)  # rule 1 in an empty rax, rules 2 and 3
         begin = 0
         left, right = self._greatest(full), self._least(end)
         if left is not None:
-            shared = _common(left, path)
+            shared = common(left, path)
             begin = shared if shared == len(left) else shared + 1  # rule 2, rule 4
         if right is not None:
-            begin = max(begin, _common(right, path) + 1)  # rule 4
+            begin = max(begin, common(right, path) + 1)  # rule 4
         return begin
 
     def _least(self, full: bytes | None) -> bytes | None:
@@ -275,7 +273,7 @@ def behind(full: bytes) -> bytes | None:
     return stem[:-1] + bytes((stem[-1] + 1,)) if stem else None
 
 
-def _common(a: bytes, b: bytes) -> int:
+def common(a: bytes, b: bytes) -> int:
     """How many bytes the two begin with in common. No loop: the highest bit of a ^ b says."""
     size = min(len(a), len(b))
     differ = int.from_bytes(a[:size], "big") ^ int.from_bytes(b[:size], "big")

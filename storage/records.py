@@ -23,15 +23,16 @@ from .layout import FORMAT
 
 SOURCE_HASH = ""
 
-_FORMAT_BYTE = bytes([FORMAT])
-_pack = msgpack.Packer().pack  # half the time of packb(), which makes a packer each time
+FORMAT_BYTE = bytes([FORMAT])
+pack = msgpack.Packer().pack  # half the time of packb(), which makes a packer each time
+checksum = xxh3_64_digest  # of what is stored, with the key's seed. Big-endian: reversed it lies little-endian on disk
+seed_of = xxh3_64_intdigest
 
 
 def seal(key: bytes, row: Sequence[Any]) -> bytes:
     """The bytes to store under ``key`` for the row."""
-    body = _FORMAT_BYTE + _pack(row)
-    # xxhash gives digests big-endian; the bytes are reversed to lie little-endian on disk.
-    sealed: bytes = xxh3_64_digest(body, xxh3_64_intdigest(key))[::-1] + body
+    body = FORMAT_BYTE + pack(row)
+    sealed: bytes = checksum(body, seed_of(key))[::-1] + body
     return sealed
 
 
@@ -40,7 +41,7 @@ def unseal(key: bytes, value: bytes) -> list[Any]:
     if len(value) < 10:
         raise CorruptionError(f"the record under key {key.hex()} is cut off", offset=len(value))
     body = value[8:]
-    if xxh3_64_digest(body, xxh3_64_intdigest(key))[::-1] != value[:8]:
+    if checksum(body, seed_of(key))[::-1] != value[:8]:
         raise CorruptionError(f"the record under key {key.hex()} fails its checksum", offset=0)
     if body[0] > FORMAT:
         raise UnsupportedFormat(

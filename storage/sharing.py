@@ -25,7 +25,7 @@ from weakref import WeakSet
 from . import compaction, folder, own_lock
 from .environment import ACQUIRE, Environment, release_all
 from .errors import SettingsConflict, TransactionError
-from .store_map import BUFFER_WINDOW
+from .store_map import BUFFER_WINDOW, MAX_READERS
 
 T = TypeVar("T")
 
@@ -48,11 +48,17 @@ class Share:
         """
         env = self.env
         with _registry_lock:
-            if list(env.shares) == [self] and env.in_own_transaction():
+            if list(env.shares) == [self] and env.commits.in_own_transaction():
                 raise TransactionError(f"{env.path} cannot be closed inside a transaction; end that first")
             env.shares.discard(self)
             if not env.shares:
                 _close(env)
+
+
+def read_only(path: Path) -> Share:
+    """attach() with what suits a reader; SettingsConflict where this process has it open to write."""
+    return attach(path, readonly=True, create=False, durability="commit", map_size=None, max_map_size=None,
+                  max_readers=MAX_READERS, uses_journal=True, settings=dict)
 
 
 def attach(path: Path, *, readonly: bool, create: bool, durability: str, map_size: int | None,

@@ -22,6 +22,7 @@ from weakref import WeakSet
 import lmdb
 
 from . import closing, disk, faults, folder, generation, journal, map_lock, meta_pages, records
+from .commit.commits import Commits
 from .errors import (
     LockTimeout,
     NotAStore,
@@ -67,9 +68,6 @@ class StoreMap(Growth):
         self.inherited = False  # from before a fork, and not used since
         self.lock: WriterLock | None = None
         self.presence: closing.Presence | closing.Visit | None = None
-        # What a layer above keeps from one write transaction to the next; commit.py owns it.
-        self.warm: dict[Any, Any] = {}
-        self.warm_id = -1
         self.checked = -1  # the last transaction a read has found without the mark of a superseded generation
         self.journal: Journal | None = None
         # LMDB leaves its second flush out; a commit has a record in the journal, or pays it.
@@ -77,23 +75,24 @@ class StoreMap(Growth):
         self.flushes_meta_itself = (
             uses_journal and durability != "relaxed" and not readonly and journal.is_supported()
         )
-        self.owes_flush = False  # a commit is under way that has no record
         self.failed_flush: lmdb.Error | None = None
         self._wanted_map_size = map_size
-        self._wake: FileIO | None = None
+        self.wake: FileIO | None = None
         self._files = FilesInPlace()
         self._lmdb: lmdb.Environment | None = None
         self._map_lock: FileIO | None = None
+        self.lock_inode = 0  # of LMDB's lock file
         # What the layers above keep here, made by kept():
         self.waiting_state: Any = None  # who sleeps until a commit (waiting.py)
         self.buffer_state: Any = None  # appends that are committed behind their callers (buffering.py)
+        self.seen_state: Any = None  # when consumers were last here (seen.py)
         self.leases_state: Any = None  # the numbers by which this process owns subscriptions (leases.py)
         self._reset_locks()
 
     def kept(self, name: str, make: Callable[[Any], Any]) -> Any:
         """What a layer above keeps here in that attribute, made by its first use, in a forked child anew."""
         if getattr(self, name) is None:
-            with self.first_use:  # two committers, say, would take the lock of one process twice
+            with self.first_use:
                 if getattr(self, name) is None:
                     setattr(self, name, make(self))
         return getattr(self, name)
@@ -102,13 +101,9 @@ class StoreMap(Growth):
 
     def _reset_locks(self) -> None:
         self.gate = Gate()
-        self.leading = threading.Lock()  # held by the thread that leads a group: close() waits
-        self.writing = threading.Lock()  # held while LMDB's write transaction is open: a fork waits
+        self.commits = Commits(self)  # type: ignore[arg-type]  # it is an Environment
         self._opening = threading.RLock()
         self.first_use = threading.Lock()  # held while a layer above makes what it keeps here
-        self.committer_state: Any = None  # the committer's queue (commit.py)
-        self.open_write: lmdb.Transaction | None = None
-        self.transaction_thread: int | None = None  # the thread that has a transaction of its own
         self._forked_inside = False
         self._fork_locks: list[Any] = []  # those that a fork under way holds
 
@@ -209,7 +204,7 @@ class StoreMap(Growth):
         while True:
             try:
                 self._map_generation(wanted, size)
-            except (lmdb.Error, NotAStore, OSError):
+            except (lmdb.Error, StoreError, OSError):
                 self._close_map()
                 missed, wanted = wanted, folder.generation(self.path)
                 left -= 1
@@ -239,7 +234,8 @@ class StoreMap(Growth):
 
     def _map_generation(self, generation: Path, size: int) -> None:
         meta_pages.require_sound(generation, self.readonly)
-        self._enough_for = -1
+        self.enough_for = -1
+        self.forget_room()
         if self.max_map_size is not None:
             size = min(size, self.max_map_size)
         at_rest = folder.is_snapshot(self.path)
@@ -264,6 +260,7 @@ class StoreMap(Growth):
                 if size <= 1 << 24:
                     raise
                 size //= 2  # the address space is limited (ulimit -v, 32 bits): reserve less
+        self.lock_inode = 0 if lockless else os.stat(generation / folder.LOCK).st_ino
         self._files.follow(generation, folder.LOCK, folder.DATA)
 
     def _read_store_record(self) -> None:
@@ -324,10 +321,16 @@ class StoreMap(Growth):
         """
         lock, files = self.lock, self._files
         if lock is None:
-            raise StoreClosed(f"the store {self.path} has been closed. Open it again.")
+            self.live()
+            lock = self.lock
+            assert lock is not None
         lock.acquire(timeout)
         try:
-            while missing := files.missing():
+            while True:
+                poll = files.poll
+                missing = files.missing() if poll is None or poll(0) else []
+                if not missing:
+                    return
                 if folder.WRITER in missing:
                     lock.reopen()
                     files.add(folder.WRITER)
@@ -349,9 +352,9 @@ class StoreMap(Growth):
         return self.lock is not None and (self.lock.is_awaited() or bool(self._files.missing()))
 
     def _open_wake(self) -> None:
-        if self._wake is not None:
-            self._wake.close()
-        self._wake = disk.open_file(self.path / folder.WAKE, os.O_WRONLY | os.O_CREAT)
+        if self.wake is not None:
+            self.wake.close()
+        self.wake = disk.open_file(self.path / folder.WAKE, os.O_WRONLY | os.O_CREAT)
         self._files.add(folder.WAKE)
 
     @contextlib.contextmanager
@@ -382,8 +385,8 @@ class StoreMap(Growth):
             self.lock.close()
             self.lock = None
         self._files.close()
-        if self._wake is not None:
-            self._wake.close()
+        if self.wake is not None:
+            self.wake.close()
 
     def __reduce__(self) -> str:
         raise StoreError(
@@ -398,7 +401,7 @@ class StoreMap(Growth):
         if self.buffer_state is not None:
             self.buffer_state.close()
         self.closed = True
-        with self.leading, self.writing:
+        with self.commits.leading, self.commits.writing:
             self.gate.shut(self._close_quietly)
         if self.waiting_state is not None:
             self.waiting_state.close()
@@ -411,7 +414,7 @@ class StoreMap(Growth):
                 self._lmdb.sync(True)
         self._leave()
         self._close_files()
-        self.warm = {}
+        self.commits.forget_warm()
 
     def _leave(self) -> None:
         if self.presence is not None:
@@ -431,8 +434,7 @@ class StoreMap(Growth):
 
     def _map(self, size: int) -> None:
         """Map the generation in force, and have its journal. The caller holds ``_opening``."""
-        self.warm = {}
-        self.warm_id = -1
+        self.commits.forget_warm()
         try:
             self._close_map()
             self._open_map(size)

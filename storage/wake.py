@@ -24,7 +24,9 @@ from typing import Any
 
 # From <sys/inotify.h>; the unlinking of a file is told as a change of its attributes.
 _IN_MODIFY, _IN_ATTRIB, _IN_DELETE_SELF, _IN_MOVE_SELF = 0x2, 0x4, 0x400, 0x800
-_EVENTS = _IN_MODIFY | _IN_ATTRIB | _IN_DELETE_SELF | _IN_MOVE_SELF
+_IN_MOVED, _IN_CREATE, _IN_DELETE = 0xC0, 0x100, 0x200
+WRITTEN = _IN_MODIFY | _IN_ATTRIB | _IN_DELETE_SELF | _IN_MOVE_SELF
+RENAMED = _IN_MOVED | _IN_CREATE | _IN_DELETE | _IN_DELETE_SELF | _IN_MOVE_SELF  # in a folder
 
 
 class WakeFile:
@@ -37,7 +39,7 @@ class WakeFile:
         os.set_blocking(self._write_end, False)
         self._pipe = select.poll()
         self._pipe.register(self._read_end, select.POLLIN)
-        self._source: _Inotify | _Kqueue | None = None
+        self._source: Inotify | _Kqueue | None = None
         try:
             self.watch_again()
         except BaseException:
@@ -55,7 +57,8 @@ class WakeFile:
             if self._source is not None:
                 self._source.watch(self._path)
             elif sys.platform.startswith("linux"):
-                self._source = _Inotify(self._path, self._read_end)
+                self._source = Inotify(WRITTEN, self._read_end)
+                self._source.watch(self._path)
             elif hasattr(select, "kqueue"):
                 self._source = _Kqueue(self._path, self._read_end)
         except (OSError, AttributeError):  # EMFILE, ENOENT; a libc without the call
@@ -104,50 +107,53 @@ def _empty(descriptor: int) -> None:
             pass
 
 
-class _Inotify:
-    """Linux. The user's inotify instances are few (128), so: one per process and store."""
+class Inotify:
+    """Events of files or folders, on Linux. OSError, AttributeError where there are none to be had.
 
-    def __init__(self, path: Path, read_end: int) -> None:
-        import ctypes  # noqa: PLC0415 - only who waits pays for it
+    The user's inotify instances are few (128), so: one per process and store to wait, one to write often. Dropped,
+    it is closed.
+    """
+
+    _descriptor = -1
+
+    def __init__(self, events: int, *others: int) -> None:
+        import ctypes  # noqa: PLC0415 - only those that wait, or write often, pay for it
 
         libc: Any = ctypes.CDLL(None, use_errno=True)
         self._errno = ctypes.get_errno
         self._add_watch = libc.inotify_add_watch
         self._add_watch.argtypes = (ctypes.c_int, ctypes.c_char_p, ctypes.c_uint32)
-        self._descriptor: int = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._events = events
+        self._others = others
+        self._descriptor = libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
         if self._descriptor < 0:
             raise OSError(self._errno(), "inotify_init1")
-        try:
-            self.watch(path)
-        except BaseException:
-            self.close()
-            raise
-        self._read_end = read_end
-        self._poll = select.poll()
-        self._poll.register(self._descriptor, select.POLLIN)
-        self._poll.register(read_end, select.POLLIN)
+        poll = select.poll()
+        for descriptor in (self._descriptor, *others):
+            poll.register(descriptor, select.POLLIN)
+        self.poll = poll.poll
 
     def watch(self, path: Path) -> None:
         """Add a watch; for a file that is watched already this changes nothing."""
-        if self._add_watch(self._descriptor, os.fsencode(path), _EVENTS) < 0:
+        if self._add_watch(self._descriptor, os.fsencode(path), self._events) < 0:
             raise OSError(self._errno(), "inotify_add_watch", str(path))
 
     def wait(self, timeout: float | None) -> bool:
-        ready = self._poll.poll(None if timeout is None else timeout * 1000)
-        came = False
-        for descriptor, _ in ready:
-            if descriptor == self._read_end:
-                _empty(descriptor)
-            else:
-                came = True
-        return came
+        ready = {descriptor for descriptor, _ in self.poll(None if timeout is None else timeout * 1000)}
+        for other in ready.intersection(self._others):
+            _empty(other)
+        return self._descriptor in ready
 
     def drain(self) -> None:
         # The kernel merges an event with an equal one before it, so there are few to read.
         _empty(self._descriptor)
 
     def close(self) -> None:
-        os.close(self._descriptor)
+        left, self._descriptor = self._descriptor, -1
+        if left >= 0:
+            os.close(left)
+
+    __del__ = close
 
 
 class _Kqueue:

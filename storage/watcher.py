@@ -65,7 +65,7 @@ class Watcher:
         except BaseException:
             # Ctrl-C while start() waits for the thread: it runs, or will in a moment, and uses the
             # file. It ends by itself, closes it, and tells nobody: the next wait gets a new watcher.
-            self._ended = _nobody
+            self._ended = lambda: None
             self._closed = True
             self._file.interrupt()
             raise
@@ -142,7 +142,3 @@ class Watcher:
     def _drain_and_look(self) -> int:
         self._file.drain()  # V2
         return self._look(False)  # V3
-
-
-def _nobody() -> None:
-    """Who is told of the end of a watcher that nobody ever got."""

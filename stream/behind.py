@@ -16,17 +16,20 @@ import atexit
 import math
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from threading import get_ident
 
 from ..storage import compaction
-from ..storage.commit import Committer, WriteTransaction, committer_of
+from ..storage.commit.commits import Commits
+from ..storage.commit.write_transaction import WriteTransaction
 from ..storage.environment import FORK_PATIENCE, Environment
 from ..storage.errors import AppendsLost, StoreError
 from .buffered import Head, Run, Step, again, lost_of, told
 from .clock import now_ms
 from .header import shown
+from .stop import wake
 
 # What becomes of an append that comes now:
 IDLE = 0  # it asks for a window
@@ -37,6 +40,7 @@ COMMITTING = 3  # it waits a little, and is taken for the next commit
 ASIDE = 0.002  # seconds that appends leave the interpreter to the commit, in
 GO_ON_MS = 5  # milliseconds that they may have it to themselves
 _NAPS, _NAP = 10, 0.0001
+_LOOK_AGAIN = 0.25  # seconds in the line: one that was called out may have been broken off
 
 
 class Behind:
@@ -53,6 +57,7 @@ class Behind:
     def _begin(self) -> None:
         self._mutex = threading.Lock()
         self._sleepers: list[threading.Lock] = []  # a lock each for those who wait for a change
+        self._line: deque[threading.Lock] = deque()  # and for appends, which are let out one by one
         self._bell = threading.Lock()  # released to wake the background thread
         self._bell.acquire()
         self._thread: threading.Thread | None = None
@@ -90,11 +95,40 @@ class Behind:
         self._sleepers.append(sleeper)
         return partial(sleeper.acquire, timeout=seconds)
 
-    def _changed(self) -> None:
+    def _line_up(self, place: threading.Lock | None, aside: bool = False) -> tuple[threading.Lock, float]:
+        """Under the mutex: a place in the line, as a lock to sleep on without the mutex, and for how long.
+
+        First come, first served: what was called out in vain is the first again. The first sleeps only
+        ASIDE, where it may get in without being called.
+        """
+        line = self._line
+        if place is None:
+            place = threading.Lock()
+            place.acquire()
+            line.append(place)
+        elif place not in line:
+            line.appendleft(place)
+        return place, ASIDE if aside and line[0] is place else _LOOK_AGAIN
+
+    def _let_in(self, place: threading.Lock) -> None:
+        """Under the mutex: what waited in this place need not any more, and the next may come."""
+        if place in self._line:
+            self._line.remove(place)
+        self._call_next()
+
+    def _call_next(self) -> None:
+        """Under the mutex: call the first in the line. Each that gets in calls the next: few are awake at a time."""
+        if self._line:
+            wake(self._line.popleft())
+
+    def _changed(self, whole_line: bool = True) -> None:
         """Wake whoever sleeps until something changes. By the background thread, or a closing or forking one."""
         sleepers, self._sleepers = self._sleepers, []
         for sleeper in sleepers:
             sleeper.release()
+        self._call_next()
+        while whole_line and self._line:
+            self._call_next()
 
     # -- committing now -----------------------------------------------------------------
 
@@ -162,7 +196,7 @@ class Behind:
                 timeout = self._timeout
             error: BaseException | None = None
             try:
-                committer_of(self._env).exclusively(self._hold_lead, timeout)
+                self._env.commits.exclusively(self._hold_lead, timeout)
             except BaseException as raised:
                 error = raised
             with self._mutex:
@@ -180,32 +214,32 @@ class Behind:
         self._hands_over = False
         self._until = 0
         self._heads = {}
-        self._changed()
+        self._changed(whole_line=error is not None or self._shut)
 
     def _hold_lead(self) -> None:
         """One hold of the lead and the writer's lock: a window and its commit, as a rule."""
         env = self._env
-        committer = committer_of(env)
+        commits = env.commits
         compaction.go_over(env)
         with self._mutex:
             self._hold += 1
             self._heads = {}
             self._due = False
             self._open_window(self._window)
-            self._changed()
+            self._changed(whole_line=False)
         for _ in range(_NAPS):  # who waits for the lead must let those in who have asked for the window
-            if self._batch or not committer.is_awaited():
+            if self._batch or not commits.is_awaited():
                 break
             time.sleep(_NAP)
         while True:
-            while not (self._due or self._shut or self._forking or committer.is_awaited()):
+            while not (self._due or self._shut or self._forking or commits.is_awaited()):
                 left = self._over - time.monotonic()
                 if left <= 0:
                     break
                 self._bell.acquire(timeout=left)
             with self._mutex:
                 batch = self._take()
-            error, visible = self._commit(committer, batch) if batch else (None, False)
+            error, visible = self._commit(commits, batch) if batch else (None, False)
             with self._mutex:
                 self._flying = []
                 if error is not None:
@@ -214,16 +248,16 @@ class Behind:
                 elif batch and not self._batch:
                     self._callers = set()
                 self._settled = self._number - 1
-                self._hands_over = self._shut or self._forking or committer.is_awaited() or env.is_lock_awaited()
+                self._hands_over = self._shut or self._forking or commits.is_awaited() or env.is_lock_awaited()
                 if not self._batch:
                     self._hands_over = True
-                    self._changed()
+                    self._changed(whole_line=self._failure is not None)
                     return
                 if self._hands_over:
                     self._due = True
                 else:
                     self._open_window(self._over + self._window - time.monotonic())
-                self._changed()
+                self._changed(whole_line=self._failure is not None)
 
     def _open_window(self, seconds: float) -> None:
         self._phase = OPEN
@@ -248,10 +282,10 @@ class Behind:
             self._number += 1
         self._batch = {}
         self._count = self._bytes = 0
-        self._changed()
+        self._call_next()
         return batch
 
-    def _commit(self, committer: Committer, batch: list[Run | Step]) -> tuple[BaseException | None, bool]:
+    def _commit(self, commits: Commits, batch: list[Run | Step]) -> tuple[BaseException | None, bool]:
         """All of it in one transaction, or nothing. What stands against it; whether it is visible all the same."""
         transaction = 0
 
@@ -266,7 +300,7 @@ class Behind:
             self._applied = True
 
         try:
-            committer.apply(operation)
+            commits.apply(operation)
         except BaseException as error:
             return error, transaction > 0 and self._env.has_committed(transaction)
         return None, False

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ..storage.commit import WriteTransaction
+from ..storage.commit.write_transaction import WriteTransaction
 from ..storage.environment import Environment
 from ..storage.errors import AppendsLost, Lost
 from . import writer
@@ -45,7 +45,7 @@ class Run:
 
     def apply(self, txn: WriteTransaction) -> bool:
         """Append them. Whether they got the IDs that were given out."""
-        stream = writer.locate(txn, self.name) or writer.create(txn, self.name, self.limits)
+        stream = writer.ensure(txn, self.name, self.limits)
         ids = stream.extend(txn, self.now, self.entries)
         return (ids[0], ids[-1]) == (self.first, self.last)
 

@@ -17,7 +17,9 @@ Whatever else is called in this process commits first what is buffered (flush())
 is put into its transaction appends step aside: in a tight loop they would keep the interpreter
 to themselves for 5 ms at each of the many moments the committing thread needs it. While the
 disk works they step aside for 2 ms, then for 2 in 7; what comes meanwhile is the next commit.
-If nobody else wants to write, the lock is kept for that.
+Threads that have to wait stand in a line, and each that gets in calls the next: sixty-four woken
+at once would take the interpreter from each other, and from the commit. If none else wants to
+write, the lock is kept for that.
 
 If a commit fails, all that is buffered by then is lost with it, and nothing more is taken until
 flush() or close() has told so: what is in the store stays what the first so many calls did.
@@ -31,16 +33,17 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from threading import get_ident
+from threading import Lock, get_ident
 from typing import Any
 
-from ..storage.commit import WriteTransaction
+from ..storage.commit.write_transaction import WriteTransaction
 from ..storage.environment import Environment
 from ..storage.errors import StoreClosed, TransactionError
 from . import header as headers
 from . import writer
 from .behind import ASIDE, COMMITTING, GO_ON_MS, IDLE, OPEN, OPENING, Behind
 from .buffered import Head, Run, Step, again
+from .clock import now_ms
 from .header import NodeLimits, StreamHeader
 from .id import AUTO, MAX64, NewID, StreamID, make_id
 
@@ -60,14 +63,18 @@ class Buffer(Behind):
         window could be opened within ``timeout`` seconds. About 2 µs.
         """
         refusals = self._refusals
+        place = None
+        clock = now  # that of the entry's ID may be of before a wait
         while True:
             wait = None
             with self._mutex:
-                if now >= self._until:
-                    wait = self._admit(now, timeout, refusals)
+                if clock >= self._until:
+                    wait = self._admit(clock, timeout, refusals, place)
                 hold = self._hold
                 head = self._heads.get(name)
                 if wait is None and head is not None:
+                    if place is not None:
+                        self._let_in(place)
                     items = head.items if head.batch == self._number else self._enlist(name, head)
                     self._callers.add(get_ident())
                     self._count += 1
@@ -84,7 +91,9 @@ class Buffer(Behind):
                     items.append(Run(name, limits, now, first, flat))
                     return make_id(*first)
             if wait is not None:
-                wait()
+                place, seconds = wait
+                place.acquire(timeout=seconds)
+                clock = now_ms()
             else:
                 self._look_up(name, limits, hold)
 
@@ -96,14 +105,18 @@ class Buffer(Behind):
         append() does, and IDTooSmall, with nothing changed.
         """
         refusals = self._refusals
+        place = None
+        clock = now  # that of the entry's ID may be of before a wait
         while True:
             wait = None
             with self._mutex:
-                if now >= self._until:
-                    wait = self._admit(now, timeout, refusals)
+                if clock >= self._until:
+                    wait = self._admit(clock, timeout, refusals, place)
                 hold = self._hold
                 head = self._heads.get(name)
                 if wait is None and head is not None:
+                    if place is not None:
+                        self._let_in(place)
                     items = head.items if head.batch == self._number else self._enlist(name, head)
                     if not (create or head.exists or items):
                         return None
@@ -116,7 +129,9 @@ class Buffer(Behind):
                     items.append(Step(name, operation, ids))
                     return ids
             if wait is not None:
-                wait()
+                place, seconds = wait
+                place.acquire(timeout=seconds)
+                clock = now_ms()
             else:
                 self._look_up(name, limits, hold)
 
@@ -135,15 +150,18 @@ class Buffer(Behind):
         number, header = (0, StreamHeader(name, limits)) if found is None else found
         with self._mutex:
             if hold == self._hold and self._phase != IDLE:
-                self._heads.setdefault(name, Head(writer.StreamWriter(number, header), found is not None))
+                self._heads.setdefault(name, Head(writer.StreamWriter(number, header, 0), found is not None))
 
-    def _admit(self, now: int, timeout: float, refusals: int) -> Callable[[], object] | None:
-        """Under the mutex: None if an append is to be taken now, else what to wait by, without the mutex."""
+    def _admit(self, clock: int, timeout: float, refusals: int, place: Lock | None) -> tuple[Lock, float] | None:
+        """Under the mutex: None if an append is to be taken now, else a place to wait in, and for how long.
+
+        ``place``  where it has waited before
+        """
         if self._failure is not None:
             raise again(self._failure)
         if self._shut:
             raise StoreClosed(f"the store {self._env.path} has been closed. Open it again.")
-        if self._env.in_own_transaction():
+        if self._env.commits.in_own_transaction():
             raise TransactionError(
                 "this thread has a transaction open; write through it (tx.stream(...)), or end it first"
             )
@@ -151,28 +169,28 @@ class Buffer(Behind):
             raise self._refusal
         is_full = self._count >= MOST_ENTRIES or self._bytes >= MOST_BYTES
         if self._forking:
-            return self._change()
+            return self._line_up(place)
         if self._phase == IDLE:
             if self._thread is None:
                 self._start()  # in a forked child
             self._timeout = timeout
             self._ring()
             self._phase = OPENING
-            return self._change()
+            return self._line_up(place)
         if self._phase == OPEN and not (is_full or self._due):
-            if now < self._until or not self._batch:
+            if clock < self._until or not self._batch:
                 return None
             self._hurry()
-            return self._change()
+            return self._line_up(place, aside=True)
         if self._phase == COMMITTING and not (is_full or self._hands_over):
             moment = time.monotonic()
             if not self._applied or moment < self._aside_until:
-                return self._change(ASIDE)
-            self._until = now + GO_ON_MS
+                return self._line_up(place, aside=True)
+            self._until = clock + GO_ON_MS
             self._aside_until = moment + GO_ON_MS / 1000 + ASIDE
             return None
         self._hurry()
-        return self._change()
+        return self._line_up(place)
 
 
 def buffer_of(env: Environment) -> Buffer:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from itertools import chain, islice
 from typing import NamedTuple
 
-from ..storage.commit import WriteTransaction
+from ..storage.commit.write_transaction import WriteTransaction
 from .bucket import Nack
 from .delivery import AT_ONCE, ID, MOST_DELIVERIES, fetch, give, present, take_out
 from .entry import Entry
@@ -152,8 +152,8 @@ def nack(txn: WriteTransaction, stream: StreamWriter, group: GroupState, ids: li
 
 
 def hand_over(txn: WriteTransaction, group: GroupState, consumer: ConsumerState, to: ConsumerState,
-              most: int | None = None) -> int:
-    """All pending entries of one consumer become another's, times and counts kept; how many.
+              most: int | None = None) -> None:
+    """All pending entries of one consumer become another's, times and counts kept.
 
     With ``most`` only so many, and what lies in one bucket with the last of them.
     """
@@ -161,12 +161,10 @@ def hand_over(txn: WriteTransaction, group: GroupState, consumer: ConsumerState,
     if moved:
         group.count_pending(txn, consumer.number, -moved)
         group.count_pending(txn, to.number, moved)
-    return moved
 
 
-def drop(txn: WriteTransaction, group: GroupState, consumer: ConsumerState, most: int | None = None) -> int:
-    """All pending entries of a consumer leave the PEL, never delivered again; how many. ``most`` as above."""
+def drop(txn: WriteTransaction, group: GroupState, consumer: ConsumerState, most: int | None = None) -> None:
+    """All pending entries of a consumer leave the PEL, never delivered again. ``most`` as above."""
     gone = len(group.pel(txn).drop_consumer(consumer.number, most))
     if gone:
         group.count_pending(txn, consumer.number, -gone)
-    return gone

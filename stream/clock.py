@@ -1,4 +1,4 @@
-"""The clock, and durations as users give them."""
+"""The clock; durations and counts as users give them."""
 
 from __future__ import annotations
 
@@ -33,3 +33,15 @@ def duration_ms(name: str, seconds: Any, negative: bool = False) -> int:
     if whole == 0 and seconds:
         return 1 if seconds > 0 else -1
     return whole
+
+
+def whole(name: str, value: Any, least: int, most: int | None = None, *, none: str | None = None) -> None:
+    """InvalidArgument unless the value is a whole number from ``least`` on, up to ``most``.
+
+    With ``none`` it may be None, too, of which the message says that.
+    """
+    if none is not None and value is None:
+        return
+    if type(value) is not int or value < least or (most is not None and value > most):
+        limits = f">= {least}" if most is None else f"from {least} to {most}"
+        raise InvalidArgument(f"{name}={value!r} must be a whole number {limits}{none or ''}")

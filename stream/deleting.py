@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..storage import block, layout
-from ..storage.commit import WriteTransaction
+from ..storage.commit.write_transaction import WriteTransaction
 from ..storage.errors import CorruptionError
 from ..storage.ordinals import DeadCounts, OrdinalIndex
 from ..storage.rax import Rax
@@ -86,7 +86,7 @@ def _delete_in_node(txn: WriteTransaction, writer: StreamWriter, key: bytes, val
         raise located(error, shown(header.name), ms, seq) from None
     if not done:
         return done
-    is_tail = _end(head) == header.next_ordinal
+    is_tail = head.ordinal + head.span == header.next_ordinal
     live = head.live - len(done)
     if not is_first:
         _mark(DeadCounts(txn, writer.number), head, len(done))
@@ -124,10 +124,6 @@ def _compacted(listpack: bytes, ms: int, seq: int) -> bytes:
     if live + dead > _COMPACT_ABOVE and dead > live:
         return node.compact(listpack, ms, seq)
     return listpack
-
-
-def _end(head: block.BlockHeader) -> int:
-    return head.ordinal + head.span
 
 
 def rewrite(txn: WriteTransaction, key: bytes, head: block.BlockHeader, listpack: bytes, live: int) -> None:
@@ -203,6 +199,4 @@ def _edge(txn: WriteTransaction, writer: StreamWriter, last: bool) -> tuple[int,
         except CorruptionError as error:
             raise located(error, shown(header.name), ms, seq) from None
         there = nodes.prev() if last else nodes.next()
-    raise CorruptionError(
-        f"the header counts {header.length} entries, the nodes hold none", stream=shown(header.name)
-    )
+    raise CorruptionError(f"the header counts {header.length} entries, the nodes hold none", stream=shown(header.name))

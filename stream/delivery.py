@@ -18,7 +18,7 @@ from collections.abc import Callable, Container, Iterable
 from itertools import chain, islice, takewhile
 from typing import Any
 
-from ..storage.commit import WriteTransaction
+from ..storage.commit.write_transaction import WriteTransaction
 from ..storage.errors import CorruptionError, NotOwner
 from . import filtered
 from .bucket import unpack_ids

@@ -1,14 +1,19 @@
 # The C types of element.py.
 
 cimport cython
+from libc.string cimport memcpy
 from .inlined cimport decimal
 
+cdef inline void copy(unsigned char *to, Py_ssize_t at, const unsigned char *p, Py_ssize_t pos,
+                      Py_ssize_t size) noexcept:
+    memcpy(to + at, p + pos, size)
+
 cdef Py_ssize_t HEADER
+cdef int SAMEFIELDS
 cdef unsigned long long SIGN
 cdef unsigned long long TOP
 cdef list SMALL
 cdef list ONE
-cdef list BYTE
 
 cdef Py_ssize_t backlen_size(Py_ssize_t size) noexcept
 
@@ -42,25 +47,21 @@ cdef bint is_canonical(const unsigned char *p, Py_ssize_t size) noexcept
 @cython.locals(i="Py_ssize_t", at="Py_ssize_t", word="unsigned long long")
 cdef long long canonical(const unsigned char *p, Py_ssize_t size) noexcept
 
-@cython.locals(i="int")
-cdef object add_backlen(list parts, Py_ssize_t size)
-
 cdef int integer_width(long long value) noexcept
 
-@cython.locals(width="int", i="int")
-cdef object add_integer(list parts, long long value)
-
+@cython.locals(p=bytearray)
 cdef bytes integer_element(long long value)
 
 cdef Py_ssize_t integer_size(long long value) noexcept
-
-@cython.locals(size="Py_ssize_t")
-cdef object add_value(list parts, bytes value)
 
 cdef Py_ssize_t room_for(Py_ssize_t size, Py_ssize_t values) noexcept
 
 @cython.locals(width="int", i="int")
 cdef Py_ssize_t put_integer(unsigned char *p, Py_ssize_t at, long long value) noexcept
 
-@cython.locals(size="Py_ssize_t", i="Py_ssize_t", q="const unsigned char *")
+@cython.locals(size="Py_ssize_t", i="Py_ssize_t", start="Py_ssize_t")
 cdef Py_ssize_t put_value(unsigned char *p, Py_ssize_t at, bytes value) except -1
+
+@cython.locals(size="Py_ssize_t", i="Py_ssize_t")
+cdef Py_ssize_t put_entry(unsigned char *p, Py_ssize_t at, long long ms, long long seq, list flat,
+                          bint same) except -1

@@ -33,16 +33,17 @@ from typing import NoReturn
 
 from ..storage.errors import CorruptionError
 from .inlined import decimal  # cimport
+from .memory import copy  # cimport
 
 SOURCE_HASH = ""
 
 HEADER = 6  # of the list: no element begins before
+SAMEFIELDS = 2
 SIGN = 1 << 63
 TOP = (1 << 63) - 1
 
 SMALL = [str(number).encode() for number in range(128)]  # the text of every 7-bit integer
 ONE = [bytes((number, 1)) for number in range(128)]  # the element of every 7-bit integer
-BYTE = [bytes((byte,)) for byte in range(256)]  # joined, they cost less than a buffer to fill
 
 
 def backlen_size(size: int) -> int:
@@ -215,15 +216,6 @@ def canonical(p: bytes, size: int) -> int:
     return -word if i else word
 
 
-def add_backlen(parts: list[bytes], size: int) -> None:
-    """Add the backlen of an element of ``size`` bytes to ``parts``."""
-    i = backlen_size(size) - 1
-    parts.append(BYTE[size >> (7 * i)])
-    while i > 0:
-        i -= 1
-        parts.append(BYTE[0x80 | (size >> (7 * i) & 0x7F)])
-
-
 def integer_width(value: int) -> int:
     """The bytes of an integer that 13 bits do not hold: 2, 3, 4 or 8."""
     if -(1 << 15) <= value < 1 << 15:
@@ -233,32 +225,13 @@ def integer_width(value: int) -> int:
     return 4 if -(1 << 31) <= value < 1 << 31 else 8
 
 
-def add_integer(parts: list[bytes], value: int) -> None:
-    """Add an integer element, in its smallest encoding, to ``parts``."""
-    if 0 <= value <= 127:
-        parts.append(ONE[value])
-        return
-    if -4096 <= value <= 4095:
-        parts.append(BYTE[0xC0 | (value >> 8 & 0x1F)])
-        parts.append(BYTE[value & 0xFF])
-        parts.append(BYTE[2])
-        return
-    width = integer_width(value)
-    parts.append(BYTE[0xF4 if width == 8 else 0xEF + width])
-    i = 0
-    while i < width:
-        parts.append(BYTE[value >> (8 * i) & 0xFF])
-        i += 1
-    parts.append(BYTE[width + 1])
-
-
 def integer_element(value: int) -> bytes:
     """An integer as an element, in its smallest encoding."""
     if 0 <= value <= 127:
         return ONE[value]
-    parts: list[bytes] = []
-    add_integer(parts, value)
-    return b"".join(parts)
+    p = bytearray(11)
+    del p[put_integer(p, 0, value):]
+    return bytes(p)
 
 
 def integer_size(value: int) -> int:
@@ -274,32 +247,9 @@ def integer_size(value: int) -> int:
     return 6 if value < 1 << 31 else 10
 
 
-def add_value(parts: list[bytes], value: bytes) -> None:
-    """Add a string element to ``parts``, as the integer it is the decimal of if it is one."""
-    size = len(value)
-    if is_canonical(value, size):
-        add_integer(parts, canonical(value, size))
-        return
-    if size < 64:
-        parts.append(BYTE[0x80 | size])
-        parts.append(value)
-        parts.append(BYTE[size + 1])
-        return
-    if size < 4096:
-        parts.append(BYTE[0xE0 | size >> 8])
-        parts.append(BYTE[size & 0xFF])
-        parts.append(value)
-        add_backlen(parts, size + 2)
-    else:
-        parts.append(b"\xf0" + size.to_bytes(4, "little"))
-        parts.append(value)
-        add_backlen(parts, size + 5)
-
-
-# -- into a buffer, for the short entries of a batch -------------------------------------------
+# -- into a buffer -----------------------------------------------------------------------------
 #
-# The same bytes as add_integer() and add_value() give, without an object for each of them. The
-# caller has room for room_for() bytes from ``at``.
+# The caller has made room for room_for() bytes from ``at``.
 
 
 def room_for(size: int, values: int) -> int:
@@ -329,30 +279,51 @@ def put_integer(p: bytearray, at: int, value: int) -> int:
 
 
 def put_value(p: bytearray, at: int, value: bytes) -> int:
-    """Write a string element of less than 4,096 bytes at ``at``, or the integer it is; where it ends."""
+    """Write a string element at ``at``, or the integer it is the decimal of; where it ends."""
     size = len(value)
     if is_canonical(value, size):
         return put_integer(p, at, canonical(value, size))
+    start = at
     if size < 64:
         p[at] = 0x80 | size
         at += 1
-    else:
+    elif size < 4096:
         p[at] = 0xE0 | size >> 8
         p[at + 1] = size & 0xFF
         at += 2
-    q = value
-    i = 0
-    while i < size:
-        p[at + i] = q[i]
-        i += 1
+    else:
+        p[at] = 0xF0
+        i = 0
+        while i < 4:
+            p[at + 1 + i] = size >> (8 * i) & 0xFF
+            i += 1
+        at += 5
+    copy(p, at, value, 0, size)
     at += size
-    if size < 64:
-        p[at] = size + 1
-        return at + 1
-    size += 2
-    if size <= 127:
-        p[at] = size
-        return at + 1
-    p[at] = size >> 7
-    p[at + 1] = 0x80 | (size & 0x7F)
-    return at + 2
+    size = at - start
+    i = backlen_size(size) - 1
+    p[at] = size >> (7 * i)
+    at += 1
+    while i > 0:
+        i -= 1
+        p[at] = 0x80 | (size >> (7 * i) & 0x7F)
+        at += 1
+    return at
+
+
+def put_entry(p: bytearray, at: int, ms: int, seq: int, flat: list[bytes], same: bool) -> int:
+    """Write an entry of a node (node.py), its ID minus the master ID; where it ends.
+
+    ``same``: it has the names of the master entry.
+    """
+    size = len(flat)
+    at = put_integer(p, at, SAMEFIELDS if same else 0)
+    at = put_integer(p, at, ms)
+    at = put_integer(p, at, seq)
+    if not same:
+        at = put_integer(p, at, size // 2)
+    i = 1 if same else 0
+    while i < size:
+        at = put_value(p, at, flat[i])
+        i += 2 if same else 1
+    return put_integer(p, at, size // 2 + 3 if same else size + 4)

@@ -29,8 +29,8 @@ cdef list flatten_dict(dict fields)
 @cython.locals(flat=list, total="Py_ssize_t", raw=bytes)
 cpdef list flatten(object fields)
 
-@cython.locals(flats=list, flat=list, keys=list, names=list)
-cpdef list flatten_all(object entries)
+@cython.locals(stop="Py_ssize_t", flat=list, keys=list, names=list)
+cpdef bint flatten_all(object entries, list flats, Py_ssize_t most) except -1
 
 @cython.locals(flat=list, total="Py_ssize_t", raw=bytes, i="Py_ssize_t")
 cdef list flatten_like(dict fields, list keys, list names)

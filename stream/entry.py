@@ -207,23 +207,21 @@ def flatten_dict(fields: dict[Any, Any]) -> list[bytes]:
     return checked(flat, total)
 
 
-def flatten_all(entries: Iterable[Any]) -> list[list[bytes]]:
-    """flatten() of many entries; InvalidFields names the place of the one that is wrong.
+def flatten_all(entries: Iterator[Any], flats: list[list[bytes]], most: int) -> bool:
+    """flatten() of the next so many entries, put to ``flats``; whether there may be more.
 
-    Entries of one kind have the same names, as a rule the very same objects: then the names'
+    InvalidFields names the place of the one that is wrong. Not all at once: compiled, this keeps other
+    threads from running. Entries of one kind have the same names, as a rule the very same objects: then the names'
     bytes are those of the entry before.
     """
-    flats: list[list[bytes]] = []
     keys: list[Any] = []  # the names of the last plain dict, as objects
     names: list[bytes] = []  # and as bytes
+    stop = len(flats) + most
     for fields in entries:
         try:
             if type(fields) is Fields:
                 fields = dict(fields)  # a copy costs less than the long way
-            if type(fields) is not dict:
-                flats.append(flatten(fields))
-                continue
-            flat = flatten_like(fields, keys, names)
+            flat = flatten_like(fields, keys, names) if type(fields) is dict else flatten(fields)
             if flat is None:
                 flat = flatten_dict(fields)
                 keys = list(fields)
@@ -231,7 +229,9 @@ def flatten_all(entries: Iterable[Any]) -> list[list[bytes]]:
             flats.append(flat)
         except InvalidFields as error:
             raise InvalidFields(f"entry no. {len(flats)}: {error}") from None
-    return flats
+        if len(flats) == stop:
+            return True
+    return False
 
 
 def flatten_like(fields: dict[Any, Any], keys: list[Any], names: list[bytes]) -> list[bytes] | None:

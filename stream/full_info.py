@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from ..storage.errors import CorruptionError, InvalidArgument
+from ..storage.errors import CorruptionError
 from . import delivery
 from . import header as headers
+from .clock import whole
 from .entry import UNDECODABLE, Entry
 from .group_state import NOBODY, UNKNOWN, GroupState, all_groups
 from .header import shown
@@ -21,6 +22,7 @@ from .id import StreamID, make_id
 from .info import StreamInfo, describe
 from .names import text_of
 from .reading import read_range
+from .seen import SeenTimes, seen_times_of
 from .source import Source
 
 COUNT = 10  # entries, and pending entries of each list, as in Redis
@@ -95,8 +97,7 @@ def describe_fully(source: Source, name: bytes, number: int | None, encoding: st
 
     Entries and figures are of one state within a transaction only; each group always is.
     """
-    if count is not None and (type(count) is not int or count < 0):
-        raise InvalidArgument(f"count={count!r} must be a whole number >= 0; 0 and None are for all")
+    whole("count", count, 0, none="; 0 and None are for all")
     figures = describe(source, name, number, encoding, full=True)
     if figures is None:
         return None
@@ -105,19 +106,23 @@ def describe_fully(source: Source, name: bytes, number: int | None, encoding: st
         found = headers.find(txn, name, number)
         if found is None:
             return None  # deleted since
-        groups = [_Teller(txn, state, count or None, encoding).group(*found) for state in all_groups(txn, *found)]
+        times = seen_times_of(source.env)
+        groups = [_Teller(txn, state, count or None, encoding, times).group(*found)
+                  for state in all_groups(txn, *found)]
     return FullInfo(figures, entries, sorted(groups, key=lambda group: group.name))
 
 
 class _Teller:
     """Tells of one group, in one transaction."""
 
-    def __init__(self, txn: Any, state: GroupState, most: int | None, encoding: str | None) -> None:
+    def __init__(self, txn: Any, state: GroupState, most: int | None, encoding: str | None, times: SeenTimes) -> None:
         self._txn = txn
         self._state = state
         self._most = most
         self._encoding = encoding
-        self._consumers = {NOBODY: None} | {one.number: text_of(one.name, encoding) for one in state.consumers(txn)}
+        self._members = state.consumers(txn)
+        times.show(state.number, state.group, self._members)
+        self._consumers = {NOBODY: None} | {one.number: text_of(one.name, encoding) for one in self._members}
 
     def group(self, number: int, header: headers.StreamHeader) -> GroupDetail:
         state = self._state
@@ -126,7 +131,7 @@ class _Teller:
                 text_of(one.name, self._encoding), one.seen / 1000, None if one.active < 0 else one.active / 1000,
                 one.pending, self._pending(one.pending, one.number),
             )
-            for one in state.consumers(self._txn)
+            for one in self._members
         ]
         return GroupDetail(
             text_of(state.name, self._encoding),

@@ -12,30 +12,22 @@ from collections.abc import Callable, Iterable
 from itertools import chain
 from typing import Any, TypeVar
 
-from ..storage.commit import WriteTransaction
+from ..storage.commit.write_transaction import WriteTransaction
 from ..storage.errors import ConsumerBusy, CorruptionError, InvalidArgument, RaxlogError
 from . import claiming, delivery, writer
 from . import header as headers
 from .claiming import ClaimOptions
-from .clock import duration_ms, now_ms
-from .entry import UNDECODABLE, Entry
+from .clock import duration_ms, now_ms, whole
+from .entry import Entry
 from .group_info import ConsumerInfo, GroupInfo, Pending, PendingSummary, describe_group
 from .group_read import GroupRead, Target, history_start, parse_ids, read_group
-from .group_state import (
-    NOBODY,
-    UNKNOWN,
-    GroupState,
-    destroy_group,
-    find_group,
-    locate_group,
-    no_group,
-    require_group,
-)
+from .group_state import NOBODY, UNKNOWN, GroupState, destroy_group, find_group, locate_group, no_group, require_group
 from .header import shown
 from .id import AnyID, StreamID, make_id, parse_end, parse_id, parse_start
 from .id_row import row_of
-from .names import member_name, text_of
+from .names import member_name, text_of, texts_of
 from .references import KEEPREF, DeleteResult, ack_delete, checked_policy
+from .seen import seen_times_of
 from .source import PIECE, PIECE_ASKED, Direct, Source, in_pieces
 from .stop import StopFlag
 from .sweeping import sweep
@@ -62,7 +54,7 @@ class Group:
         self.name = name
 
     def __repr__(self) -> str:
-        return f"<raxlog.Group {shown(self.name)} of stream {shown(self.stream)} in {str(self._source.path)!r}>"
+        return f"<raxlog.Group {shown(self.name)} of stream {shown(self.stream)} in {str(self._source.env.path)!r}>"
 
     # -- reading and acknowledging ------------------------------------------------------
 
@@ -88,13 +80,12 @@ class Group:
         Each entry tells in ``deliveries`` how often it has been delivered, this time included,
         and in ``idle`` how long a claimed one had been idle. Durable when it returns; one
         commit, or without ``claim_idle`` in pieces outside a transaction: 10,000 entries a commit,
-        up to what was there when it began; a read in vain commits at most once a second, to note
-        that the consumer was here.
+        up to what was there when it began. A read in vain commits nothing; that the consumer was
+        here is on disk with its next commit, or every five seconds with all of the group.
         LockTimeout where another holds the writer's lock and there is something to deliver.
         """
         reader = member_name(consumer, "consumer")
-        if count is not None and (type(count) is not int or count < 0):
-            raise InvalidArgument(f"count={count!r} must be a whole number >= 0, or None for all")
+        whole("count", count, 0, none=", or None for all")
         after = None if ids in (">", b">") else history_start(ids)
         acked = parse_ids("ack", ack)
         min_idle = None if claim_idle is None else duration_ms("claim_idle", claim_idle)
@@ -124,7 +115,7 @@ class Group:
             if piece[-1].id >= end:
                 break
             target, wait = Target(self.stream, None if after is None else piece[-1].id, b""), None
-        return self._decoded(found)
+        return texts_of(found, self._encoding)
 
     def ack(self, *ids: AnyID, consumer: Any = None) -> int:
         """Acknowledge entries: they are pending no more. How many were. XACK.
@@ -140,19 +131,14 @@ class Group:
         """
         wanted = row_of(ids)
         owner = None if consumer is None else member_name(consumer, "consumer")
-        most = 16 * PIECE if owner is None and isinstance(self._source, Direct) else len(wanted)
-        acknowledged = 0
-        for start in range(0, len(wanted), most or 1):
 
-            def operation(txn: WriteTransaction, some: bytes = wanted[start : start + most]) -> int:
-                stream = writer.locate(txn, self.stream)
-                group = None if stream is None else locate_group(txn, stream, self.name)
-                if owner is not None:
-                    delivery.require_owner(txn, self.stream, group, self.name, owner, some)
-                return 0 if group is None else delivery.ack(txn, group, some)
+        def act(some: bytes, txn: WriteTransaction) -> int:
+            _, group = self._located(txn)
+            if owner is not None:
+                delivery.require_owner(txn, self.stream, group, self.name, owner, some)
+            return 0 if group is None else delivery.ack(txn, group, some)
 
-            acknowledged += self._source.submit(operation)
-        return acknowledged
+        return sum(in_pieces(self._source, wanted, act, 16 * PIECE if owner is None else max(1, len(wanted))))
 
     def nack(self, *ids: AnyID, mode: str = "fail", delay: float = 0.0, retrycount: int | None = None,
              force: bool = False) -> int:
@@ -166,7 +152,7 @@ class Group:
         """
         if mode not in _NACKS:
             raise InvalidArgument(f"mode={mode!r} is unknown; it is one of {', '.join(_NACKS)}")
-        _check_retrycount(retrycount)
+        whole("retrycount", retrycount, 0, delivery.MOST_DELIVERIES, none="")
         wanted: list[delivery.ID] = [parse_id(sid) for sid in ids]
         later = duration_ms("delay", delay)
 
@@ -188,17 +174,13 @@ class Group:
         checked_policy(refs)
         owner = None if consumer is None else member_name(consumer, "consumer")
 
-        def act(some: list[StreamID]) -> list[DeleteResult]:
-            def operation(txn: WriteTransaction) -> list[DeleteResult]:
-                stream = writer.locate(txn, self.stream)
-                group = None if stream is None else locate_group(txn, stream, self.name)
-                if owner is not None:
-                    delivery.require_owner(txn, self.stream, group, self.name, owner, row_of(some))
-                if stream is None or group is None:
-                    return [DeleteResult.MISSING] * len(some)
-                return ack_delete(txn, stream, group, some, refs)
-
-            return self._source.submit(operation)
+        def act(some: list[StreamID], txn: WriteTransaction) -> list[DeleteResult]:
+            stream, group = self._located(txn)
+            if owner is not None:
+                delivery.require_owner(txn, self.stream, group, self.name, owner, row_of(some))
+            if stream is None or group is None:
+                return [DeleteResult.MISSING] * len(some)
+            return ack_delete(txn, stream, group, some, refs)
 
         most = PIECE_ASKED if owner is None else max(1, len(wanted))
         return list(chain.from_iterable(in_pieces(self._source, wanted, act, most)))
@@ -218,7 +200,7 @@ class Group:
         """
         owner = member_name(consumer, "consumer")
         wanted: list[delivery.ID] = [parse_id(sid) for sid in ids]
-        _check_retrycount(retrycount)
+        whole("retrycount", retrycount, 0, delivery.MOST_DELIVERIES, none="")
         idle_ms = None if idle is None else duration_ms("idle", idle, negative=True)
         time_ms = None if time is None else duration_ms("time", time, negative=True)
         floor = max(0, duration_ms("min_idle", min_idle, negative=True))
@@ -235,7 +217,7 @@ class Group:
             return claiming.claim(txn, stream, group, member, wanted, options, now)
 
         entries = self._act(operation)
-        return [entry.id for entry in entries] if justid else self._decoded(entries)
+        return [entry.id for entry in entries] if justid else texts_of(entries, self._encoding)
 
     def autoclaim(self, consumer: Any, min_idle: float = 0.0, start: AnyID = "0", count: int = 100,
                   justid: bool = False) -> tuple[StreamID, list[Any], list[StreamID]]:
@@ -278,7 +260,7 @@ class Group:
             attempts -= looked
             if first == StreamID.MIN or not left or not attempts:
                 break
-        return first, [entry.id for entry in entries] if justid else self._decoded(entries), gone
+        return first, [entry.id for entry in entries] if justid else texts_of(entries, self._encoding), gone
 
     # -- looking ------------------------------------------------------------------------
 
@@ -326,8 +308,8 @@ class Group:
                     name = text_of(state.consumer_no(txn, nack.consumer).name, self._encoding)
                     rows.append(Pending(make_id(*sid), name, idle / 1000, nack.count))
             else:
-                whole = first == StreamID.MIN and last == StreamID.MAX and not by_time
-                if whole and seen != (state.pending if member is None else member.pending):
+                is_all = first == StreamID.MIN and last == StreamID.MAX and not by_time
+                if is_all and seen != (state.pending if member is None else member.pending):
                     raise self._short(state)
         return rows
 
@@ -353,13 +335,15 @@ class Group:
         """The group's consumers, by name. XINFO CONSUMERS."""
         now = now_ms()
         with self._source.read() as txn:
-            state, _, _ = self._found(txn)
+            state, number, _ = self._found(txn)
+            members = state.consumers(txn)
+            seen_times_of(self._source.env).show(number, state.group, members)
             return [
                 ConsumerInfo(
                     text_of(c.name, self._encoding), c.pending, max(0, now - c.seen) / 1000,
                     None if c.active < 0 else max(0, now - c.active) / 1000,
                 )
-                for c in state.consumers(txn)
+                for c in members
             ]
 
     def info(self) -> GroupInfo:
@@ -414,8 +398,7 @@ class Group:
         """
 
         def operation(txn: WriteTransaction) -> bool:
-            stream = writer.locate(txn, self.stream)
-            state = None if stream is None else locate_group(txn, stream, self.name)
+            stream, state = self._located(txn)
             if stream is None or state is None:
                 return False
             destroy_group(txn, stream, state)
@@ -492,22 +475,17 @@ class Group:
 
         return self._source.submit(within)
 
+    def _located(self, txn: WriteTransaction) -> tuple[writer.StreamWriter | None, GroupState | None]:
+        """The stream and the group, as far as they are there."""
+        stream = writer.locate(txn, self.stream)
+        return stream, None if stream is None else locate_group(txn, stream, self.name)
+
     def _found(self, txn: Any) -> tuple[GroupState, int, headers.StreamHeader]:
         found = headers.find(txn, self.stream)
         state = None if found is None else find_group(txn, found[0], self.name)
         if found is None or state is None:
             raise no_group(txn, None if found is None else found[0], self.stream, self.name)
         return state, *found
-
-    def _decoded(self, entries: list[Entry]) -> list[Entry]:
-        if self._encoding is None:
-            return entries
-        return [entry.decoded(self._encoding, UNDECODABLE) for entry in entries]
-
-
-def _check_retrycount(value: int | None) -> None:
-    if value is not None and (type(value) is not int or not 0 <= value <= delivery.MOST_DELIVERIES):
-        raise InvalidArgument(f"retrycount={value!r} must be a whole number from 0 to {delivery.MOST_DELIVERIES}")
 
 
 def checked_entries_read(value: int | None) -> int:

@@ -6,7 +6,8 @@
       │ nothing                                                        (no lock, no commit)
     wait         until that has moved, or a pending entry falls due; then look again
 
-The first attempt always runs, since it acknowledges and notes that the consumer was here.
+The first attempt runs at once, unless the consumer's last read was in vain: then it looks
+first, and where nothing is there either, no lock is taken (seen.py notes that it was here).
 The deadline is fixed at the beginning: looking again does not restart it. Readers of one
 process that wait for the same stand in a line and are served in their order (waiting.py).
 Inside a transaction nothing waits: whoever could bring news is waiting for the transaction.
@@ -19,7 +20,7 @@ import time
 from collections.abc import Hashable, Iterable
 from typing import Any, NamedTuple
 
-from ..storage.commit import WriteTransaction
+from ..storage.commit.write_transaction import WriteTransaction
 from ..storage.errors import InvalidArgument, InvalidStreamID, LockTimeout
 from . import delivery, writer
 from . import header as headers
@@ -30,6 +31,7 @@ from .group_state import find_group, require_group
 from .id import AnyID, StreamID, parse_id
 from .id_row import row_of
 from .probe import GroupProbe, Probe, StreamProbe
+from .seen import SeenTimes, is_due, seen_times_of
 from .source import Direct, Source
 from .stop import StopFlag, is_stopped
 from .waiting import waiting_of
@@ -69,20 +71,29 @@ def read_group(source: Source, wanted: GroupRead, targets: list[Target], wait: f
         if any(target.ack for target in targets):
             _attempts(source, wanted._replace(most=0), targets)
         return []
-    answer = _attempts(source, wanted, targets)
-    if answer or wait is None or not isinstance(source, Direct) or any(target.after is not None for target in targets):
+    line = (wanted.group, wanted.min_idle, tuple(target.stream for target in targets))
+    times = seen_times_of(source.env)
+    may_wait = isinstance(source, Direct) and all(target.after is None for target in targets)
+    is_vain = may_wait and (line, wanted.consumer) in times.vain and not source.env.commits.in_own_transaction()
+    if is_vain:
+        with source.read() as txn:
+            is_vain = not _look(txn, wanted, targets, times)[0]
+    answer = [] if is_vain else _attempts(source, wanted, targets)
+    if may_wait:
+        times.came(line, wanted.consumer, bool(answer))
+    if answer or wait is None or not may_wait:
         return answer
     again = _acknowledged(targets)
     deadline = None if wait == 0 else time.monotonic() + wait
     waiting = waiting_of(source.env)
-    line = (wanted.group, wanted.min_idle, tuple(target.stream for target in targets))
     with waiting.turn(line, deadline, stop) as place:
-        while not is_stopped(stop):
+        while place.awake and not is_stopped(stop):
             with source.read() as txn:
                 anything, seen, due = _look(txn, wanted, again)
             if anything:
                 answer = _attempts(source, wanted, again)
                 if answer:
+                    times.came(line, wanted.consumer, True)
                     return answer
             if not waiting.wait(seen, deadline, due, turn=place, stop=stop):
                 break
@@ -129,6 +140,7 @@ def _attempt(txn: WriteTransaction, wanted: GroupRead, targets: list[Target]) ->
     claiming = wanted.min_idle is not None
     for target, (stream, group) in zip(targets, found, strict=True):
         assert stream is not None
+        changes = txn.changes
         if target.ack:
             delivery.ack(txn, group, target.ack)
         consumer = group.ensure_consumer(txn, wanted.consumer, now)
@@ -136,21 +148,21 @@ def _attempt(txn: WriteTransaction, wanted: GroupRead, targets: list[Target]) ->
         if target.after is not None:
             claiming = False  # as in Redis: behind a history, nothing is claimed
             entries = delivery.read_history(txn, stream, group, consumer, target.after, count, now, room.takes)
+        else:
+            entries = []
+            if claiming:
+                assert wanted.min_idle is not None
+                entries = delivery.claim_idle(txn, stream, group, consumer, wanted.min_idle, count, now, room.takes)
+            left = None if count is None else count - len(entries)
+            before = group.last
+            entries += delivery.read_new(txn, stream, group, consumer, left, wanted.noack, now, room.takes)
+            if group.subjects and not entries:
+                passing = passing or before < group.last < stream.header.last
+        if entries or target.after is not None:
             answer.append((target.stream, entries))
-            room.took(len(entries))
-            continue
-        entries = []
-        if claiming:
-            assert wanted.min_idle is not None
-            entries = delivery.claim_idle(txn, stream, group, consumer, wanted.min_idle, count, now, room.takes)
-        left = None if count is None else count - len(entries)
-        before = group.last
-        entries += delivery.read_new(txn, stream, group, consumer, left, wanted.noack, now, room.takes)
         room.took(len(entries))
-        if entries:
-            answer.append((target.stream, entries))
-        elif group.subjects:
-            passing = passing or before < group.last < stream.header.last
+        if txn.changes != changes:
+            group.saw(txn, consumer, now)
     return answer, passing
 
 
@@ -184,8 +196,12 @@ class Room:
         return True
 
 
-def _look(txn: Any, wanted: GroupRead, targets: list[Target]) -> tuple[bool, dict[Probe, Hashable], float | None]:
-    """Whether an attempt would find something; else what was seen, and when to look again."""
+def _look(txn: Any, wanted: GroupRead, targets: list[Target],
+          times: SeenTimes | None = None) -> tuple[bool, dict[Probe, Hashable], float | None]:
+    """Whether an attempt would find something; else what was seen, and when to look again.
+
+    With ``times`` it notes that the consumer was here, and an attempt that would write this finds something.
+    """
     seen: dict[Probe, Hashable] = {}
     dues = []
     now = now_ms()
@@ -198,8 +214,14 @@ def _look(txn: Any, wanted: GroupRead, targets: list[Target]) -> tuple[bool, dic
         state = None if found is None else find_group(txn, found[0], wanted.group)
         if found is None or state is None or target.ack:
             return True, seen, None  # something to do, or an error that the attempt will raise
-        if target.after is not None:
+        member = None
+        if target.after is not None or times is not None:
             member = state.consumer(txn, wanted.consumer)
+        if times is not None:
+            if member is None or is_due(member.seen, now):
+                return True, seen, None
+            times.noted[found[0], state.group][member.number] = now
+        if target.after is not None:
             if member is not None and member.pending:
                 return True, seen, None
             continue

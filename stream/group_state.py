@@ -19,18 +19,20 @@ again: a destroyed group's rows are swept later and can be mistaken for nobody's
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from operator import attrgetter
 from typing import Any
 
 from ..storage import layout, records
-from ..storage.commit import WriteTransaction
+from ..storage.commit.write_transaction import WriteTransaction
 from ..storage.errors import CorruptionError, NoGroup
-from ..storage.rax import Rax, RaxTransaction
+from ..storage.rax import Rax, RaxTransaction, family_rows
 from .header import StreamHeader, shown
+from .id import StreamID
 from .pending import PendingList
+from .seen import MOST_NOTED, is_due, seen_times_of
 from .writer import StreamWriter
 
-SEEN_EVERY = 1000  # ms
 _MOST_CONSUMERS, _LAST = 1 << 32, b"\xff" * 4  # by their numbers
 UNKNOWN = -1  # entries_read where Redis says null
 NOBODY = 0  # the consumer number of released entries
@@ -149,8 +151,8 @@ class GroupState:
     def ensure_consumer(self, txn: WriteTransaction, name: bytes, now: int) -> ConsumerState:
         """The consumer of that name, created if need be, seen just now.
 
-        Its seen-time is written at most once a second where nothing else of it changes: a
-        consumer that polls in vain does not pay a flush to disk for each look.
+        Its seen-time is noted in memory, and written every few seconds where nothing else of it
+        changes, with all of the group that are noted: a read in vain pays no flush to disk (seen.py).
         """
         found = self.consumer(txn, name)
         if found is None:
@@ -161,15 +163,28 @@ class GroupState:
             txn.put(key, records.seal(key, [found.number]))
             self._consumers[found.number] = self._consumers[name] = found
             self.changed(txn, found)
-        elif not 0 <= now - found.seen < SEEN_EVERY:
-            self.changed(txn, found)
-            found.seen = now
+        times = seen_times_of(txn.env).noted[self.number, self.group]
+        times[found.number] = now
+        if is_due(found.seen, now):
+            for number, seen in times.copy().items():
+                member = self._consumers.get(number)
+                if member is None and txn.get(self.consumer_key(number)) is not None:
+                    member = self.consumer_no(txn, number)
+                if member is not None and (seen > member.seen or member is found):
+                    self.saw(txn, member, seen)
+                elif member is None and len(times) > MOST_NOTED:
+                    times.pop(number, None)
         return found
+
+    def saw(self, txn: WriteTransaction, consumer: ConsumerState, now: int) -> None:
+        """The consumer has been here: to be written."""
+        self.changed(txn, consumer)
+        consumer.seen = now
 
     def got(self, txn: WriteTransaction, consumer: ConsumerState, now: int) -> None:
         """The consumer has just been given something: seen, and active."""
-        self.changed(txn, consumer)
-        consumer.seen = consumer.active = now
+        self.saw(txn, consumer, now)
+        consumer.active = now
 
     def remove_consumer(self, txn: WriteTransaction, consumer: ConsumerState) -> None:
         """Delete the consumer's records; its pending entries have been seen to."""
@@ -254,17 +269,40 @@ def locate_group(txn: WriteTransaction, stream: StreamWriter, name: bytes) -> Gr
             return None
         state = find_group(txn, stream.number, name)
         if state is not None:
+            stream.idle_from = None
             stream.groups[name] = state
     return state
 
 
-def every_group(txn: WriteTransaction, stream: StreamWriter) -> list[GroupState]:
-    """All groups of the stream as they are worked on in this transaction. None is read that is warm already."""
-    if len(stream.groups) != stream.header.groups:
+def working_groups(txn: WriteTransaction, stream: StreamWriter) -> tuple[list[GroupState], tuple[int, int]]:
+    """The groups with pending entries, and any that are warm; the least ID that one has been given last, of all groups.
+
+    About 0.6 µs a group, once for as long as the stream is warm: a group without pending entries is not set up.
+    """
+    if stream.idle_from is None:
         txn.flush()
-        for state in all_groups(txn, stream.number, stream.header):
-            stream.groups.setdefault(state.name, state)
-    return list(stream.groups.values())
+        prefix = layout.family(stream.number, layout.GROUP)
+        rows = list(family_rows(txn, prefix))
+        if len(rows) != stream.header.groups:
+            all_groups(txn, stream.number, stream.header)  # says so
+        least: tuple[int, int] = StreamID.MAX
+        for key, value in rows:
+            name, last, pending = _bounds(key, value)
+            if pending and name not in stream.groups:
+                number = int.from_bytes(key[len(prefix):], "big")
+                stream.groups[name] = GroupState.from_row(stream.number, number, records.unseal(key, value))
+            elif last < least and name not in stream.groups:
+                least = last
+        stream.idle_from = least
+    states: list[GroupState] = list(stream.groups.values())
+    return states, min([stream.idle_from, *[state.last for state in states]])
+
+
+@lru_cache(1 << 14)
+def _bounds(key: bytes, value: bytes) -> tuple[bytes, tuple[int, int], int]:
+    """Name, last ID and number of pending entries by a group's record. Most have not changed when asked again."""
+    row = records.unseal(key, value)
+    return row[0], (row[1], row[2]), row[4]
 
 
 def require_group(txn: WriteTransaction, stream: StreamWriter | None, stream_name: bytes, name: bytes) -> GroupState:

@@ -24,6 +24,8 @@ from typing import Any, NamedTuple
 from ..storage import block, layout, records
 from ..storage.errors import CorruptionError, InvalidArgument
 from ..storage.rax import RaxTransaction
+from ..storage.records import FORMAT_BYTE, checksum, pack
+from .clock import whole
 
 DEFAULT_PAGE_BYTES = 4080  # one overflow page of LMDB, see storage/block.py
 COMPACT_PAGE_BYTES = 16368  # four of them: the form for history
@@ -61,8 +63,7 @@ class NodeLimits(NamedTuple):
                 page_bytes=COMPACT_PAGE_BYTES if compression == "compact" else DEFAULT_PAGE_BYTES,
             )
         for name, value in (("node_max_bytes", node_max_bytes), ("node_max_entries", node_max_entries)):
-            if value is not None and (type(value) is not int or not 0 <= value <= GIB):
-                raise InvalidArgument(f"{name}={value!r} must be a whole number from 0 to {GIB}")
+            whole(name, value, 0, GIB, none="")
         if node_max_bytes is not None:
             limits = limits._replace(max_bytes=node_max_bytes or GIB)
         if node_max_entries is not None:
@@ -100,6 +101,12 @@ class StreamHeader:
             self.next_ordinal, self.leaves, self.leaves_added, self.limits,
             self.groups, self.next_group, self.idempotence,
         ]
+
+    def sealed(self, seed: int) -> bytes:
+        """The record: records.seal() of row(). ``seed``: the hash of its key."""
+        body = FORMAT_BYTE + pack(self.row())
+        sealed: bytes = checksum(body, seed)[::-1] + body
+        return sealed
 
     @classmethod
     def from_row(cls, row: list[Any]) -> StreamHeader:

@@ -68,9 +68,7 @@ class StreamID(_Pair):
                 seq = 0
             if 0 <= ms <= MAX64 and 0 <= seq <= MAX64:
                 return _new(cls, (ms, seq))
-            raise InvalidStreamID(
-                f"({ms}, {seq}) is no stream ID: each half must lie in 0 .. 2**64 - 1"
-            )
+            raise InvalidStreamID(f"({ms}, {seq}) is no stream ID: each half must lie in 0 .. 2**64 - 1")
         if seq is not None:
             raise InvalidStreamID(f"({ms!r}, {seq!r}) is no stream ID: the halves must be integers")
         return _new(cls, parse_id(ms))
@@ -162,17 +160,16 @@ class NewID(NamedTuple):
 AUTO: Final = NewID(None, None)
 
 
-def parse_id(text: AnyID, missing_seq: int = 0) -> StreamID:
+def parse_id(text: AnyID) -> StreamID:
     """One particular ID, as XADD, XDEL, XACK and XCLAIM take it: no ``-``, ``+``, ``$``.
 
-    ``missing_seq`` completes an ID without a second half. Integers are milliseconds, and so are datetimes.
-    Raises InvalidStreamID.
+    Without a second half that is 0. Integers are milliseconds, and so are datetimes. Raises InvalidStreamID.
     """
     if isinstance(text, StreamID):
         return text
     if isinstance(text, int | datetime):
-        return _of_ms(text, missing_seq)
-    halves = _halves(_ascii(text), missing_seq)
+        return _of_ms(text, 0)
+    halves = _halves(_ascii(text), 0)
     if halves is None:
         raise InvalidStreamID(f"{_show(text)} is no stream ID; allowed here: ms-seq or ms")
     return make_id(*halves)

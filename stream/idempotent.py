@@ -20,7 +20,7 @@ from typing import NamedTuple
 from xxhash import xxh3_128_intdigest
 
 from ..storage import layout, records
-from ..storage.commit import WriteTransaction
+from ..storage.commit.write_transaction import WriteTransaction
 from ..storage.errors import InvalidArgument
 from ..storage.rax import Rax
 from .id import MAX64, NewID, StreamID, make_id
@@ -101,7 +101,8 @@ class Memory:
     def remember(self, iid: bytes, sid: StreamID, now: int) -> None:
         """Remember the pair; forget what is too old, and the oldest beyond the cap."""
         window, cap = self._stream.header.idempotence
-        many = self._count()
+        kept = self._txn.get(self._ages)
+        many: int = 0 if kept is None else records.unseal(self._ages, kept)[1]
         hashed = name_digest(iid)
         old = self._txn.get(self._pairs + hashed)
         if old is not None:  # known, but out of its window: it takes its new place
@@ -128,24 +129,15 @@ class Memory:
         self._txn.put(age_key, records.seal(age_key, [hashed]))
         self._txn.put(self._ages, records.seal(self._ages, [self._producer, many + 1]))
 
-    def _count(self) -> int:
-        value = self._txn.get(self._ages)
-        many: int = 0 if value is None else records.unseal(self._ages, value)[1]
-        return many
-
 
 def forget_all(txn: WriteTransaction, stream: StreamWriter) -> None:
     """Forget every pair of the stream: what changing the window or the cap does."""
     for kind in (layout.IDEMPOTENT, layout.IDEMPOTENT_AGE):
         rows = Rax(txn, layout.family(stream.number, kind))
-        found = rows.first()
-        while found is not None:
+        while (found := rows.first()) is not None:
             rows.remove(found[0])
-            found = rows.first()
 
 
 def name_digest(data: bytes) -> bytes:
     """What a producer or an idempotent ID is in a key: 16 bytes."""
-    import hashlib  # noqa: PLC0415 - only idempotent appends pay for it
-
-    return hashlib.sha256(data).digest()[:16]
+    return layout.sha256(data)[:16]

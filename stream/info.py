@@ -115,5 +115,5 @@ def stored_node(stream: Stream, id: StreamID) -> tuple[bytes, bytes] | None:
 def _found(txn: Any, stream: Stream) -> tuple[int, headers.StreamHeader]:
     found = headers.find(txn, stream.name)
     if found is None:
-        raise NoStream(f"there is no stream {shown(stream.name)} in {stream._source.path}")
+        raise NoStream(f"there is no stream {shown(stream.name)} in {stream._source.env.path}")
     return found

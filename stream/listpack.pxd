@@ -1,8 +1,8 @@
 # The C types of listpack.py.
 
 cimport cython
-from .element cimport add_value, after, before, element_size, integer_at, is_integer
-from .element cimport integer_element, value_at
+from .element cimport after, before, element_size, integer_at, is_integer
+from .element cimport integer_element, put_value, room_for, value_at
 
 cdef Py_ssize_t HEADER
 cdef Py_ssize_t UNKNOWN

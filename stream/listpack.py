@@ -21,13 +21,14 @@ from typing import NoReturn
 
 from ..storage.errors import CorruptionError, InvalidArgument
 from .element import (  # cimport
-    add_value,
     after,
     before,
     element_size,
     integer_at,
     integer_element,
     is_integer,
+    put_value,
+    room_for,
     value_at,
 )
 
@@ -105,9 +106,9 @@ def walk(lp: bytes, start: int, end: int) -> int:
 
 def encode(value: bytes) -> bytes:
     """One string as an element, backlen included; a canonical decimal becomes an integer."""
-    parts: list[bytes] = []
-    add_value(parts, value)
-    return b"".join(parts)
+    p = bytearray(room_for(len(value), 1))
+    del p[put_value(p, 0, value):]
+    return bytes(p)
 
 
 def encode_int(value: int) -> bytes:

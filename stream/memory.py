@@ -1,7 +1,7 @@
 """Bytes in memory: the few operations that C does through a pointer, for kernels run as plain Python.
 
 In the compiled kernels their place is taken by the inline functions of the same names in
-columns.pxd and walk.pxd, which check nothing: whoever calls them has made room.
+columns.pxd, element.pxd and walk.pxd, which check nothing: their caller has made room.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..storage import layout
 from ..storage.errors import InvalidName
-from .entry import UNDECODABLE
+from .entry import UNDECODABLE, Entry
 
 MAX_MEMBER_NAME = 1 << 16
 
@@ -33,6 +33,11 @@ def member_name(name: Any, role: str) -> bytes:
 def text_of(raw: bytes, encoding: str | None) -> Any:
     """What is stored as a user is given it: text where the store is open with an encoding."""
     return raw if encoding is None else raw.decode(encoding, UNDECODABLE)
+
+
+def texts_of(entries: list[Entry], encoding: str | None) -> list[Entry]:
+    """Entries as a user is given them: with text where the store is open with an encoding."""
+    return entries if encoding is None else [entry.decoded(encoding, UNDECODABLE) for entry in entries]
 
 
 def stored_bytes(name: Any, what: str) -> bytes:

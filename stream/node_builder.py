@@ -1,41 +1,39 @@
-"""The node at the end of a stream, as it grows: entries become elements of its listpack.
+"""The node at the end of a stream, as it grows: the very bytes that are stored, but for their checksum.
 
-    start(1000, 5, ["name", "bob", "age", "7"])      2  "name"  "age"  0
-    push / fill      ── entries ──>  body            2  0  0  "bob"  7  5  …
-    listpack()       counts | body, framed           what is stored
+    | format codec ordinal span live size | size elements | live dead | 2 "name" "age" 0 | 2 0 0 "bob" 7 5 | … | ff |
+      the block's header (block.py), 22     the listpack,   counts      master entry       entries
+                                            6                                              push() ── entry ──^
 
-One entry is encoded, measured and pushed; a batch is written into one buffer as long as it fits.
+An entry is written where the end mark stands, which moves behind it, or stays if the node is full; a batch goes the
+same way, with room made for some at a time. The fixed fields in front are filled in when the block is stored.
 See node.py for the format. The C types stand in node_builder.pxd.
 """
 
 from __future__ import annotations
 
+from ..storage.block import FRONT, HEADER_SIZE, RAW
+from ..storage.layout import FORMAT
+from ..storage.records import checksum
 from .element import (  # cimport
-    add_integer,
-    add_value,
     integer_element,
     integer_size,
+    put_entry,
     put_integer,
     put_value,
     room_for,
 )
 from .id import StreamID
 from .inlined import id_of  # cimport
-from .listpack import (
-    frame,  # cimport
-    stated,
-)
+from .listpack import stated
 from .walk import backward, open_node, skip  # cimport
 
 SOURCE_HASH = ""
 
-SAMEFIELDS = 2
-HEADER = 6
+HEAD_SIZE = 22  # of the block before the listpack, without the checksum
+COUNTS = 28  # where the listpack's first element begins
 SIGN = 1 << 63
 MASK = (1 << 64) - 1
-_ROOM = 1024  # bytes: longer entries of a batch go the way of single ones
-
-Encoded = tuple[bytes, int, int, int]  # the bytes, their element count, the ID's two halves
+_SPARE = 128  # bytes, for some more entries of a batch
 
 
 def raw_size(flat: list[bytes]) -> int:
@@ -55,7 +53,7 @@ class NodeBuilder:
     """
 
     __slots__ = (
-        "body",
+        "block",
         "dead",
         "elements",
         "last_ms",
@@ -76,7 +74,7 @@ class NodeBuilder:
     size: int
     elements: int
     names: list[bytes]
-    body: bytearray
+    block: bytearray  # the stored one from behind its checksum on; of what stands before COUNTS sealed() takes care
 
     @staticmethod
     def start(ms: int, seq: int, flat: list[bytes]) -> NodeBuilder:
@@ -86,13 +84,17 @@ class NodeBuilder:
         node.seq = node.last_seq = seq
         node.live = node.dead = 0
         node.names = flat[::2]
-        parts = [integer_element(len(node.names))]
+        node.block = p = bytearray(COUNTS + room_for(raw_size(node.names), len(node.names) + 4) + 1)
+        at = put_integer(p, COUNTS, 0)
+        at = put_integer(p, at, 0)
+        at = put_integer(p, at, len(node.names))
         for name in node.names:
-            add_value(parts, name)
-        parts.append(integer_element(0))
-        node.body = bytearray(b"".join(parts))
+            at = put_value(p, at, name)
+        at = put_integer(p, at, 0)
+        p[at] = 0xFF
+        del p[at + 1:]
         node.elements = len(node.names) + 4
-        node.size = HEADER + 2 + 2 + len(node.body) + 1
+        node.size = len(p) - HEAD_SIZE
         return node
 
     @staticmethod
@@ -105,45 +107,16 @@ class NodeBuilder:
         node.live = walk.live
         node.dead = walk.dead
         node.names = walk.names
-        node.body = bytearray(listpack[walk.body : walk.end])
+        counts = integer_element(walk.live) + integer_element(walk.dead)  # in their smallest encoding, as we write them
+        node.block = bytearray(COUNTS) + counts + listpack[walk.body:]
         node.elements = stated(listpack)
-        node.size = len(listpack)
+        node.size = len(node.block) - HEAD_SIZE
         if walk.first < walk.end:
             backward(walk)
             skip(walk)
         node.last_ms = walk.ms
         node.last_seq = walk.seq
         return node
-
-    def encode(self, ms: int, seq: int, flat: list[bytes]) -> Encoded:
-        """The elements of an entry in this node. The node stays as it is.
-
-        ``flat`` comes from flatten(). The result is for size_with() and push() of this node.
-        """
-        parts: list[bytes] = []
-        elements = self.add_entry(parts, ms, seq, flat)
-        return b"".join(parts), elements, ms, seq
-
-    def add_entry(self, parts: list[bytes], ms: int, seq: int, flat: list[bytes]) -> int:
-        """Add the elements of an entry in this node to ``parts``; how many they are."""
-        size = len(flat)
-        same = self.has_names_of(flat)
-        add_integer(parts, SAMEFIELDS if same else 0)
-        add_integer(parts, difference(ms, self.ms))
-        add_integer(parts, difference(seq, self.seq))
-        if same:
-            i = 1
-            while i < size:
-                add_value(parts, flat[i])
-                i += 2
-            elements = size // 2 + 3
-        else:
-            add_integer(parts, size // 2)
-            for value in flat:
-                add_value(parts, value)
-            elements = size + 4
-        add_integer(parts, elements)
-        return elements + 1
 
     def has_names_of(self, flat: list[bytes]) -> bool:
         """Whether an entry has the names of the master entry, in their order."""
@@ -158,87 +131,82 @@ class NodeBuilder:
             i += 2
         return True
 
-    def size_with(self, encoded: Encoded) -> int:
-        """Exact size of the listpack once ``encoded`` is pushed."""
-        grown = integer_size(self.live + 1) - integer_size(self.live)
-        return self.size + len(encoded[0]) + grown
+    def push(self, ms: int, seq: int, flat: list[bytes], capacity: int, max_bytes: int, max_entries: int) -> bool:
+        """Add an entry, if the node takes it; whether it did.
 
-    def push(self, encoded: Encoded) -> None:
-        """Add an entry that encode() of this node has returned."""
-        self.size = self.size_with(encoded)
-        self.live += 1
-        self.body += encoded[0]
-        self.elements = min(self.elements + encoded[1], 65535)
-        self.last_ms = encoded[2]
-        self.last_seq = encoded[3]
+        ``flat`` comes from flatten(). The node takes it while the listpack stays within ``capacity`` bytes, its
+        bytes before plus the entry's names and values below ``max_bytes``, and its entries, deleted ones
+        included, within ``max_entries``; -1 is no limit.
+        """
+        taken = self.put(ms, seq, flat, capacity, max_bytes, max_entries, 0)
+        del self.block[self.size + HEAD_SIZE:]
+        return taken
 
     def fill(self, flats: list[list[bytes]], at: int, ms: int, seq: int, capacity: int,
              max_bytes: int, max_entries: int, ids: list[StreamID]) -> int:
         """Push ``flats[at:]`` under ms-seq, ms-(seq+1) and so on, while the node takes them.
 
-        It takes an entry while the listpack stays within ``capacity`` bytes, its bytes before
-        plus the entry's names and values below ``max_bytes``, and its entries, deleted ones
-        included, within ``max_entries``; -1 is no limit. The IDs go to ``ids``; how many did.
+        The limits are push()'s. The IDs go to ``ids``; how many did.
         """
         start = at
         stop = len(flats)
-        room = bytearray(_ROOM)
-        used = 0  # of the room: entries that are not in the body yet
-        while at < stop:
-            if 0 <= max_entries <= self.live + self.dead:
-                break
-            flat = flats[at]
-            raw = raw_size(flat)
-            if max_bytes >= 0 and self.size + raw >= max_bytes:
-                break
-            needed = room_for(raw, len(flat) + 5)
-            if used + needed > _ROOM:
-                self.body += room[:used]
-                used = 0
-            size = self.size + integer_size(self.live + 1) - integer_size(self.live)
-            same = self.has_names_of(flat)
-            if needed <= _ROOM:
-                end = self.put_entry(room, used, ms, seq, flat, same)
-                size += end - used
-                if 0 <= capacity < size:
-                    break
-                used = end
-            else:
-                encoded = self.encode(ms, seq, flat)
-                size += len(encoded[0])
-                if 0 <= capacity < size:
-                    break
-                self.body += encoded[0]
-            self.size = size
-            self.live += 1
-            self.elements = min(self.elements + (len(flat) // 2 + 4 if same else len(flat) + 5), 65535)
-            self.last_ms = ms
-            self.last_seq = seq
+        while at < stop and self.put(ms, seq, flats[at], capacity, max_bytes, max_entries, _SPARE):
             ids.append(id_of(StreamID, ms, seq))
             seq += 1
             at += 1
-        self.body += room[:used]
+        self.block = self.block[: self.size + HEAD_SIZE]  # a copy: one that was cut would keep its memory
         return at - start
 
-    def put_entry(self, p: bytearray, at: int, ms: int, seq: int, flat: list[bytes], same: bool) -> int:
-        """Write what encode() gives at ``at`` of a buffer that has room for it; where it ends."""
-        size = len(flat)
-        at = put_integer(p, at, SAMEFIELDS if same else 0)
-        at = put_integer(p, at, difference(ms, self.ms))
-        at = put_integer(p, at, difference(seq, self.seq))
-        if not same:
-            at = put_integer(p, at, size // 2)
-        i = 1 if same else 0
-        while i < size:
-            at = put_value(p, at, flat[i])
-            i += 2 if same else 1
-        return put_integer(p, at, size // 2 + 3 if same else size + 4)
+    def put(self, ms: int, seq: int, flat: list[bytes], capacity: int, max_bytes: int, max_entries: int,
+            spare: int) -> bool:
+        """push(), but that bytes without meaning may be left behind the end mark: ``spare``, or some more."""
+        if 0 <= max_entries <= self.live + self.dead:
+            return False
+        raw = raw_size(flat)
+        if 0 <= max_bytes <= self.size + raw:
+            return False
+        same = self.has_names_of(flat)
+        ahead = difference(ms, self.ms)
+        on = difference(seq, self.seq)
+        p = self.block
+        at = self.size + HEAD_SIZE - 1
+        missing = at + 1 + room_for(raw, len(flat) + 5) - len(p)
+        if missing > 0:
+            p.extend(bytes(missing + spare))
+        end = put_entry(p, at, ahead, on, flat, same)
+        live = self.live + 1
+        grown = 0
+        if live & self.live == 0:  # a power of two
+            grown = integer_size(live) - integer_size(self.live)
+        size = end + 1 + grown - HEAD_SIZE
+        if 0 <= capacity < size:
+            p[at] = 0xFF
+            return False
+        p[end] = 0xFF
+        if grown:
+            p[COUNTS : COUNTS + integer_size(self.live)] = integer_element(live)
+        else:
+            put_integer(p, COUNTS, live)
+        self.size = size
+        self.live = live
+        self.elements = min(self.elements + (len(flat) // 2 + 4 if same else len(flat) + 5), 65535)
+        self.last_ms = ms
+        self.last_seq = seq
+        return True
+
+    def sealed(self, seed: int, ordinal: int, span: int) -> bytes:
+        """The raw block of the node: block.encode() of its listpack, in one pass and one copy.
+
+        ``seed``: the hash of the node's key.
+        """
+        p = self.block
+        FRONT.pack_into(p, 0, FORMAT, RAW, ordinal, span, self.live, self.size, self.size, self.elements)
+        sealed: bytes = checksum(p, seed)[::-1] + p
+        return sealed
 
     def listpack(self) -> bytes:
-        """The node as it is stored."""
-        return frame(
-            integer_element(self.live) + integer_element(self.dead), self.body, self.elements
-        )
+        """The node without its block's header."""
+        return self.sealed(0, 0, 0)[HEADER_SIZE:]
 
 
 def difference(left: int, right: int) -> int:

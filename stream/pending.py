@@ -23,13 +23,12 @@ from itertools import islice, repeat
 from ..storage.rax import RaxTransaction
 from ..storage.records import seal, unseal
 from .bucket import CAPACITY, ID, MAX_VALUE, Bucket, Nack, column, unpack_ids
-from .id import pack_id, unpack_id
+from .id import MAX64, StreamID, pack_id, unpack_id
 from .id_row import pack_ids
 from .pending_rows import FIRST, PendingRows
 
 __all__ = ["ID", "Nack", "PendingList"]
 
-_MAX64 = (1 << 64) - 1
 _FEW = 256  # buckets
 
 
@@ -44,16 +43,12 @@ class PendingList(PendingRows):
 
     __slots__ = ()
 
-    def __init__(
-        self, txn: RaxTransaction, number: int, group: int, capacity: int = CAPACITY
-    ) -> None:
+    def __init__(self, txn: RaxTransaction, number: int, group: int, capacity: int = CAPACITY) -> None:
         super().__init__(txn, number, group, capacity)
 
     # -- delivering, claiming -----------------------------------------------------------
 
-    def add(
-        self, ids: Sequence[ID], consumer: int, time: int, count: int = 1
-    ) -> list[tuple[ID, Nack]]:
+    def add(self, ids: Sequence[ID], consumer: int, time: int, count: int = 1) -> list[tuple[ID, Nack]]:
         """Make entries pending with ``consumer``. What a read of new entries does (XREADGROUP >).
 
         ``ids`` ascend. Those that were pending already move to the consumer with the new time
@@ -81,13 +76,9 @@ class PendingList(PendingRows):
         ID is returned, ascending, with what it was (None if it was not pending). A bucket
         touched is read and written once.
         """
-        return self._upsert(sorted(
-            {sid: Nack(consumer, time, count) for sid, consumer, time, count in rows}.items()
-        ))
+        return self._upsert(sorted({sid: Nack(consumer, time, count) for sid, consumer, time, count in rows}.items()))
 
-    def release(
-        self, rows: Sequence[tuple[ID, int, int]], insert: bool = False
-    ) -> list[tuple[ID, Nack | None]]:
+    def release(self, rows: Sequence[tuple[ID, int, int]], insert: bool = False) -> list[tuple[ID, Nack | None]]:
         """Take the owner from entries and put them last among those due at their time. XNACK.
 
         ``rows`` are (id, count, due); their order is the order of release, and the last row
@@ -343,7 +334,7 @@ class PendingList(PendingRows):
                 rows.sort(key=_by_age)
             if rows:
                 heappush(heap, (_by_age(rows[0]), 0, rows))
-        yield from _merged(heap, (_MAX64 + 1, (0, 0)))
+        yield from _merged(heap, (MAX64 + 1, (0, 0)))
 
     def _require_newest(self, bucket: Bucket) -> None:
         """CorruptionError where the owners' rows count other entries than the bucket has.
@@ -355,7 +346,8 @@ class PendingList(PendingRows):
             key = self._consumer_key(consumer, bucket.key)
             value = self._txn.get(key)
             if value is None or unseal(key, value)[0] != count:
-                raise self._corrupt(f"the bucket {_shown(bucket.key)} is not the one that its consumers' rows count")
+                at = StreamID.from_bytes(bucket.key)
+                raise self._corrupt(f"the bucket {at} is not the one that its consumers' rows count")
 
     def oldest_time(self) -> int | None:
         """The least delivery time of an owned entry, None if none is owned. One seek."""
@@ -401,9 +393,7 @@ class PendingList(PendingRows):
                 return
         self._replace(None, Bucket(packed[:16], packed, *nack))
 
-    def _upsert(
-        self, rows: list[tuple[ID, Nack]], insert: bool = True
-    ) -> list[tuple[ID, Nack | None]]:
+    def _upsert(self, rows: list[tuple[ID, Nack]], insert: bool = True) -> list[tuple[ID, Nack | None]]:
         """Set ascending entries to their Nacks; those set, with what they were."""
         found: list[tuple[ID, Nack | None]] = []
         start = 0
@@ -445,10 +435,6 @@ def _by_age(row: tuple[ID, Nack]) -> tuple[int, ID]:
 
 def _spread(values: int | list[int], count: int) -> list[int]:
     return [values] * count if isinstance(values, int) else values
-
-
-def _shown(key: bytes) -> str:
-    return "{}-{}".format(*unpack_id(key[-16:]))
 
 
 _Run = tuple[tuple[int, ID], int, list[tuple[ID, Nack]]]  # age of the next row, its place, rows

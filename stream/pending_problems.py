@@ -9,24 +9,22 @@ Both ways, because a row too many is as wrong as one that is missing.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
+from contextlib import suppress
 from itertools import pairwise
+from typing import TypeVar
 
 from ..storage.errors import CorruptionError
-from ..storage.layout import (
-    PENDING,
-    PENDING_BY_CONSUMER,
-    PENDING_BY_TIME,
-    RELEASED,
-    group_family,
-)
+from ..storage.layout import PENDING, PENDING_BY_CONSUMER, PENDING_BY_TIME, RELEASED, group_family
 from ..storage.rax import RaxTransaction, family_rows
 from ..storage.records import unseal
 from .bucket import CAPACITY, MAX_VALUE, Bucket
 from .id import unpack_id
 
+T = TypeVar("T")
 
-def problems(txn: RaxTransaction, number: int, group: int,
-             capacity: int = CAPACITY) -> tuple[list[str], Counter[int]]:
+
+def problems(txn: RaxTransaction, number: int, group: int, capacity: int = CAPACITY) -> tuple[list[str], Counter[int]]:
     """All faults in a group's pending list, and how many entries each consumer has.
 
     Released entries are counted under 0. The counts are for the caller to compare with the
@@ -54,7 +52,7 @@ def problems(txn: RaxTransaction, number: int, group: int,
             continue
         if len(ids) > capacity or len(value) > MAX_VALUE:
             found.append(f"{where} holds {len(ids)} entries in {len(value)} bytes")
-        if ids[0] < bucket.key or ids[0] <= last or not _ascending(ids):
+        if ids[0] < bucket.key or any(one >= other for one, other in pairwise([last, *ids])):
             found.append(f"{where}: its IDs do not ascend from its own, behind those before")
         last = ids[-1]
         owners: Counter[int] = Counter()
@@ -70,53 +68,36 @@ def problems(txn: RaxTransaction, number: int, group: int,
                 continue
             at = released + nack.time.to_bytes(8, "big") + nack.released.to_bytes(8, "big")
             due.add(at)
-            if not nack.released or _row(txn, at) != list(unpack_id(packed)):
+            if not nack.released or _read(txn, at, unseal) != list(unpack_id(packed)):
                 place = f"{nack.time}/{nack.released}"
                 found.append(f"{entry} is released and not in its place {place}")
         for consumer, count in owners.items():
-            if _row(txn, by_consumer + consumer.to_bytes(4, "big") + bucket.key) != [count]:
+            if _read(txn, by_consumer + consumer.to_bytes(4, "big") + bucket.key, unseal) != [count]:
                 found.append(f"{where} holds {count} of consumer {consumer}, his row differs")
-        if times and _row(txn, by_time + min(times).to_bytes(8, "big") + bucket.key) != []:
+        if times and _read(txn, by_time + min(times).to_bytes(8, "big") + bucket.key, unseal) != []:
             found.append(f"{where} has no row for its oldest delivery, {min(times)}")
     for key, _ in family_rows(txn, released):
         if key not in due:
             found.append(f"the released row {key[-16:].hex()} belongs to no released entry")
     for key, _ in family_rows(txn, by_consumer):
         owner = int.from_bytes(key[-20:-16], "big")
-        named = _bucket(txn, prefix + key[-16:])
+        named = _read(txn, prefix + key[-16:], Bucket.decode)
         if named is None or owner not in named.owners():
             found.append(f"a row says that consumer {owner} has entries in bucket {_shown(key)}")
     for key, _ in family_rows(txn, by_time):
         time = int.from_bytes(key[-24:-16], "big")
-        named = _bucket(txn, prefix + key[-16:])
+        named = _read(txn, prefix + key[-16:], Bucket.decode)
         if named is None or named.oldest() != time:
             found.append(f"a row says that bucket {_shown(key)} has its oldest delivery at {time}")
     return found, totals
 
 
-def _ascending(ids: list[bytes]) -> bool:
-    return all(one < other for one, other in pairwise(ids))
-
-
-def _row(txn: RaxTransaction, key: bytes) -> list[int] | None:
-    """The row under the key; None if it is missing or damaged."""
+def _read(txn: RaxTransaction, key: bytes, decode: Callable[[bytes, bytes], T]) -> T | None:
+    """What lies under the key; None if it is missing or damaged."""
     value = txn.get(key)
-    if value is None:
-        return None
-    try:
-        return unseal(key, value)
-    except CorruptionError:
-        return None
-
-
-def _bucket(txn: RaxTransaction, key: bytes) -> Bucket | None:
-    value = txn.get(key)
-    if value is None:
-        return None
-    try:
-        return Bucket.decode(key, value)
-    except CorruptionError:
-        return None
+    with suppress(CorruptionError):
+        return None if value is None else decode(key, value)
+    return None
 
 
 def _shown(key: bytes) -> str:

@@ -69,20 +69,20 @@ def projection(schema: pa.Schema | Mapping[str, Any] | None = None, *, id_column
     """
     pa = load()
     made = _schema(pa, _DEFAULT if schema is None else schema)
-    time = pa.timestamp("us", "UTC")
-    for name, kind in ((id_column, pa.string()), (timestamp_column, time), (stream_column, pa.string())):
-        if name is not None and name not in made.names:
+    roles: dict[str, str] = {}
+    for name, role, kind in (
+        (id_column, "id_column", pa.string()), (timestamp_column, "timestamp_column", pa.timestamp("us", "UTC")),
+        (stream_column, "stream_column", pa.string()), (corrupt_column, "corrupt_column", None),
+    ):
+        if name is None or (kind is None and name not in made.names):
+            continue
+        if name in roles:
+            raise InvalidArgument(f"column {name!r} cannot be both {roles[name]} and {role}")
+        roles[name] = role
+        if name not in made.names:
             made = made.append(pa.field(name, kind))
     if not made.names:
         raise InvalidArgument("a schema needs at least one column")
-    named = [(id_column, "id_column"), (timestamp_column, "timestamp_column"), (stream_column, "stream_column"),
-             (corrupt_column if corrupt_column in made.names else None, "corrupt_column")]
-    roles: dict[str, str] = {}
-    for name, role in named:
-        if name is not None:
-            if name in roles:
-                raise InvalidArgument(f"column {name!r} cannot be both {roles[name]} and {role}")
-            roles[name] = role
     columns = []
     for place, field in enumerate(made):
         if field.name in made.names[:place]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 from ..storage.errors import InvalidArgument, NoStream
 from . import counting, reading, scanning
 from . import header as headers
+from .clock import whole
 from .entry import UNDECODABLE, Entry
 from .group_info import GroupInfo, describe_group
 from .group_state import all_groups
@@ -39,7 +40,7 @@ class ReadableStream:
         self.name = name
 
     def __repr__(self) -> str:
-        return f"<raxlog.Stream {shown(self.name)} in {str(self._source.path)!r}>"
+        return f"<raxlog.Stream {shown(self.name)} in {str(self._source.env.path)!r}>"
 
     def range(self, start: AnyID = "-", end: AnyID = "+", count: int | None = None,
               reverse: bool = False) -> Iterator[Entry]:
@@ -53,8 +54,7 @@ class ReadableStream:
         Raises InvalidStreamID at once, CorruptionError when it comes to a damaged node.
         """
         first, last = parse_start(start), parse_end(end)
-        if count is not None and (type(count) is not int or count < 0):
-            raise InvalidArgument(f"count={count!r} must be a whole number >= 0, or None for all")
+        whole("count", count, 0, none=", or None for all")
         return reading.read_range(self._source, self.name, first, last, count, reverse, self._encoding)
 
     def nodes(self, start: AnyID = "-", end: AnyID = "+") -> Iterator[scanning.StoredNode]:
@@ -167,7 +167,7 @@ class ReadableStream:
         else:
             told = describe(self._source, self.name, self._known(), self._encoding)
         if told is None:
-            raise NoStream(f"there is no stream {shown(self.name)} in {self._source.path}")
+            raise NoStream(f"there is no stream {shown(self.name)} in {self._source.env.path}")
         return told
 
     def groups(self) -> list[GroupInfo]:
@@ -175,7 +175,7 @@ class ReadableStream:
         with self._source.read() as txn:
             found = headers.find(txn, self.name, self._number)
             if found is None:
-                raise NoStream(f"there is no stream {shown(self.name)} in {self._source.path}")
+                raise NoStream(f"there is no stream {shown(self.name)} in {self._source.env.path}")
             infos = [describe_group(txn, state, *found, self._encoding) for state in all_groups(txn, *found)]
         return sorted(infos, key=lambda info: info.name)
 

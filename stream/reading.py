@@ -70,8 +70,8 @@ def read_range(source: Source, name: bytes, start: StreamID, end: StreamID, coun
                 _collect_backward(txn, number, header, start, end, most, state)
             else:
                 _collect_forward(txn, number, header, start, end, most, state)
-        for found_block in state.blocks:
-            entries = _decoded(found_block, name, start, end, left, reverse)
+        while state.blocks:
+            entries = _decoded(state.blocks, name, start, end, left, reverse)
             if encoding is not None:
                 entries = [entry.decoded(encoding, UNDECODABLE) for entry in entries]
             yield from entries
@@ -81,7 +81,6 @@ def read_range(source: Source, name: bytes, start: StreamID, end: StreamID, coun
                     return
         if not state.more:
             return
-        state.blocks = []
         most = min(most * 2, _MOST_NODES)
 
 
@@ -94,8 +93,8 @@ def read_now(txn: RaxTransaction, number: int, header: StreamHeader, start: Stre
     state = _Chunk()
     while left and start <= end:
         _collect_forward(txn, number, header, start, end, most, state)
-        for found_block in state.blocks:
-            entries = _decoded(found_block, header.name, start, end, left, False)
+        while state.blocks:
+            entries = _decoded(state.blocks, header.name, start, end, left, False)
             found += entries
             if left > 0:
                 left -= len(entries)
@@ -103,16 +102,18 @@ def read_now(txn: RaxTransaction, number: int, header: StreamHeader, start: Stre
                     return found
         if not state.more:
             break
-        state.blocks = []
     return found
 
 
-def _decoded(found: tuple[bytes, bytes, block.BlockHeader], name: bytes, start: StreamID, end: StreamID,
+def _decoded(blocks: list[tuple[bytes, bytes, block.BlockHeader]], name: bytes, start: StreamID, end: StreamID,
              limit: int, reverse: bool) -> list[Entry]:
-    key, value, head = found
+    """The entries of the first block, which leaves the list: a large one is not to be kept until they are used."""
+    key, value, head = blocks.pop(0)
     ms, seq = layout.node_id(key)
     try:
-        return node.decode(block.listpack_of(key, value, head), ms, seq, *start, *end, limit, reverse)
+        listpack = block.listpack_of(key, value, head)
+        del value
+        return node.decode(listpack, ms, seq, *start, *end, limit, reverse)
     except CorruptionError as error:
         raise located(error, shown(name), ms, seq) from None
 
@@ -281,14 +282,16 @@ def get(source: Source, name: bytes, sid: StreamID, number: int | None) -> Entry
             if sid >= header.first:
                 require_head(header, None, sid)
             return None
-        key = prefix + leaf[0]
+        place, value = leaf
+        key = prefix + place
         ms, seq = layout.node_id(key)
         try:
-            head = block.header(key, leaf[1])
-            listpack = block.listpack_of(key, leaf[1], head)
+            head = block.header(key, value)
+            listpack = block.listpack_of(key, value, head)
+            del leaf, value
             entries = node.decode(listpack, ms, seq, *sid, *sid, 1, False)
             if not entries and header.last >= sid > node.last_entry_id(listpack, ms, seq):
-                require_neighbour(txn, number, header, leaf[0], end_of(head), sid)
+                require_neighbour(txn, number, header, place, end_of(head), sid)
         except CorruptionError as error:
             raise located(error, shown(name), ms, seq) from None
     return entries[0] if entries else None

@@ -14,11 +14,11 @@ from bisect import bisect_right
 from enum import IntEnum
 
 from ..storage import block, layout
-from ..storage.commit import WriteTransaction
+from ..storage.commit.write_transaction import WriteTransaction
 from ..storage.errors import CorruptionError, InvalidArgument
 from . import deleting, delivery, node
 from .delivery import ID
-from .group_state import GroupState, every_group
+from .group_state import GroupState, working_groups
 from .header import shown
 from .id import StreamID
 from .trim import Trim
@@ -47,8 +47,8 @@ def checked_policy(refs: str) -> str:
 
 def _held(txn: WriteTransaction, stream: StreamWriter, ids: list[ID]) -> set[ID]:
     """Those of the IDs, which ascend, that some group has still to be given, or to acknowledge."""
-    groups = every_group(txn, stream)
-    everywhere = bisect_right(ids, min((group.last for group in groups), default=StreamID.MAX))
+    groups, least = working_groups(txn, stream)
+    everywhere = bisect_right(ids, least)
     given = ids[:everywhere]
     held = set(ids[everywhere:])
     for group in groups:
@@ -59,7 +59,7 @@ def _held(txn: WriteTransaction, stream: StreamWriter, ids: list[ID]) -> set[ID]
 
 def _drop(txn: WriteTransaction, stream: StreamWriter, ids: list[ID]) -> None:
     """Take the entries, their IDs ascending, out of every group's PEL."""
-    for group in every_group(txn, stream):
+    for group in working_groups(txn, stream)[0]:
         if ids and group.may_hold(txn, ids[-1]):
             delivery.take_out(txn, group, ids)
 

@@ -8,11 +8,11 @@ from typing import Any
 
 from ..storage.errors import InvalidArgument, InvalidStreamID
 from . import header as headers
-from .clock import duration_ms
-from .entry import UNDECODABLE, Entry
+from .clock import duration_ms, whole
+from .entry import Entry
 from .group_read import GroupRead, Room, Target, history_start, parse_ids, read_group
 from .id import MAX64, AnyID, StreamID, make_id, parse_id
-from .names import member_name, name_bytes
+from .names import member_name, name_bytes, texts_of
 from .probe import Probe, StreamProbe
 from .reading import read_range
 from .source import Direct, Source
@@ -61,7 +61,7 @@ def _read_once(source: Source, starts: list[tuple[Any, bytes, StreamID | None]],
             entries.append(entry)
         room.took(len(entries))
         if entries:
-            found[key] = entries if encoding is None else [entry.decoded(encoding, UNDECODABLE) for entry in entries]
+            found[key] = texts_of(entries, encoding)
     return found
 
 
@@ -106,10 +106,7 @@ def read_group_streams(source: Source, group: Any, consumer: Any, streams: Mappi
         member_name(group, "group"), member_name(consumer, "consumer"), count, total, max_bytes, noack,
         None if claim_idle is None else duration_ms("claim_idle", claim_idle), stop,
     )
-    found = {}
-    for name, entries in read_group(source, wanted, targets, wait):
-        found[keys[name]] = entries if encoding is None else [entry.decoded(encoding, UNDECODABLE) for entry in entries]
-    return found
+    return {keys[name]: texts_of(entries, encoding) for name, entries in read_group(source, wanted, targets, wait)}
 
 
 def _mapping(what: str, given: Any) -> Mapping[Any, Any]:
@@ -125,7 +122,6 @@ def _once(what: str, names: Container[bytes], name: bytes) -> None:
 
 def _check_counts(count: int | None, total: int | None, max_bytes: int | None) -> None:
     for name, value in (("count", count), ("total", total), ("max_bytes", max_bytes)):
-        if value is not None and (type(value) is not int or value < 1):
-            raise InvalidArgument(f"{name}={value!r} must be a whole number >= 1, or None for no limit")
+        whole(name, value, 1, none=", or None for no limit")
     if count is not None and total is not None and total < count:
         raise InvalidArgument(f"total={total} must not be smaller than count={count}")

@@ -13,17 +13,17 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager
 from functools import partial
-from pathlib import Path
 from typing import Any, NoReturn, Protocol, TypeVar
 
-from ..storage.commit import WriteTransaction, committer_of
+from ..storage.commit.write_transaction import WriteTransaction
 from ..storage.environment import Environment
 from ..storage.errors import AppendsLost, StoreClosed
 from ..storage.sharing import Share
 from .buffering import Buffer, buffer_of
+from .id import StreamID
 
 T = TypeVar("T")
-G = TypeVar("G")
+P = TypeVar("P", list[StreamID], bytes)
 
 PIECE = 10_000  # entries that one commit reads, acknowledges or deletes, outside transactions
 PIECE_ASKED = 2_000  # where groups are asked about each, and of rows claimed
@@ -41,8 +41,8 @@ class Source(Protocol):
         """Seconds that a write waits for others."""
 
     @property
-    def path(self) -> Path:
-        """The store's folder."""
+    def env(self) -> Environment:
+        """The environment it belongs to."""
 
     def read(self) -> AbstractContextManager[Any]:
         """A transaction to read in."""
@@ -57,10 +57,10 @@ def ask(source: Source, question: Callable[[Any], T]) -> T:
         return question(txn)
 
 
-def in_pieces(source: Source, given: list[G], act: Callable[[list[G]], T], most: int = PIECE) -> list[T]:
+def in_pieces(source: Source, given: P, act: Callable[[P, WriteTransaction], T], most: int = PIECE) -> list[T]:
     """What the act gives for so many at a time, a commit each: others write in between. In a transaction, for all."""
     step = most if isinstance(source, Direct) else max(1, len(given))
-    return [act(given[start : start + step]) for start in range(0, len(given), step)]
+    return [source.submit(partial(act, given[start : start + step])) for start in range(0, len(given), step)]
 
 
 class Direct:
@@ -78,24 +78,19 @@ class Direct:
         self.read: Callable[[], AbstractContextManager[Any]] = partial(_read_flushed, env) if is_buffered else env.read
         self.closed = False
 
-    @property
-    def path(self) -> Path:
-        """The store's folder."""
-        return self.env.path
-
     def submit(self, operation: Callable[[WriteTransaction], T]) -> T:
         """Group commit: durable when it returns."""
         if self.closed:
             self._refuse()
         if self.buffer is not None:
             self.buffer.flush()
-        return committer_of(self.env).submit(operation, self.lock_timeout)
+        return self.env.commits.submit(operation, self.lock_timeout)
 
     def begin(self) -> Generator[WriteTransaction, bool, None]:
-        """A transaction of this thread's own, behind all that has been appended before: Committer.alone()."""
+        """A transaction of this thread's own, behind all that has been appended before: Commits.alone()."""
         if self.buffer is not None:
             self.buffer.flush()
-        return committer_of(self.env).alone(self.lock_timeout)
+        return self.env.commits.alone(self.lock_timeout)
 
     def close(self) -> None:
         """Give back the share, and refuse every call from now on, even where others keep the environment open.
@@ -138,9 +133,9 @@ class Within:
         self._txn = txn
 
     @property
-    def path(self) -> Path:
-        """The store's folder."""
-        return self._txn.env.path
+    def env(self) -> Environment:
+        """The environment it belongs to."""
+        return self._txn.env
 
     def read(self) -> Within:
         """The transaction itself, with what it still had in memory flushed."""

@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from ..storage import layout, records, sharing
-from ..storage.commit import WriteTransaction
+from ..storage.commit.write_transaction import WriteTransaction
 from ..storage.errors import InvalidArgument, ReadOnlyStore, StoreClosed, StreamExists, TransactionError
 from ..storage.sharing import Share
 from ..storage.store_map import BUFFER_WINDOW, DURABILITIES, MAX_READERS, Durability
 from . import header as headers
 from . import writer
+from .clock import whole
 from .entry import Entry
 from .header import NodeLimits, shown
 from .id import AnyID
 from .names import name_bytes, text_of
 from .several import read_group_streams, read_streams
-from .source import Direct
+from .source import Direct, ask
 from .stop import StopFlag
 from .stream import Stream
 from .sweeping import doom_stream, sweep
 from .transaction import State, Transaction
+
+T = TypeVar("T")
 
 
 class Store:
@@ -92,8 +94,7 @@ class Store:
             except (LookupError, TypeError) as error:
                 raise InvalidArgument(f"encoding={encoding!r}: {error}") from None
         for name, size in (("map_size", map_size), ("max_map_size", max_map_size), ("max_readers", max_readers)):
-            if size is not None and (type(size) is not int or size < 1):
-                raise InvalidArgument(f"{name}={size!r} must be a whole number >= 1")
+            whole(name, size, 1, none="")
         if not isinstance(path, str | os.PathLike) or not os.fspath(path):
             raise InvalidArgument(f"path={path!r} must name a directory")
         given = NodeLimits().changed(compression, node_max_bytes, node_max_entries)
@@ -113,8 +114,7 @@ class Store:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None,
-                 trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __reduce__(self) -> str:
@@ -146,7 +146,7 @@ class Store:
         appends before it, and raises AppendsLost where there was none.
         """
         self._require_open()
-        if self._env.in_own_transaction():
+        if self._env.commits.in_own_transaction():
             raise TransactionError("this thread has a transaction open; flush() once it has ended")
         if self._source.buffer is not None:
             self._source.buffer.flush(tell=True)
@@ -223,9 +223,7 @@ class Store:
     def streams(self) -> list[Any]:
         """The names of all streams, in order of their bytes."""
         self._require_open()
-        with self._source.read() as txn:
-            names = headers.all_names(txn)
-        return [text_of(name, self._encoding) for name in names]
+        return [text_of(name, self._encoding) for name in ask(self._source, headers.all_names)]
 
     def rename_stream(self, old: Any, new: Any) -> bool:
         """Give a stream another name; False if it bears that name already.
@@ -247,8 +245,7 @@ class Store:
             stream.changed(txn)
             return True
 
-        renamed: bool = self._submit(operation)
-        return renamed
+        return self._submit(operation)
 
     def delete_stream(self, name: Any) -> bool:
         """Delete a stream with everything in it; False if there is none. DEL.
@@ -257,7 +254,7 @@ class Store:
         each; what a crash leaves of that is finished at the next open.
         """
         wanted = name_bytes(name)
-        gone: bool = self._submit(lambda txn: doom_stream(txn, wanted))
+        gone = self._submit(lambda txn: doom_stream(txn, wanted))
         if gone:
             sweep(self._source)
         return gone
@@ -273,7 +270,7 @@ class Store:
         if self._env.readonly:
             raise ReadOnlyStore(f"{self._env.path} is open with readonly=True; open it without to {to}")
 
-    def _submit(self, operation: Any) -> Any:
+    def _submit(self, operation: Callable[[WriteTransaction], T]) -> T:
         self._require_writable("write")
         return self._source.submit(operation)
 

@@ -1,37 +1,38 @@
 """A stream as its users hold it: append, read, delete, trim, count.
 
 Every method parses and checks its arguments first, then reads in one short transaction or
-writes in one that it may share with other callers (storage/commit.py). A call that raises
+writes in one that it may share with other callers (storage/commit). A call that raises
 has changed nothing, but for those that say "in pieces".
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from itertools import chain
-from typing import Any, Literal, TypeVar, overload
+from typing import Any, Literal, overload
 
-from ..storage.commit import WriteTransaction
+from ..storage.commit.write_transaction import WriteTransaction
 from ..storage.errors import GroupExists, IDTooSmall, InvalidArgument, NoStream
 from . import deleting, trim, writer
 from . import header as headers
-from .clock import now_ms
+from .clock import now_ms, whole
 from .entry import flatten_all
 from .filtered import checked_subjects
 from .group import Group, checked_entries_read
 from .group_state import create_group, locate_group
 from .header import NodeLimits, shown
 from .id import AUTO, AnyID, NewID, StreamID, make_id, parse_id, parse_new_id
-from .idempotent import MAX_CAP, MAX_WINDOW, Memory, forget_all, parse_claim
+from .idempotent import MAX_CAP, MAX_WINDOW, Claim, Memory, forget_all, parse_claim
 from .names import member_name
 from .node import flatten
 from .readable import ReadableStream
 from .references import KEEPREF, DeleteResult, checked_policy, delete_ex, evict
 from .source import PIECE_ASKED, Direct, in_pieces
 
-Value = str | bytes | int | float
 Fields = Mapping[Any, Any] | Iterable[tuple[Any, Any]]
-T = TypeVar("T")
+
+_AT_ONCE = 1000  # entries, about a millisecond
 
 
 class Stream(ReadableStream):
@@ -83,37 +84,25 @@ class Stream(ReadableStream):
         new = AUTO if id == "*" else parse_new_id(id)
         if new.ms == 0 and new.seq == 0:
             raise IDTooSmall("the ID 0-0 is refused: an entry's ID must be greater than 0-0")
-        wanted = trim.parse_trim(maxlen, minid, approximate, limit)
-        checked_policy(refs)
-        claim = None if producer is None and idempotent_id is None else parse_claim(producer, idempotent_id, new, flat)
+        wanted = claim = None
+        if maxlen is not None or minid is not None or limit is not None:
+            wanted = trim.parse_trim(maxlen, minid, approximate, limit)
+        if refs != KEEPREF:
+            checked_policy(refs)
+        if producer is not None or idempotent_id is not None:
+            claim = parse_claim(producer, idempotent_id, new, flat)
         now = now_ms()
         name, limits = self.name, self._limits  # a buffered operation holds no handle: it may outlive all of them
+        plain = create and wanted is None and claim is None
+        operation: Callable[[WriteTransaction], StreamID | None] = (
+            partial(writer.append, name, limits, new, now, flat) if plain
+            else partial(_append, name, limits, new, now, flat, create, wanted, refs, claim)
+        )
         buffer = self._source.buffer
-        if buffer is not None:
-            if claim is not None or buffer.ended:
-                buffer = None
-            elif new is AUTO and wanted is None and create:
-                return buffer.append(name, limits, now, flat, self._source.lock_timeout)
-
-        def operation(txn: WriteTransaction) -> StreamID | None:
-            stream = _ensured(txn, name, limits) if create else writer.locate(txn, name)
-            if stream is None:
-                return None
-            if claim is None:
-                sid = stream.append(txn, new, now, flat)
-            else:
-                memory = Memory(txn, stream, claim.producer)
-                known = memory.entry_of(claim.iid, now)
-                if known is not None:
-                    return known
-                sid = stream.append(txn, new, now, flat)
-                memory.remember(claim.iid, sid, now)
-            if wanted is not None:
-                _evict(txn, stream, wanted, refs)
-            return sid
-
-        if buffer is None:
-            return self._submit(operation)
+        if buffer is None or buffer.ended or claim is not None:
+            return self._source.submit(operation)
+        if plain and new is AUTO:
+            return buffer.append(name, limits, now, flat, self._source.lock_timeout)
         size = sum(map(len, flat))
         sids = buffer.put(name, limits, (new,), now, size, create, operation, self._source.lock_timeout)
         return None if sids is None else sids[0]
@@ -130,7 +119,10 @@ class Stream(ReadableStream):
         for what, given in (("entries", entries), ("ids", ids if ids is not None else ())):
             if not isinstance(given, Iterable):
                 raise InvalidArgument(f"{what} of extend() must be an iterable, not {type(given).__name__}")
-        flats = flatten_all(entries)
+        flats: list[list[bytes]] = []
+        given = iter(entries)
+        while flatten_all(given, flats, _AT_ONCE):
+            pass
         news: list[NewID] | None = None
         if ids is not None:
             news = [parse_new_id(sid) for sid in ids]
@@ -144,7 +136,7 @@ class Stream(ReadableStream):
         name, limits = self.name, self._limits
 
         def operation(txn: WriteTransaction) -> list[StreamID]:
-            stream = _ensured(txn, name, limits)
+            stream = writer.ensure(txn, name, limits)
             if news is None:
                 sids = stream.extend(txn, now, flats)
             else:
@@ -156,7 +148,7 @@ class Stream(ReadableStream):
 
         buffer = self._source.buffer
         if buffer is None or buffer.ended:
-            return self._submit(operation)
+            return self._source.submit(operation)
         size = sum([sum(map(len, flat)) for flat in flats])
         wished = [AUTO] * len(flats) if news is None else news
         return buffer.put(name, limits, wished, now, size, True, operation, self._source.lock_timeout) or []
@@ -170,12 +162,9 @@ class Stream(ReadableStream):
         """
         wanted = sorted({parse_id(sid) for sid in ids})
 
-        def delete(some: list[StreamID]) -> int:
-            def operation(txn: WriteTransaction) -> int:
-                stream = writer.locate(txn, self.name)
-                return 0 if stream is None else deleting.delete(txn, stream, some)
-
-            return self._submit(operation)
+        def delete(some: list[StreamID], txn: WriteTransaction) -> int:
+            stream = writer.locate(txn, self.name)
+            return 0 if stream is None else deleting.delete(txn, stream, some)
 
         return sum(in_pieces(self._source, wanted, delete))
 
@@ -192,12 +181,9 @@ class Stream(ReadableStream):
         wanted = [parse_id(sid) for sid in ids]
         checked_policy(refs)
 
-        def delete(some: list[StreamID]) -> list[DeleteResult]:
-            def operation(txn: WriteTransaction) -> list[DeleteResult]:
-                stream = writer.locate(txn, self.name)
-                return [DeleteResult.MISSING] * len(some) if stream is None else delete_ex(txn, stream, some, refs)
-
-            return self._submit(operation)
+        def delete(some: list[StreamID], txn: WriteTransaction) -> list[DeleteResult]:
+            stream = writer.locate(txn, self.name)
+            return [DeleteResult.MISSING] * len(some) if stream is None else delete_ex(txn, stream, some, refs)
 
         return list(chain.from_iterable(in_pieces(self._source, wanted, delete, PIECE_ASKED)))
 
@@ -217,7 +203,7 @@ class Stream(ReadableStream):
         wanted = trim.parse_trim(maxlen, minid, approximate, limit)
         if wanted is None:
             raise InvalidArgument("trim() needs maxlen or minid")
-        whole = not isinstance(self._source, Direct)
+        at_once = not isinstance(self._source, Direct)
         evicted = 0
         after: bytes | None = b""  # the node behind which the next piece begins; None: all is done
         while after is not None:
@@ -233,24 +219,22 @@ class Stream(ReadableStream):
                         return 0, None
                     most -= so_far
                 if refs != KEEPREF:
-                    return evict(txn, stream, wanted, most, refs, after, None if whole else PIECE_ASKED)
-                gone, more = trim.evict(txn, stream, wanted, most, None if whole else trim.LEAVES_A_TRANSACTION)
+                    return evict(txn, stream, wanted, most, refs, after, None if at_once else PIECE_ASKED)
+                gone, more = trim.evict(txn, stream, wanted, most, None if at_once else trim.LEAVES_A_TRANSACTION)
                 return gone, b"" if more else None
 
-            gone, after = self._submit(operation)
+            gone, after = self._source.submit(operation)
             evicted += gone
         return evicted
 
-    def set_id(self, last_id: AnyID, *, entries_added: int | None = None,
-               max_deleted_id: AnyID | None = None) -> None:
+    def set_id(self, last_id: AnyID, *, entries_added: int | None = None, max_deleted_id: AnyID | None = None) -> None:
         """Set the last ID, and the counters that go with it. XSETID.
 
         ``last_id`` must not be smaller than the newest live entry, nor than any ID deleted.
         NoStream where there is none, InvalidArgument or IDTooSmall where it contradicts.
         """
         last = parse_id(last_id)
-        if entries_added is not None and (type(entries_added) is not int or not 0 <= entries_added < 1 << 63):
-            raise InvalidArgument(f"entries_added={entries_added!r} must be a whole number from 0 to {(1 << 63) - 1}")
+        whole("entries_added", entries_added, 0, (1 << 63) - 1, none="")
         deleted = StreamID.MIN if max_deleted_id is None else parse_id(max_deleted_id)
         if last < deleted:
             raise IDTooSmall(f"the last ID {last} is smaller than the given max_deleted_id {deleted}")
@@ -286,7 +270,7 @@ class Stream(ReadableStream):
             if deleted != StreamID.MIN:
                 header.max_deleted = (deleted.ms, deleted.seq)
 
-        self._submit(operation)
+        self._source.submit(operation)
 
     def configure(self, *, compression: str | None = None, node_max_bytes: int | None = None,
                   node_max_entries: int | None = None, idempotence_window: int | None = None,
@@ -304,8 +288,7 @@ class Stream(ReadableStream):
         headers.NodeLimits().changed(**nodes)
         memory = {"idempotence_window": (idempotence_window, MAX_WINDOW), "idempotence_cap": (idempotence_cap, MAX_CAP)}
         for name, (value, most) in memory.items():
-            if value is not None and (type(value) is not int or not 1 <= value <= most):
-                raise InvalidArgument(f"{name}={value!r} must be a whole number from 1 to {most}")
+            whole(name, value, 1, most, none="")
 
         def operation(txn: WriteTransaction) -> dict[str, Any]:
             stream = writer.require(txn, self.name)
@@ -323,7 +306,7 @@ class Stream(ReadableStream):
                 header.limits = limits.changed(**nodes)
             return changed
 
-        return self._submit(operation)
+        return self._source.submit(operation)
 
     # -- consumer groups ----------------------------------------------------------------
 
@@ -347,7 +330,7 @@ class Stream(ReadableStream):
         wanted = [] if subjects is None else checked_subjects(subjects)
 
         def operation(txn: WriteTransaction) -> None:
-            stream = _ensured(txn, self.name, self._limits) if create_stream else writer.locate(txn, self.name)
+            stream = writer.ensure(txn, self.name, self._limits) if create_stream else writer.locate(txn, self.name)
             if stream is None:
                 raise NoStream(
                     f"there is no stream {shown(self.name)} to create group {shown(group.name)} on. Append to it "
@@ -366,17 +349,28 @@ class Stream(ReadableStream):
             at = header.last if last is None else (last.ms, last.seq)
             create_group(txn, stream, group.name, at, min(read, header.entries_added), wanted)
 
-        self._submit(operation)
+        self._source.submit(operation)
         return group
 
-    # -- within -------------------------------------------------------------------------
 
-    def _submit(self, operation: Callable[[WriteTransaction], T]) -> T:
-        return self._source.submit(operation)
-
-
-def _ensured(txn: WriteTransaction, name: bytes, limits: NodeLimits) -> writer.StreamWriter:
-    return writer.locate(txn, name) or writer.create(txn, name, limits)
+def _append(name: bytes, limits: NodeLimits, new: NewID, now: int, flat: list[bytes], create: bool,
+            wanted: trim.Trim | None, refs: str, claim: Claim | None, txn: WriteTransaction) -> StreamID | None:
+    """Append one entry, with all that append() can be asked for besides."""
+    stream = writer.ensure(txn, name, limits) if create else writer.locate(txn, name)
+    if stream is None:
+        return None
+    if claim is None:
+        sid = stream.append(txn, new, now, flat)
+    else:
+        memory = Memory(txn, stream, claim.producer)
+        known = memory.entry_of(claim.iid, now)
+        if known is not None:
+            return known
+        sid = stream.append(txn, new, now, flat)
+        memory.remember(claim.iid, sid, now)
+    if wanted is not None:
+        _evict(txn, stream, wanted, refs)
+    return sid
 
 
 def _evict(txn: WriteTransaction, stream: writer.StreamWriter, wanted: trim.Trim, refs: str) -> int:

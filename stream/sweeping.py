@@ -9,8 +9,10 @@ two steps costs nothing but space: whoever opens the store next sweeps on.
 
 from __future__ import annotations
 
+from functools import partial
+
 from ..storage import layout, records
-from ..storage.commit import WriteTransaction
+from ..storage.commit.write_transaction import WriteTransaction
 from ..storage.errors import LockTimeout, StoreFull
 from ..storage.rax import Rax
 from . import writer
@@ -40,18 +42,14 @@ def sweep(source: Source) -> None:
     with source.read() as txn:
         doomed = [key for key, _ in Rax(txn, layout.DOOMED_STREAMS).items()]
     for suffix in doomed:
-
-        def operation(txn: WriteTransaction, suffix: bytes = suffix) -> bool:
-            return _sweep_some(txn, suffix)
-
         try:
-            while source.submit(operation):
+            while source.submit(partial(_sweep_some, suffix)):
                 continue
         except (LockTimeout, StoreFull):
             return  # whoever opens the store next, or deletes something, sweeps on
 
 
-def _sweep_some(txn: WriteTransaction, suffix: bytes) -> bool:
+def _sweep_some(suffix: bytes, txn: WriteTransaction) -> bool:
     """Delete up to _KEYS keys of a doomed stream or group. False once none is left."""
     swept = 0
     for start, stop in layout.doomed_spans(suffix):

@@ -28,7 +28,7 @@ from weakref import ref
 import lmdb
 
 from ..storage import layout, records
-from ..storage.commit import WriteTransaction
+from ..storage.commit.write_transaction import WriteTransaction
 from ..storage.errors import CorruptionError, InvalidArgument, NotOwner, TransactionError
 from ..storage.faults import meaning
 from ..storage.rax import Rax
@@ -277,7 +277,7 @@ class Transaction:
             raise TransactionError("the transaction has ended; begin another with store.transaction()")
         if threading.get_ident() != self._thread:
             raise TransactionError("a transaction belongs to the thread that began it; this is another one")
-        if self._direct.env.open_write is not self._txn.raw:
+        if self._direct.env.commits.open_write is not self._txn.raw:
             raise TransactionError("the transaction was begun in another process, before a fork; it ends there")
 
     def apply(self, operation: Callable[[WriteTransaction], T]) -> T:
@@ -290,7 +290,7 @@ class Transaction:
         try:
             result = operation(txn)
         except lmdb.Error as error:  # a full map, for one: LMDB takes nothing more in this transaction
-            self._spoiled = meaning(self._direct.path, error)
+            self._spoiled = meaning(self._direct.env.path, error)
             raise self._spoiled from error
         except BaseException as error:
             untouched = txn.is_untouched(before, error) and not isinstance(error, NotOwner)
@@ -301,9 +301,6 @@ class Transaction:
 
     def flushed(self) -> WriteTransaction:
         """The transaction with nothing left in memory, so that reads see all of it."""
-        return self.apply(_flushed)
-
-
-def _flushed(txn: WriteTransaction) -> WriteTransaction:
-    txn.flush()
-    return txn
+        self.apply(WriteTransaction.flush)
+        assert self._txn is not None
+        return self._txn

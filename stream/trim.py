@@ -14,12 +14,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ..storage import block, layout
-from ..storage.commit import WriteTransaction
+from ..storage.commit.write_transaction import WriteTransaction
 from ..storage.errors import CorruptionError, InvalidArgument
 from . import node
+from .clock import whole
 from .deleting import after_head_moved, first_live, rewrite
 from .header import NodeLimits, shown
-from .id import AnyID, parse_id
+from .id import AnyID, StreamID, parse_id
 from .writer import StreamWriter, located
 
 LEAVES_A_TRANSACTION = 1000  # about 2 ms; between chunks other writers get in
@@ -46,12 +47,10 @@ def parse_trim(maxlen: int | None, minid: AnyID | None, approximate: bool, limit
             raise InvalidArgument("limit cannot be used without maxlen or minid")
         if not approximate:
             raise InvalidArgument("limit cannot be used without approximate=True")
-        if type(limit) is not int or limit < 0:
-            raise InvalidArgument(f"limit={limit!r} must be a whole number >= 0")
+        whole("limit", limit, 0)
     if maxlen is None and minid is None:
         return None
-    if maxlen is not None and (type(maxlen) is not int or maxlen < 0):
-        raise InvalidArgument(f"maxlen={maxlen!r} must be a whole number >= 0")
+    whole("maxlen", maxlen, 0, none="")
     return Trim(maxlen, None if minid is None else parse_id(minid), bool(approximate), limit)
 
 
@@ -127,7 +126,7 @@ def _evict_inside(txn: WriteTransaction, writer: StreamWriter, trim: Trim, key: 
     most = -1 if trim.maxlen is None else header.length - trim.maxlen
     ids = [
         (entry.id.ms, entry.id.seq)
-        for entry in node.decode(listpack, ms, seq, 0, 0, *_MAX_ID, most, False)
+        for entry in node.decode(listpack, ms, seq, 0, 0, *StreamID.MAX, most, False)
         if trim.minid is None or entry.id < trim.minid
     ]
     if not ids:
@@ -136,6 +135,3 @@ def _evict_inside(txn: WriteTransaction, writer: StreamWriter, trim: Trim, key: 
     rewrite(txn, key, head, changed, head.live - len(done))
     header.length -= len(done)
     return len(done)
-
-
-_MAX_ID = ((1 << 64) - 1, (1 << 64) - 1)

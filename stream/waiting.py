@@ -3,28 +3,31 @@
     other process   commit, then a touch of the file ``wake``
                                    │ event
     this process    watcher: drain, NEW read transaction, evaluate each probe once
-                       │ releases only those whose probe moved
-             ┌─────────┼──────────────┐
-          sleeper   sleeper     line: place 1, place 2, place 3      (one lock each)
+                       │ lets the first of each line out whose probes have moved
+             ┌─────────┼────────────────────┐
+           line      line                 line      what was seen, and when to look again
+             │         │         ┌──────────┼──────────┐
+           place     place     place      place      place      (a thread and its lock each)
 
 A probe says what a thing looks like in a transaction: a stream's last ID, a group's version.
-Who waits tells what he has seen, and sleeps until it looks different. No wake-up is lost:
+A reader says what it has seen, and sleeps until it looks different. No wake-up is lost:
 
     R1  register                          (the watcher's steps are V1 to V5, see
     R2  look again, in a NEW transaction   storage/watcher.py)
     R3  sleep
 
-The event of a commit is queued after the commit is visible. Who had registered when the
-watcher took stock is covered by its look, which begins after that event was drained; who
-came later, by his own R2.
+The event of a commit is queued after the commit is visible. A reader that had registered when
+the watcher took stock is covered by its look, which begins after that event was drained; one
+that came later, by its own R2.
 
-A line is what makes group reads first come, first served: of those who wait in it, one at a
-time is let out to look, the one that waits longest and has reason to. If he finds nothing
-(another process was faster) he keeps his place, and those behind him, who wait for the same,
-need not look. When he leaves the line, the next one with a reason is let out. So a movement
-costs one look in vain per process at most, and nobody can wake anybody in a circle.
+A line makes group reads first come, first served: its threads wait for the same, so that what
+one has looked for in vain is not there for the others either. Only the first is let out to look;
+if it finds nothing (another process was faster) it keeps its place. What it has seen is the
+line's, and the others sleep on it: a wait costs the same however many stand before it. When one
+that was let out leaves, the next is let out: a movement costs one look in vain a process at most.
+A wait by itself is a line of one.
 
-The first wait starts the watcher; while nobody waits it sleeps, whatever is committed.
+The first wait starts the watcher; while none is there it sleeps, whatever is committed.
 """
 
 from __future__ import annotations
@@ -56,29 +59,31 @@ _LONGEST_SLEEP = 3.0  # seconds: Ctrl-C can come just before a lock is waited fo
 class Place:
     """A place in a line, from turn() until its ``with`` ends. Not to be shared by threads."""
 
-    __slots__ = ("__weakref__", "key", "sleeper")
+    __slots__ = ("__weakref__", "awake", "key", "lock", "number", "timer")
 
     def __init__(self, key: Hashable) -> None:
         self.key = key
-        self.sleeper: _Sleeper | None = None  # None: awake, looking
-
-
-class _Sleeper:
-    """One wait of one thread."""
-
-    __slots__ = ("due", "lock", "place", "ready", "released", "seen", "stop", "timer")
-
-    def __init__(self, seen: Mapping[Probe, Hashable], due: float | None, place: Place | None,
-                 stop: StopFlag | None) -> None:
-        self.seen = dict(seen)
-        self.due = due
-        self.place = place
-        self.stop = stop
-        self.ready = False  # something has moved
-        self.released = False
-        self.timer = due
+        self.number = 0  # in order of arrival
+        self.awake = True  # it looks, or is about to
+        self.timer: float | None = None  # the due time that its thread sleeps until
         self.lock = threading.Lock()
         self.lock.acquire()
+
+
+class _Line:
+    """Places whose threads wait for the same, and what the last of them to look has seen."""
+
+    __slots__ = ("due", "places", "ready", "seen")
+
+    def __init__(self) -> None:
+        # In order of arrival. Weak, so that a place cannot outlive a thread that lost it.
+        self.places: WeakValueDictionary[int, Place] = WeakValueDictionary()
+        self.seen: Mapping[Probe, Hashable] = {}
+        self.due: float | None = None
+        self.ready = False  # something has moved since
+
+    def first(self) -> Place | None:
+        return next(self.places.values(), None)
 
     def has_reason(self, now: float) -> bool:
         return self.ready or (self.due is not None and now >= self.due)
@@ -91,9 +96,7 @@ class Waiting:
         self._env = env
         self._safety_period = safety_period
         self._mutex = threading.Lock()  # held for moments, never during a look
-        self._sleepers: set[_Sleeper] = set()
-        # In order of arrival. Weak, so that a place cannot outlive a thread that lost it.
-        self._lines: dict[Hashable, WeakValueDictionary[int, Place]] = {}
+        self._lines: dict[Hashable, _Line] = {}
         self._arrivals = 0
         self._registered = 0  # waits begun
         self._looked = (0, 0)  # the watcher's last look: its transaction, waits begun before it
@@ -117,44 +120,53 @@ class Waiting:
         StoreClosed when the store is closed meanwhile, and what a probe raises. Costs about
         8 µs before it sleeps.
         """
-        if self._env.in_own_transaction():
+        if self._env.commits.in_own_transaction():
             raise TransactionError(
                 "this thread has a transaction open, and who could bring news waits for its end; wait before it begins"
             )
-        return self._wait(_Sleeper(seen, due, turn, stop), deadline)
+        if turn is None:
+            with self.turn(object()) as alone:
+                return self.wait(seen, deadline, due, alone, stop)
+        try:
+            line = self._lie_down(turn, seen, due)
+            self._look([line], looks_for_itself=True)
+        except BaseException:
+            turn.awake = True  # nothing may be there, or much: the next in the line looks
+            raise
+        return self._sleep(line, turn, deadline, stop)
 
     @contextmanager
     def turn(self, key: Hashable, deadline: float | None = None, stop: StopFlag | None = None) -> Iterator[Place]:
-        """Stand in the line ``key`` while reading and waiting: first come, first served.
+        """Stand in the line ``key`` while waiting: first come, first served.
 
-            with waiting.turn(key, deadline) as place:
-                while True:
-                    found, seen, due = ...               # look, in a transaction
-                    if found or not waiting.wait(seen, deadline, due, turn=place):
-                        return found
+            if not found:                                    # a first look, in a transaction
+                with waiting.turn(key, deadline) as place:
+                    while place.awake:
+                        found, seen, due = ...               # look, in a transaction
+                        if found or not waiting.wait(seen, deadline, due, turn=place):
+                            return found
 
         The key must hold all that decides what a read can get (streams, group, from which
         idle time on it claims): for whoever waits in one line, what one has looked for in
-        vain is not there for the others either. Comes back once nobody before has a reason
-        to look, at the deadline, or stopped; with none before it, at once. In the ``with`` the thread
-        must not enter the same line again, nor sleep but by wait().
+        vain is not there for the others either. Comes back when this place is the first and has a
+        reason to look (``awake``), at the deadline, or stopped; with none before it, at once. In the
+        ``with`` the thread must not enter the same line again, nor sleep but by wait().
         """
         place = Place(key)
         try:
-            if self._enter(place):
-                # Never having looked is a reason: a due time long past.
-                self._wait(_Sleeper({}, 0.0, place, stop), deadline)
+            line = self._enter(place)
+            if not place.awake:
+                self._sleep(line, place, deadline, stop)
             yield place
         finally:
             self._leave(place)
 
     def close(self) -> None:
-        """End the watcher; whoever sleeps gets StoreClosed. Environment.close() calls this."""
+        """End the watcher; every sleeper gets StoreClosed. Environment.close() calls this."""
         with self._mutex:
             self._closed = True
             watcher = self._watcher
-            for sleeper in list(self._sleepers):
-                self._release(sleeper)
+            self._wake_all()
         if watcher is not None:
             watcher.close()
 
@@ -165,193 +177,153 @@ class Waiting:
 
     # -- a wait, step by step -----------------------------------------------------------
 
-    def _wait(self, sleeper: _Sleeper, deadline: float | None) -> bool:
-        try:
-            self._register(sleeper)
-            self._look_once(sleeper)
-            return self._sleep(sleeper, deadline)
-        finally:
-            with self._mutex:
-                self._sleepers.discard(sleeper)
-                if sleeper.place is not None:
-                    sleeper.place.sleeper = None
+    def _enter(self, place: Place) -> _Line:
+        """Stand at the end of the line: asleep, unless it is the first."""
+        with self._mutex:
+            self._require_watcher()
+            line = self._lines.get(place.key)
+            if line is None:
+                line = self._lines[place.key] = _Line()
+            self._arrivals += 1
+            place.awake = line.first() is None
+            place.number = self._arrivals
+            line.places[place.number] = place
+        return line
 
-    def _register(self, sleeper: _Sleeper) -> None:
+    def _lie_down(self, place: Place, seen: Mapping[Probe, Hashable], due: float | None) -> _Line:
         """R1. The watcher and its watch are there before this returns, so before any R2."""
         with self._mutex:
-            if self._closed or self._env.closed:
-                raise self._error_closed()
-            if self._watcher is None:
-                self._watcher = Watcher(
-                    self._env.path / folder.WAKE, lambda: bool(self._sleepers), self._look_for_all,
-                    self._watcher_ended, self._safety_period,
-                )
-            self._sleepers.add(sleeper)
+            self._require_watcher()
+            line = self._lines[place.key]
+            line.seen, line.due, line.ready = dict(seen), due, False
+            place.awake, place.timer = False, due
             self._registered += 1
-            self._watcher.unpark()
+        return line
 
-    def _look_once(self, sleeper: _Sleeper) -> None:
-        """R2. In a line also for those who sleep in it, who may come first."""
-        asked = [sleeper]
-        if sleeper.place is not None:
-            with self._mutex:
-                others = [place.sleeper for place in self._line(sleeper.place.key)]
-            asked += [other for other in others if other is not None]
-        self._look(asked, looker=sleeper)
+    def _require_watcher(self) -> None:
+        if self._closed or self._env.closed:
+            raise self._error_closed()
+        if self._watcher is None:
+            self._watcher = Watcher(
+                self._env.path / folder.WAKE, self._is_needed, self._look_for_all,
+                self._watcher_ended, self._safety_period,
+            )
+        self._watcher.unpark()
 
-    def _sleep(self, sleeper: _Sleeper, deadline: float | None) -> bool:
-        """R3. True once released, unless stopped."""
+    def _is_needed(self) -> bool:
+        """Whether a movement would let a reader out. One that looks, or leaves, lets out the next by itself."""
+        firsts = [line.first() for line in list(self._lines.values())]
+        return any(first is not None and not first.awake for first in firsts)
+
+    def _sleep(self, line: _Line, place: Place, deadline: float | None, stop: StopFlag | None) -> bool:
+        """R3. True once let out, unless stopped."""
         while True:
-            if is_stopped(sleeper.stop):
+            if is_stopped(stop):
                 return False
             with self._mutex:
                 now = time.monotonic()
-                if not sleeper.released and sleeper.has_reason(now):
-                    self._let_out(sleeper)
-                if sleeper.released:
+                self._let_out(line, now)
+                if place.awake:
                     break
                 if deadline is not None and now >= deadline:
                     return False
                 until = now + _LONGEST_SLEEP if deadline is None else deadline
-                sleeper.timer = sleeper.due
-                if sleeper.due is not None and sleeper.due > now:
-                    until = min(until, sleeper.due)
-            sleep(sleeper.lock, min(until - now, _LONGEST_SLEEP), sleeper.stop)
+                place.timer = line.due if line.first() is place else None  # the first keeps the time for all
+                if place.timer is not None:
+                    until = min(until, place.timer)
+            sleep(place.lock, min(until - now, _LONGEST_SLEEP), stop)
         if self._closed:
             raise self._error_closed()
         return True
 
-    def _error_closed(self) -> StoreClosed:
-        return StoreClosed(f"the store {self._env.path} has been closed. Open it again.")
-
-    # -- lines (under the mutex) --------------------------------------------------------
-
-    def _line(self, key: Hashable) -> list[Place]:
-        line = self._lines.get(key)
-        return [] if line is None else list(line.values())
-
-    def _enter(self, place: Place) -> bool:
-        """Stand at the end of the line. Whether there is anybody before."""
-        with self._mutex:
-            before = bool(self._line(place.key))
-            self._arrivals += 1
-            self._lines.setdefault(place.key, WeakValueDictionary())[self._arrivals] = place
-        return before
-
     def _leave(self, place: Place) -> None:
         with self._mutex:
             line = self._lines.get(place.key)
-            if line is None:
+            if line is None or line.places.pop(place.number, None) is None:
                 return
-            for number, other in list(line.items()):
-                if other is place:
-                    del line[number]
-            self._next_in(place.key)
+            line.ready = line.ready or place.awake  # it may have left something, or not have looked
+            if line.first() is None:
+                del self._lines[place.key]
+            else:
+                self._let_out(line, time.monotonic())
 
-    def _lie_down(self, sleeper: _Sleeper, place: Place) -> None:
-        """He has looked, and sleeps now. Those behind him need not look at the same in vain."""
-        place.sleeper = sleeper
-        if sleeper.seen and not sleeper.ready:
-            places = self._line(place.key)
-            for other in places[places.index(place) + 1:]:
-                if other.sleeper is not None and other.sleeper.seen:
-                    other.sleeper.seen = dict(sleeper.seen)
-                    other.sleeper.due = sleeper.due
-                    other.sleeper.ready = False
-        self._next_in(place.key)
+    def _error_closed(self) -> StoreClosed:
+        return StoreClosed(f"the store {self._env.path} has been closed. Open it again.")
 
-    def _next_in(self, key: Hashable) -> None:
-        """Let out the first who has a reason, unless somebody before him is looking now."""
-        places = self._line(key)
-        if not places:
-            self._lines.pop(key, None)
-        now = time.monotonic()
-        for place in places:
-            if place.sleeper is None:
-                return
-            if place.sleeper.has_reason(now):
-                self._release(place.sleeper)
-                return
-        if places:
-            # The first in the line keeps the time for all; it may have just become the first.
-            first = places[0].sleeper
-            if first is not None and first.due != first.timer:
-                wake(first.lock)
+    # -- letting out (under the mutex) --------------------------------------------------
 
-    def _let_out(self, sleeper: _Sleeper) -> None:
-        if sleeper.place is None:
-            self._release(sleeper)
-        else:
-            self._next_in(sleeper.place.key)
+    def _let_out(self, line: _Line, now: float) -> None:
+        """Let the first look where there is a reason, unless it does; else see that it keeps the time."""
+        first = line.first()
+        if first is None or first.awake:
+            return
+        first.awake = line.has_reason(now)
+        if first.awake or first.timer != line.due:
+            wake(first.lock)
 
-    def _release(self, sleeper: _Sleeper) -> None:
-        self._sleepers.discard(sleeper)
-        if sleeper.place is not None:
-            sleeper.place.sleeper = None
-        sleeper.released = True
-        wake(sleeper.lock)
+    def _wake_all(self) -> None:
+        for line in self._lines.values():
+            for place in line.places.values():
+                place.awake = True
+                wake(place.lock)
 
     # -- looking ------------------------------------------------------------------------
 
-    def _look(self, asked: list[_Sleeper], looker: _Sleeper | None = None, known: int = 0) -> int:
-        """R2 of ``looker``, else V3 and V4: let out those whose probe has moved.
+    def _look(self, lines: list[_Line], looks_for_itself: bool = False, known: int = 0) -> int:
+        """R2 of a reader, else V3 and V4: let out the first of those lines whose probes have moved.
 
         Gives the number of the transaction. In ``known`` all has been seen already. A probe
-        that raises for the watcher counts as moved; who waits for it looks for himself then,
-        and gets the error.
+        that raises for the watcher counts as moved; the reader that waits for it looks for itself
+        then, and gets the error.
         """
         values: dict[Probe, Hashable] = {}
         txn: Any
         with self._env.read() as txn:
             number = self._env.moment(txn)
             if number != known:
-                for probe in {probe for sleeper in asked for probe in tuple(sleeper.seen)}:
+                for probe in {probe for line in lines for probe in line.seen}:
                     try:
                         values[probe] = probe.value(txn)
                     except RaxlogError:
-                        if looker is not None:
+                        if looks_for_itself:
                             raise
                         values[probe] = object()
         with self._mutex:
             now = time.monotonic()
-            for sleeper in asked:
-                if any(values.get(probe, value) != value for probe, value in sleeper.seen.items()):
-                    sleeper.ready = True
-            if looker is not None and looker.place is not None and not looker.released:
-                self._lie_down(looker, looker.place)
-            for sleeper in asked:
-                if sleeper in self._sleepers and sleeper.has_reason(now):
-                    self._let_out(sleeper)
+            for line in lines:
+                if any(values.get(probe, value) != value for probe, value in line.seen.items()):
+                    line.ready = True
+                self._let_out(line, now)
         return number
 
     def _look_for_all(self, quick: bool) -> int:
-        """The watcher's look: for everybody who is registered as it begins.
+        """The watcher's look: for every line that is there as it begins.
 
         A quick one does nothing if neither a commit nor a wait has come since the last look.
         """
         with self._mutex:
-            asked = list(self._sleepers)
+            for key in [key for key, line in self._lines.items() if line.first() is None]:
+                del self._lines[key]  # its threads have lost their places
+            lines = list(self._lines.values())
             registered = self._registered
         number, last_registered = self._looked
         known = number if quick and registered == last_registered else 0
         try:
-            number = self._look(asked, known=known)
+            number = self._look(lines, known=known)
             self._looked = number, registered
             return number
         except StoreClosed:
             raise
         except RaxlogError:
-            # No transaction to be had. Each looks for himself, and gets the error as his own.
+            # No transaction to be had. Each looks for itself, and gets the error as its own.
             with self._mutex:
-                for sleeper in asked:
-                    self._release(sleeper)
+                self._wake_all()
             return 0
 
     def _watcher_ended(self) -> None:
         with self._mutex:
             self._closed, self._watcher = True, None
-            for sleeper in list(self._sleepers):
-                self._release(sleeper)
+            self._wake_all()
 
 
 def waiting_of(env: Environment) -> Waiting:

@@ -18,42 +18,51 @@ from __future__ import annotations
 from typing import Any
 
 from ..storage import block, layout, records
-from ..storage.commit import WriteTransaction
+from ..storage.commit.write_transaction import WriteTransaction
 from ..storage.errors import CorruptionError, IDTooSmall, NoStream, StreamExhausted, StreamExists
 from ..storage.ordinals import EVERY, DeadCounts, OrdinalIndex
 from ..storage.rax import Rax
 from . import header as headers
 from .header import NodeLimits, StreamHeader, shown
 from .id import AUTO, MAX64, NewID, StreamID, make_id
-from .node_builder import Encoded, NodeBuilder, raw_size
+from .node_builder import NodeBuilder
 
 SOURCE_HASH = ""
 
 _MAX = (MAX64, MAX64)
+_new = tuple.__new__
 _PAGE = block.run_bytes(1)
 # The largest block that entries are gathered into: each append writes the tail anew. What is packed mostly fills a
 # page with three pages of raw entries.
 _MOST = 7 * _PAGE
 _MOST_PACKED = 3
+# A larger listpack is full. It is written at once, and never kept in memory.
+_LARGE = 1 << 20
 
 
 class StreamWriter:
     """One stream inside a write transaction. Kept warm between transactions."""
 
     __slots__ = (
-        "groups", "header", "header_key", "nodes_prefix", "number", "tail", "tail_changed", "tail_key",
-        "tail_known", "tail_ordinal", "tail_put_in", "tail_room", "tail_span", "trial",
+        "epoch", "groups", "header", "header_key", "header_seed", "idle_from", "nodes_prefix", "number", "stored",
+        "tail", "tail_changed", "tail_key", "tail_known", "tail_ordinal", "tail_put_in", "tail_room", "tail_seed",
+        "tail_span", "trial",
     )
 
-    def __init__(self, number: int, header: StreamHeader) -> None:
+    def __init__(self, number: int, header: StreamHeader, epoch: int, stored: bytes | None = None) -> None:
         self.number = number
         self.header = header
+        self.epoch = epoch  # in which it has been found to be what is on disk (WriteTransaction)
+        self.stored = stored  # its header's record
         self.header_key = layout.header_key(number)
+        self.header_seed = records.seed_of(self.header_key)
         self.groups: dict[bytes, Any] = {}  # those worked on so far, by name
+        self.idle_from: tuple[int, int] | None = None  # the least last ID of the other groups: none has entries pending
         self.nodes_prefix = layout.family(number, layout.NODE)
         self.tail: NodeBuilder | None = None
         self.tail_known = header.leaves == 0
         self.tail_key = b""
+        self.tail_seed = 0
         self.tail_ordinal = 0
         self.tail_span = 0
         self.tail_changed = False
@@ -79,19 +88,30 @@ class StreamWriter:
             self._load_tail(txn)
         self.changed(txn)
         tail = self.tail
-        if tail is not None:
-            encoded = tail.encode(ms, seq, flat)
-            if self._fits(tail, encoded, flat):
-                tail.push(encoded)
-            else:
-                self._seal_tail(txn, tail)
-                tail = None
+        if tail is not None and not self._push(tail, ms, seq, flat):
+            self._seal_tail(txn, tail)
+            tail = None
         if tail is None:
             tail = self._start_node(txn, ms, seq, flat)
-            tail.push(tail.encode(ms, seq, flat))
-        sid = make_id(ms, seq)
+            tail.push(ms, seq, flat, -1, -1, -1)
+        sid = _new(StreamID, (ms, seq))
         self._added(1, sid, sid)
+        if self._is_large(tail.size):
+            self._seal_tail(txn, tail)
+            self.tail = None
         return sid
+
+    def _push(self, tail: NodeBuilder, ms: int, seq: int, flat: list[bytes]) -> bool:
+        limits = self.header.limits
+        most = limits.max_entries or -1
+        if limits.max_bytes is not None:
+            return tail.push(ms, seq, flat, -1, limits.max_bytes, most)
+        return tail.push(ms, seq, flat, self._room(tail), -1, most) or (
+            not 0 < most <= tail.live + tail.dead and self._grow(tail, ms, seq, flat)
+        )
+
+    def _is_large(self, size: int) -> bool:
+        return size > _LARGE and size > (self.header.limits.max_bytes or 0)
 
     def extend(self, txn: WriteTransaction, now: int, flats: list[list[bytes]]) -> list[StreamID]:
         """Append many entries, their IDs made as for ``*``: the kernel fills node after node."""
@@ -104,7 +124,7 @@ class StreamWriter:
                 limits = self.header.limits
                 filled = self.tail.fill(
                     flats, at, ms, seq,
-                    self._room(self.tail) - block.HEADER_SIZE if limits.max_bytes is None else -1,
+                    self._room(self.tail) if limits.max_bytes is None else -1,
                     -1 if limits.max_bytes is None else limits.max_bytes,
                     limits.max_entries or -1, ids,
                 )
@@ -134,6 +154,8 @@ class StreamWriter:
     def next_id(self, new: NewID, now: int) -> tuple[int, int]:
         """The ID that an entry appended now would get. IDTooSmall, StreamExhausted."""
         last = self.header.last
+        if new.ms is None and now > last[0]:
+            return now, 0
         if new.ms == 0 and new.seq == 0:
             raise IDTooSmall("the ID 0-0 is refused: an entry's ID must be greater than 0-0")
         if last == _MAX:
@@ -141,10 +163,7 @@ class StreamWriter:
                 f"stream {shown(self.header.name)} has used the last possible ID, {make_id(*last)}; nothing "
                 "more can be appended. Go on in another stream."
             )
-        if new.ms is None:
-            if now > last[0]:
-                return now, 0
-            # The clock stands, or went back: IDs go on from the last one, over 128 bits.
+        if new.ms is None:  # the clock stands, or went back: IDs go on from the last one, over 128 bits
             return (last[0], last[1] + 1) if last[1] < MAX64 else (last[0] + 1, 0)
         if new.seq is not None:
             ms, seq = new.ms, new.seq
@@ -159,23 +178,19 @@ class StreamWriter:
             )
         return ms, seq
 
-    def _fits(self, tail: NodeBuilder, encoded: Encoded, flat: list[bytes]) -> bool:
-        limits = self.header.limits
-        if limits.max_entries and tail.live + tail.dead >= limits.max_entries:
-            return False
-        if limits.max_bytes is not None:
-            return tail.size + raw_size(flat) < limits.max_bytes
-        size = tail.size_with(encoded) + block.HEADER_SIZE
-        return size <= self._room(tail) or self._may_grow(tail, size)
-
     def _room(self, tail: NodeBuilder) -> int:
-        """The size up to which the tail's block grows before _may_grow() is asked."""
+        """The size up to which the tail's listpack grows before _grow() is asked."""
         limits = self.header.limits
-        room = block.run_bytes(tail.size + block.HEADER_SIZE) if limits.codec == block.RAW else self.tail_room
-        return max(limits.page_bytes, room)
+        size = tail.size + block.HEADER_SIZE
+        room = limits.page_bytes
+        if limits.codec != block.RAW:
+            room = max(room, self.tail_room)
+        elif size > room:
+            room = block.run_bytes(size)
+        return room - block.HEADER_SIZE
 
-    def _may_grow(self, tail: NodeBuilder, size: int) -> bool:
-        """Whether the tail goes on, to a block of ``size`` bytes, though it has reached its room.
+    def _grow(self, tail: NodeBuilder, ms: int, seq: int, flat: list[bytes]) -> bool:
+        """Push to the tail though it has reached its room, if it may go on; whether it did.
 
         It does while its pages, as it would be sealed now, are not full enough. Under a codec its block
         is made on trial, and shows how much more is likely to fill them: the room from now on. When the
@@ -190,11 +205,11 @@ class StreamWriter:
             if stored < raw:
                 most, enough = min(_MOST_PACKED * limits.page_bytes, _MOST), 9 / 10
         pages = block.run_bytes(stored)
-        grows = size <= most and stored < pages * enough
+        grows = stored < pages * enough and tail.push(ms, seq, flat, most - block.HEADER_SIZE, -1, -1)
         rest = (pages - stored) * 3 // 4 if grows else _PAGE * 15 // 16 - stored
         self.tail_room = min(raw + rest * raw // stored, most)
         if grows:
-            self.tail_room = max(self.tail_room, size)
+            self.tail_room = max(self.tail_room, tail.size + block.HEADER_SIZE)
             self.trial = None
         return grows
 
@@ -202,6 +217,7 @@ class StreamWriter:
         header = self.header
         self.tail = tail = NodeBuilder.start(ms, seq, flat)
         self.tail_key = layout.node_key(self.number, ms, seq)
+        self.tail_seed = records.seed_of(self.tail_key)
         self.tail_ordinal = header.next_ordinal
         self.tail_span = 0
         if header.leaves_added % EVERY == 0:
@@ -218,10 +234,12 @@ class StreamWriter:
         if found is None:
             raise CorruptionError("the stream's last node is missing", stream=name)
         self.tail_key = key = self.nodes_prefix + found[0]
+        self.tail_seed = records.seed_of(key)
         ms, seq = layout.node_id(key)
         try:
             head = block.header(key, found[1])
-            self.tail = NodeBuilder.open(block.listpack_of(key, found[1], head), ms, seq)
+            self.tail = None if self._is_large(head.raw_size) else NodeBuilder.open(
+                block.listpack_of(key, found[1], head), ms, seq)
         except CorruptionError as error:
             raise located(error, name, ms, seq) from None
         self.tail_ordinal = head.ordinal
@@ -257,15 +275,44 @@ class StreamWriter:
         self.tail_put_in = txn.id
 
     def _tail_block(self, tail: NodeBuilder, codec: int) -> bytes:
-        return block.encode(self.tail_key, tail.listpack(), self.tail_ordinal, self.tail_span, tail.live, codec)
+        if codec == block.RAW:
+            return tail.sealed(self.tail_seed, self.tail_ordinal, self.tail_span)
+        listpack = tail.listpack()
+        if self._is_large(tail.size):
+            tail.block.clear()  # it is full, and is not asked for it again
+        return block.encode(self.tail_key, listpack, self.tail_ordinal, self.tail_span, tail.live, codec)
 
     def flush(self, txn: WriteTransaction) -> None:
         """Put tail and header, if changed, into the transaction."""
         if txn.dirty.pop(self.number, None) is None:
             return
+        header = self.header.sealed(self.header_seed)
         if self.tail_changed and self.tail is not None:
-            self._put_tail(txn, self._tail_block(self.tail, block.RAW))
-        txn.put(self.header_key, records.seal(self.header_key, self.header.row()))
+            self._put_tail(txn, self.tail.sealed(self.tail_seed, self.tail_ordinal, self.tail_span))
+        txn.put(self.header_key, header)
+        self.stored = header
+
+    def is_current(self, txn: WriteTransaction) -> bool:
+        """Whether the stream is as it was left, beside what other processes have committed since.
+
+        Whatever changes its nodes changes its header, and no header comes again. What is known of the groups
+        is dropped, for they change by themselves. One look.
+        """
+        if self.epoch != txn.epoch:
+            if txn.get(self.header_key) != self.stored:
+                return False
+            self.groups = {}
+            self.idle_from = None
+            self.epoch = txn.epoch
+        return True
+
+
+def append(name: bytes, limits: NodeLimits, new: NewID, now: int, flat: list[bytes], txn: WriteTransaction) -> StreamID:
+    """Append one entry to the stream of that name, which is created where there is none."""
+    writer: StreamWriter | None = txn.warm.get(name)
+    if writer is None or writer.epoch != txn.epoch:
+        writer = ensure(txn, name, limits)
+    return writer.append(txn, new, now, flat)
 
 
 def located(error: CorruptionError, stream: str, ms: int, seq: int) -> CorruptionError:
@@ -278,11 +325,12 @@ def located(error: CorruptionError, stream: str, ms: int, seq: int) -> Corruptio
 def locate(txn: WriteTransaction, name: bytes) -> StreamWriter | None:
     """The writing end of the stream of that name; None if there is no such stream."""
     writer: StreamWriter | None = txn.warm.get(name)
-    if writer is None:
+    if writer is None or not writer.is_current(txn):
         found = headers.find(txn, name)
         if found is None:
+            txn.warm.pop(name, None)
             return None
-        writer = txn.warm[name] = StreamWriter(*found)
+        writer = txn.warm[name] = StreamWriter(*found, txn.epoch, txn.get(layout.header_key(found[0])))
     return writer
 
 
@@ -302,6 +350,11 @@ def require(txn: WriteTransaction, name: bytes) -> StreamWriter:
     return writer
 
 
+def ensure(txn: WriteTransaction, name: bytes, limits: NodeLimits) -> StreamWriter:
+    """locate(), or create()."""
+    return locate(txn, name) or create(txn, name, limits)
+
+
 def create(txn: WriteTransaction, name: bytes, limits: NodeLimits) -> StreamWriter:
     """A new, empty stream. StreamExists if the name is taken."""
     if locate(txn, name) is not None:
@@ -314,6 +367,6 @@ def create(txn: WriteTransaction, name: bytes, limits: NodeLimits) -> StreamWrit
     store[3] = number + 1
     txn.put(layout.STORE_KEY, records.seal(layout.STORE_KEY, store))
     txn.put(layout.NAMES + name, records.seal(layout.NAMES + name, [number]))
-    writer = txn.warm[name] = StreamWriter(number, StreamHeader(name, limits))
+    writer = txn.warm[name] = StreamWriter(number, StreamHeader(name, limits), txn.epoch)
     writer.changed(txn)
     return writer

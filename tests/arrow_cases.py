@@ -29,7 +29,7 @@ def node_of(entries: Sequence[tuple[int, int, Pairs]], dead: Iterable[tuple[int,
     ms, seq, pairs = entries[0]
     node = NodeBuilder.start(ms, seq, [text for pair in pairs for text in pair])
     for ms, seq, pairs in entries:
-        node.push(node.encode(ms, seq, [text for pair in pairs for text in pair]))
+        node.push(ms, seq, [text for pair in pairs for text in pair], -1, -1, -1)
     listpack = node.listpack()
     gone = sorted(dead)
     if gone:

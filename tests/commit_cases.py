@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import raxlog
-from raxlog.storage.commit import WriteTransaction, committer_of
+from raxlog.storage.commit.write_transaction import WriteTransaction
 
 
 def in_threads(count: int, work: Callable[[int], None], seconds: float = 60) -> list[BaseException]:
@@ -34,7 +34,7 @@ def in_threads(count: int, work: Callable[[int], None], seconds: float = 60) -> 
 
 
 def submit(store: raxlog.Store, operation: Callable[[WriteTransaction], Any], timeout: float = 30.0) -> Any:
-    return committer_of(store._env).submit(operation, timeout)
+    return store._env.commits.submit(operation, timeout)
 
 
 class HeldBatch:
@@ -53,7 +53,7 @@ class HeldBatch:
         assert self._go.wait(60)
 
     def wait_for_queue(self, length: int) -> None:
-        queue = committer_of(self._store._env)._queue
+        queue = self._store._env.commits.queue
         deadline = time.monotonic() + 10
         while len(queue) < length:
             assert time.monotonic() < deadline, f"only {len(queue)} calls wait"

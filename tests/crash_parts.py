@@ -221,7 +221,7 @@ STRUCK = 40  # asynchronous exceptions in one run, beside the signals
 
 
 COMMITS = tuple(f"raxlog.storage.{one}" for one in (
-    "batch", "commit", "write_transaction", "environment", "journal"))
+    "commit.commits", "commit.interrupts", "commit.write_transaction", "environment", "journal"))
 OPENINGS = tuple(f"raxlog.{one}" for one in (
     "index.leases", "index.store", "stream.behind", "stream.source", "stream.store", "stream.sweeping",
     "stream.waiting", *(f"storage.{one}" for one in (

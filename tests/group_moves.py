@@ -149,6 +149,7 @@ class GroupMoves(RuleBasedStateMachine):
     @rule(**MOVES["tick"])
     def tick(self, by: int) -> None:
         self.world.now += by
+        self.world.back[0] -= min(0, by)
 
     @rule(**MOVES["append"])
     def append(self, name: bytes, row: Pairs, ahead: int | None, create: bool, maxlen: int | None) -> None:

@@ -37,15 +37,29 @@ class Held:
     turn: int = 0
 
 
+class Shared(list[int]):
+    """Numbers that a copy of what holds them holds as well."""
+
+    def __deepcopy__(self, _: object) -> Shared:
+        return self
+
+
 @dataclass
 class Member:
-    """A consumer: when it last tried, and last got something (None: never)."""
+    """A consumer: when it last tried, and last got something (None: never).
+
+    That it tried is known at once, whatever becomes of the transaction; copies share what is known.
+    """
 
     seen: int
     active: int | None = None
+    tried: Shared = field(default_factory=Shared)
 
     def got(self, now: int) -> None:
         self.seen = self.active = now
+
+    def last_seen(self) -> int:
+        return max([self.seen, *self.tried])
 
 
 @dataclass
@@ -61,8 +75,8 @@ class Group:
 
     def ensure(self, name: bytes, now: int) -> Member:
         member = self.members.setdefault(name, Member(now))
-        if not 0 <= now - member.seen < 1000:  # written at most once a second, if nothing else is
-            member.seen = now
+        member.seen = now
+        member.tried[:] = [now]
         return member
 
     def ack(self, ids: list[ID]) -> int:
@@ -103,6 +117,7 @@ class World:
     streams: dict[bytes, Stream] = field(default_factory=dict)
     state: dict[bytes, bytes] = field(default_factory=dict)
     turns: int = 0
+    back: Shared = field(default_factory=lambda: Shared([0]))  # ms by which the clock has been set back in all
 
     # -- streams ------------------------------------------------------------------------
 

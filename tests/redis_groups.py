@@ -28,7 +28,8 @@ from group_counters import CounterRules
 from raxlog import GroupExists, InvalidArgument, InvalidStreamID, NoGroup
 from raxlog.stream import header as headers
 from raxlog.stream import pending_problems
-from raxlog.stream.group_state import SEEN_EVERY, find_group
+from raxlog.stream.group_state import find_group
+from raxlog.stream.seen import SEEN_EVERY
 from stored_nodes import check_stream
 from test_redis_differential import MEANINGS
 
@@ -262,7 +263,7 @@ class TwoWorlds:
         return self.near(theirs, ours)
 
     def _seen_lately(self, theirs: int, ours: int) -> bool:
-        """The same for a seen-time, which with us may be a second old."""
+        """The same for a seen-time, which on our disk may be some seconds old."""
         if self.paused and ours >= self.began > theirs:
             return False
         return -TOLERANCE < theirs - ours <= SEEN_EVERY  # we come second, so never more

@@ -106,7 +106,7 @@ def test_a_record_of_a_newer_format_is_refused(path: Path, key: bytes, monkeypat
     with lmdb.open(str(path / "000001")) as env, env.begin() as txn:
         row = records.unseal(key, txn.get(key))
     with monkeypatch.context() as newer:
-        newer.setattr(records, "_FORMAT_BYTE", bytes([layout.FORMAT + 1]))
+        newer.setattr(records, "FORMAT_BYTE", bytes([layout.FORMAT + 1]))
         newest = records.seal(key, row)
     put_raw(path, key, newest)
     before = dump(path)
@@ -187,7 +187,7 @@ def run_elsewhere(source: str, *arguments: object) -> str:
 
 AS_NOBODY = """
 import encodings.ascii, os, sys
-import raxlog
+import raxlog.recovery.store
 path, nobody = sys.argv[1], int(sys.argv[2])
 os.setgid(nobody); os.setuid(nobody)
 try:
@@ -217,7 +217,7 @@ def test_a_store_that_may_only_be_read_is_refused_for_writing(path: Path, nobody
 
 READ_AS_NOBODY = """
 import encodings.ascii, os, sys
-import raxlog
+import raxlog.recovery.store
 path, nobody = sys.argv[1], int(sys.argv[2])
 os.setgid(nobody); os.setuid(nobody)
 with raxlog.open(path, readonly=True) as store:

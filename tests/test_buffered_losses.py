@@ -15,6 +15,7 @@ import sys
 import textwrap
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -28,7 +29,7 @@ from buffered_workloads import committed
 from children import Child, wait_until_stopped
 from raxlog import StreamID
 from raxlog.storage import crash_point
-from raxlog.storage.batch import Batcher
+from raxlog.stream.buffering import Buffer
 
 LONG = bool(os.environ.get("RAXLOG_LONG"))
 SEED = int(os.environ.get("RAXLOG_SEED", "7"))
@@ -71,9 +72,8 @@ def test_a_loss_is_told_before_anything_goes_on_and_what_is_left_is_what_came_be
     assert raxlog.check(path).ok
 
 
-def failing(_batcher: Batcher, calls: list[Any]) -> None:
-    for call in calls:
-        call.error, call.done = raxlog.StoreFull("no room, for a test."), True
+def full(_point: str) -> None:
+    raise raxlog.StoreFull("no room, for a test.")
 
 
 def test_close_tells_a_loss_that_nobody_was_told_and_the_store_is_closed(path: Path) -> None:
@@ -82,7 +82,8 @@ def test_close_tells_a_loss_that_nobody_was_told_and_the_store_is_closed(path: P
     store.flush()
     ids = store.stream("s").extend([{"n": 2}, {"n": 3}])
     other = store.stream("t").append({"n": 1})
-    with patch.object(Batcher, "apply", failing), pytest.raises(raxlog.AppendsLost, match="3 buffered appends") as told:
+    with (patch.object(crash_point, "listener", full),
+          pytest.raises(raxlog.AppendsLost, match="3 buffered appends") as told):
         store.close()
     assert told.value.lost == (raxlog.Lost(b"s", ids[0], ids[1], 2), raxlog.Lost(b"t", other, other, 1))
     with pytest.raises(raxlog.StoreClosed):
@@ -109,7 +110,7 @@ def test_each_thread_is_told_of_its_loss_by_a_flush_of_its_own(store: raxlog.Sto
     thread = threading.Thread(target=other)
     thread.start()
     turn.wait()
-    with patch.object(Batcher, "apply", failing), pytest.raises(raxlog.AppendsLost):
+    with patch.object(crash_point, "listener", full), pytest.raises(raxlog.AppendsLost):
         store.flush()
     store.flush()
     turn.wait()
@@ -207,6 +208,44 @@ def test_threads_keep_their_order_and_share_the_commits(path: Path) -> None:
     assert [sid for _, _, sid in found] == sorted(sid for ids in given for sid in ids)
     for place in range(6):
         assert [(n, sid) for who, n, sid in found if who == place] == list(enumerate(given[place]))
+
+
+def test_threads_that_wait_are_let_in_one_by_one_and_each_in_its_turn(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads, turns = 40, 8
+    counts: Counter[str] = Counter()
+    let_in: Counter[str] = Counter()
+    line_up, enter = Buffer._line_up, Buffer._let_in
+
+    def lining_up(buffer: Buffer, *place: Any, **aside: bool) -> Any:
+        counts["waits"] += 1
+        return line_up(buffer, *place, **aside)
+
+    def entering(buffer: Buffer, place: Any) -> None:
+        let_in[threading.current_thread().name] += 1
+        enter(buffer, place)
+
+    monkeypatch.setattr(Buffer, "_line_up", lining_up)
+    monkeypatch.setattr(Buffer, "_let_in", entering)
+    with raxlog.open(path, durability="buffered") as store:
+        stream = store.stream("s")
+        until = time.monotonic() + 60
+
+        def work() -> None:
+            while let_in.total() < threads * turns and time.monotonic() < until:
+                stream.append({"n": 1})
+
+        running = [threading.Thread(target=work) for _ in range(threads)]
+        for thread in running:
+            thread.start()
+        for thread in running:
+            thread.join()
+        store.flush()
+        commits = store._env.last_transaction_id()
+    assert len(let_in) == threads
+    assert min(let_in.values()) >= 2  # of 8; whatever is woken first would starve some
+    assert counts["waits"] < commits * 15  # a handful sleep anew for each commit, not all
 
 
 def test_ctrl_c_at_any_step_loses_no_append_that_has_returned(path: Path) -> None:

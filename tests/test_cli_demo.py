@@ -10,7 +10,6 @@ import raxlog
 from cli_runs import entries, process
 from raxlog.tools.cli import demo_kills
 from raxlog.tools.cli.demo_input import Pairs
-from raxlog.tools.cli.demo_writer import TARGET
 
 
 @pytest.mark.storm
@@ -39,7 +38,7 @@ def test_the_demo_takes_a_file_and_ends_with_one_clear_line(tmp_path: Path) -> N
 
 def test_the_demo_would_notice_a_lost_a_changed_and_an_invented_entry(store: raxlog.Store) -> None:
     events: list[Pairs] = [[(b"n", b"%d" % number)] for number in range(4)]
-    stream = store.stream(TARGET)
+    stream = store.stream(demo_kills.TARGET)
     ids = stream.extend(events)
     assert demo_kills.check_round(store, events, ids[:2], ids[2:]) == []
     assert demo_kills.check_round(store, events, ids[:3], []) == ids[3:]

@@ -6,6 +6,8 @@ import base64
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -251,6 +253,13 @@ def test_pending_is_told_in_sum_and_one_by_one(raxlog_cli: Run, billing: str) ->
     released, held = told(raxlog_cli("pending", billing, "orders", "billing", "--list", "--json")[1])
     assert released == {"id": "1-1", "consumer": None, "idle": None, "deliveries": 1}
     assert (held["id"], held["consumer"], held["deliveries"]) == ("2-1", "a", 1)
+
+
+def test_a_process_that_has_done_nothing_else_makes_a_group_of_subjects(billing: str) -> None:
+    command = [sys.executable, "-m", "raxlog", "create-group", billing, "orders", "eu", "--subject", "orders.eu.*"]
+    subprocess.run(command, check=True)
+    with raxlog.open(billing, readonly=True) as store:
+        assert store.stream("orders").info(full=True).groups[1].subjects == ["orders.eu.*"]
 
 
 def test_a_pending_list_is_filtered_by_range_consumer_idle_time_and_count(raxlog_cli: Run, billing: str) -> None:

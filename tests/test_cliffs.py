@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
+import sys
 import threading
+import tracemalloc
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -11,10 +15,13 @@ from typing import Any
 
 import pytest
 import raxlog
+from raxlog.index import members
+from raxlog.index.subscription import Subscription
 from raxlog.storage.rax import Rax
+from raxlog.stream import header as headers
 from raxlog.stream import info as infos
 from raxlog.stream.bucket import Bucket
-from raxlog.stream.group_state import ConsumerState
+from raxlog.stream.group_state import ConsumerState, GroupState
 from raxlog.stream.header import StreamHeader
 
 MANY = 3_000
@@ -222,3 +229,118 @@ def test_nodes_in_which_nothing_lives_go_with_a_trim_of_any_policy(store: raxlog
     assert stream.trim(maxlen=len(stream) - 1, refs=refs) == 1
     assert stream.info().radix_tree_keys == nodes - 1
     assert not raxlog.check(store.path).problems
+
+
+# -- wide stores -------------------------------------------------------------------------------
+
+
+def commit_elsewhere(store: raxlog.Store) -> None:
+    """Let another process append to a stream of its own."""
+    program = "import raxlog, sys; raxlog.open(sys.argv[1]).stream('elsewhere').append({'n': 1})"
+    subprocess.run([sys.executable, "-c", program, store.path], check=True)
+
+
+@pytest.mark.parametrize("refs", ["acked", "delref"])
+def test_groups_with_nothing_pending_are_not_set_up_to_be_asked(store: raxlog.Store, counted: Any, refs: str) -> None:
+    stream = store.stream("s")
+    ids = stream.extend([{"n": n} for n in range(10)])
+    group = stream.create_group("g", "0")
+    group.read("a", count=9)
+    with store.transaction() as tx:
+        for n in range(MANY):
+            tx.stream("s").create_group(f"g{n}", "$")
+    commit_elsewhere(store)
+    counts = counted(GroupState, "__init__")
+    held = refs == "acked"
+    assert stream.delete_ex(ids[0], ids[9], refs=refs) == [2 if held else 1] * 2
+    assert counts["__init__"] == 1
+    behind = stream.create_group("behind", "0")
+    commit_elsewhere(store)
+    assert stream.delete_ex(ids[1], refs=refs) == [2 if held else 1]
+    group.ack(*ids)
+    assert stream.delete_ex(ids[2], refs=refs) == [2 if held else 1]  # "behind" has still to be given it
+    behind.set_id(ids[5])
+    assert stream.delete_ex(ids[3], refs=refs) == [1]
+    assert stream.delete_ex(ids[6], refs=refs) == [2 if held else 1]
+    behind.destroy()
+    assert stream.delete_ex(ids[7], refs=refs) == [1]
+    assert not raxlog.check(store.path).problems
+
+
+def test_a_thousand_streams_stay_warm(store: raxlog.Store, counted: Any) -> None:
+    def append() -> None:
+        with store.transaction() as tx:
+            for n in range(1_000):
+                tx.stream(f"s{n}").append({"n": n})
+
+    append()
+    counts = counted(headers, "find")
+    append()
+    assert not counts
+
+
+@pytest.mark.parametrize("owners", [300, MANY])
+def test_an_owner_is_removed_without_reading_the_other_subscribers_rows(
+    store: raxlog.Store, counted: Any, owners: int
+) -> None:
+    store.subjects.insert_many([Subscription.of("a.b", owner=f"o{n}") for n in range(owners)])
+    counts = counted(members, "decode")
+    assert len(store.subjects.remove_owner(f"o{owners - 50}")) == 1
+    assert counts["decode"] == 1
+
+
+def bytes_read(call: Callable[[], Any]) -> int:
+    """How much a call reads by system calls."""
+    def so_far() -> int:
+        return int(Path("/proc/self/io").read_text().split()[1])
+
+    before = so_far()
+    call()
+    return so_far() - before
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks Linux what was read")
+def test_neither_opening_nor_compacting_searches_the_file(tmp_path: Path) -> None:
+    path = tmp_path / "s.rax"
+    with raxlog.open(path, durability="relaxed") as store:
+        stream = store.stream("s")
+        for _ in range(20):
+            stream.extend([{"n": os.urandom(1_000)} for _ in range(1_000)])
+        stream.trim(maxlen=10_000)
+        stream.append({"n": 1})
+        stream.append({"n": 1})  # what the trim has freed can be used now
+    assert bytes_read(lambda: raxlog.open(path).close()) < 2_000_000  # makes the journal
+    with raxlog.open(path) as store:
+        assert bytes_read(store.compact) < 2_000_000
+    assert bytes_read(lambda: raxlog.open(path).close()) < 200_000
+
+
+SIZE = 20_000_000
+
+
+@pytest.mark.parametrize("durability", ["commit", "relaxed", "buffered"])
+def test_few_copies_are_made_of_a_large_entry(tmp_path: Path, durability: Any) -> None:
+    value = os.urandom(SIZE)
+    with raxlog.open(tmp_path / "s.rax", durability=durability) as store:
+        stream = store.stream("s")
+        stream.append({"n": 1})
+        tracemalloc.start()
+        try:
+            sid = stream.append({"v": value})
+            store.flush()
+            kept, most = tracemalloc.get_traced_memory()
+            assert most < 2.2 * SIZE
+            assert kept < SIZE / 10
+            commit_elsewhere(store)
+            tracemalloc.reset_peak()
+            stream.append({"n": 2})
+            store.flush()
+            assert tracemalloc.get_traced_memory()[1] < 1.2 * SIZE
+            tracemalloc.reset_peak()
+            entry = stream.get(sid)
+            assert entry is not None
+            assert entry.fields[b"v"] == value
+            assert tracemalloc.get_traced_memory()[1] < 2.2 * SIZE
+        finally:
+            tracemalloc.stop()
+    assert not raxlog.check(tmp_path / "s.rax").problems

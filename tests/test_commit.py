@@ -15,7 +15,7 @@ import pytest
 import raxlog
 from children import Child, wait_until_stopped
 from commit_cases import HeldBatch, in_threads, put, stored, submit
-from raxlog.storage.commit import WriteTransaction
+from raxlog.storage.commit.write_transaction import WriteTransaction
 
 # -- sharing -------------------------------------------------------------------------------
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import resource
 import shutil
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import lmdb
@@ -544,3 +547,48 @@ def test_the_command_refuses_what_is_no_store_and_touches_nothing(
         assert main(["compact", str(tmp_path / place)]) == 3
         assert capsys.readouterr().err.startswith("raxlog: ")
     assert sorted(entry.name for entry in tmp_path.rglob("*")) == ["file", "folder", "notes"]
+
+
+def test_a_copy_that_an_exception_strikes_at_any_bytecode_is_over_when_the_call_is(path: Path) -> None:
+    """A copy left behind would read from a map that is closed, and write into the folder of the next one."""
+    fill(path, 600)
+    with raxlog.open(path) as store:
+        store.stream("wide").extend([{"x": os.urandom(3000)}] * 1500)
+    for moment in itertools.count():
+        with raxlog.open(path) as store:
+            store.stream("brief").extend([{"x": "y" * 3000}] * 20)  # what is removed is a reason to compact
+            store.stream("brief").trim(maxlen=0)
+            struck = compact_struck(store, "_copy_pages", moment)
+        assert len(generations(path)) == 1
+        with raxlog.open(path) as store:
+            assert len(store.stream("wide")) == 1500
+            if moment % 8 == 0 or not struck:
+                store.compact()
+                assert raxlog.check(path).ok
+        if not struck:
+            break
+    assert moment > 30
+
+
+def compact_struck(store: raxlog.Store, function: str, moment: int) -> bool:
+    """A compaction; whether an exception came before the ``moment``-th bytecode of ``function``, if it has so many."""
+    left = moment
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal left
+        if frame.f_code.co_name == function:
+            frame.f_trace_opcodes = True
+            if event == "opcode":
+                left -= 1
+                if left == -1:
+                    raise KeyboardInterrupt
+        return trace
+
+    sys.settrace(trace)
+    try:
+        store.compact()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(None)
+    return False

@@ -6,6 +6,9 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -102,3 +105,28 @@ def test_the_storm_catches_a_writer_that_goes_on_in_a_superseded_generation(tmp_
         blind.finish()
     with raxlog.open(path) as store:
         assert len(store.stream("w")) < 3
+
+
+def test_an_opening_that_comes_while_the_old_file_goes_ends_in_the_new_one(tmp_path: Path) -> None:
+    """It has read CURRENT before the compaction ended, and the old generation has lost its lock file already."""
+    code = """
+import sys, shutil, raxlog.recovery.store
+from pathlib import Path
+from raxlog.storage import folder
+old, real = Path(sys.argv[1], "000001"), folder.generation
+left = [old, old]  # what looks whether there is a store asks as well
+def generation(path):
+    return left.pop() if left else real(path)
+folder.generation = generation
+with raxlog.open(sys.argv[1]) as store:
+    print(len(store.stream("s")))
+"""
+    path = tmp_path / "s.rax"
+    with raxlog.open(path) as store:
+        store.stream("s").extend([{"n": b"x" * 1000} for n in range(2000)])
+        store.stream("s").trim(maxlen=100)
+        shutil.copytree(path / "000001", tmp_path / "old", ignore=shutil.ignore_patterns("lock.mdb"))
+        store.compact()
+        shutil.copytree(tmp_path / "old", path / "000001")
+        said = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=False)
+    assert (said.stdout.strip(), said.returncode) == ("100", 0), said.stderr

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import time
@@ -18,6 +19,7 @@ import pytest
 import raxlog
 from children import Child
 from crowd import Notes
+from raxlog.storage import in_place
 
 Say = Callable[[Any], None]
 REFUSED = ["000001/lock.mdb", "open", "000001/data.mdb"]
@@ -44,8 +46,8 @@ def write(path: Path, acked: Notes, i: int, seconds: float) -> Callable[[Say], N
     return work
 
 
-def work_together(path: Path, seconds: float, harm: Callable[[], None]) -> tuple[list[str], list[str]]:
-    """Let processes append, and do harm beside it. What they said in the end; the IDs they were given."""
+def work_together(path: Path, seconds: float, harm: Callable[[], None], first: int = 5) -> tuple[list[str], list[str]]:
+    """Let processes append, and do harm once each has ``first``. What they said in the end; the IDs they were given."""
     acked = Notes(_WRITERS)
     errors, ids = [], []
     with ExitStack() as stack:
@@ -53,7 +55,7 @@ def work_together(path: Path, seconds: float, harm: Callable[[], None]) -> tuple
         for child in children:
             assert child.heard() == "open"
         deadline = time.monotonic() + 20
-        while min(acked[i] for i in range(_WRITERS)) < 5:
+        while min(acked[i] for i in range(_WRITERS)) < first:
             assert time.monotonic() < deadline
             time.sleep(0.001)
         harm()
@@ -62,6 +64,10 @@ def work_together(path: Path, seconds: float, harm: Callable[[], None]) -> tuple
             errors.append(error)
             ids += given
     return errors, ids
+
+
+def no_instance(*_: object) -> None:
+    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
 
 def all_there(path: Path) -> list[str]:
@@ -73,10 +79,22 @@ def all_there(path: Path) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("name", REFUSED[:2])
-@pytest.mark.parametrize("how", ["deleted", "replaced", "moved away"])
-def test_processes_at_work_write_nothing_more_once_a_file_of_theirs_is_gone(path: Path, name: str, how: str) -> None:
+OFTEN = 400  # appends: by then a process has the kernel's events, if there are any to be had
+
+
+HOWS = ("deleted", "replaced", "moved away")
+
+
+@pytest.mark.parametrize(("name", "how", "first", "events"), [
+    *((name, how, 5, True) for name in REFUSED[:2] for how in HOWS),
+    *((REFUSED[0], how, OFTEN, True) for how in HOWS), (REFUSED[0], "deleted", OFTEN, False),
+])
+def test_processes_at_work_write_nothing_more_once_a_file_of_theirs_is_gone(
+    path: Path, name: str, how: str, first: int, events: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     raxlog.open(path).close()
+    if not events:
+        monkeypatch.setattr(in_place, "Inotify", no_instance)
 
     def harm() -> None:
         file = path / name
@@ -89,7 +107,7 @@ def test_processes_at_work_write_nothing_more_once_a_file_of_theirs_is_gone(path
         else:
             file.unlink()
 
-    errors, ids = work_together(path, 20.0, harm)
+    errors, ids = work_together(path, 20.0, harm, first)
     for error in errors:
         assert error.startswith(f"StoreError {path / name} has been deleted or replaced while the store is in use")
         assert "raxlog check" in error

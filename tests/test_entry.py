@@ -150,4 +150,8 @@ def test_fields_are_a_dict_in_all_else():
     assert pickle.loads(pickle.dumps(fields)) == copy.deepcopy(fields) == fields
     assert node.flatten(fields) == [b"item", b"book", b"qty", b"2"]
     assert node.flatten([*fields.items()]) == node.flatten(fields)
-    assert flatten_all([fields, fields, {} | fields]) == [[b"item", b"book", b"qty", b"2"]] * 3
+    flats: list[list[bytes]] = []
+    given = iter([fields, fields, {} | fields])
+    assert flatten_all(given, flats, 2)
+    assert not flatten_all(given, flats, 2)
+    assert flats == [[b"item", b"book", b"qty", b"2"]] * 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -163,3 +164,16 @@ def test_multiprocessing_children_write_beside_the_parent(path: Path, method: st
             process.join(60)
             assert process.exitcode == 0
         assert sorted(numbers(store)) == [0, 1, 2]
+
+
+def test_a_forked_child_leaves_the_slots_of_its_parents_reads_alone(path: Path) -> None:
+    """Without its slot a read sees pages that others use again, and misses or mixes up records."""
+    with raxlog.open(path) as store:
+        store.stream("s").append({"n": 1})
+        readers = store._env.live().readers
+        with store._env.read() as txn:  # it keeps its slot for as long as there is its object
+            assert txn.id()
+        assert str(os.getpid()) in readers()
+        with Child(lambda say: say(len(store.stream("s")))) as child:
+            assert child.finish() == [1]
+        assert str(os.getpid()) in readers()

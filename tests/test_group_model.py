@@ -38,7 +38,7 @@ from group_moves import (
     seconds,
     streams,
 )
-from groups_in_memory import World, outcome
+from groups_in_memory import Shared, World, outcome
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
@@ -189,6 +189,7 @@ class GroupsBesideDicts(GroupMoves):
         self.acting = True
         if closed:
             self.open()
+        self.seen_on_disk()
         self.compare()
 
     def run(self, some_moves: list[Any]) -> None:
@@ -202,7 +203,19 @@ class GroupsBesideDicts(GroupMoves):
         self.store.close()
         self.open()
         assert self.everything() == everything
+        self.seen_on_disk()
         self.compare()
+
+    def seen_on_disk(self) -> None:
+        """What only the memory of a process that is gone knew of seen-times was less than five seconds."""
+        back = self.world.back[0]
+        for name, stream in self.world.streams.items():
+            for group, state in stream.groups.items():
+                for row in self.store.stream(name).group(group).consumers():
+                    member = state.members[row.name]
+                    there = self.world.now - round(row.idle * 1000)
+                    assert member.seen - 5000 - back < there <= member.last_seen() + back, f"{row}, not {member}"
+                    member.seen, member.tried = there, Shared()
 
     # -- the store's own ----------------------------------------------------------------
 
@@ -268,7 +281,8 @@ class GroupsBesideDicts(GroupMoves):
                                        for _, held in sorted(state.pel.items())]
                 found = [(row.name, row.pending, row.idle, row.inactive) for row in handle.group(group).consumers()]
                 members = [
-                    (who, len(state.owned(who)), max(0, world.now - member.seen) / 1000,
+                    (who, len(state.owned(who)),
+                     pytest.approx(max(0, world.now - member.last_seen()) / 1000, abs=world.back[0] / 1000),
                      None if member.active is None else max(0, world.now - member.active) / 1000)
                     for who, member in sorted(state.members.items())
                 ]

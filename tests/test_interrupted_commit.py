@@ -17,7 +17,7 @@ import pytest
 import raxlog
 from children import Child
 from commit_cases import HeldBatch, in_threads, put, stored, submit
-from raxlog.storage.commit import WriteTransaction, committer_of
+from raxlog.storage.commit.write_transaction import WriteTransaction
 
 SEED = int(os.environ.get("RAXLOG_SEED", time.time_ns() % 1_000_000_007))
 ROUNDS = int(os.environ.get("RAXLOG_ROUNDS", "3"))
@@ -129,7 +129,7 @@ def test_a_storm_of_interruptions_hangs_nobody_and_loses_nothing(tmp_path: Path,
             assert max(seen[number]) <= attempts[number]
         assert sum(interruptions) > 100
         assert in_threads(4, lambda n: stream.append({"after": n}), 10) == []
-        assert not committer_of(store._env)._queue
+        assert not store._env.commits.queue
     reopened = raxlog.open(tmp_path / "s.rax")
     assert len(reopened.stream("s")) == sum(map(len, seen)) + 4
     reopened.close()

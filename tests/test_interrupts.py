@@ -17,7 +17,8 @@ import crash_parts
 import interrupt_victims as victims
 import pytest
 from raxlog.crashtest import Interrupts, Report, explore
-from raxlog.storage.batch import Batcher
+from raxlog.storage.commit import interrupts
+from raxlog.storage.commit.commits import Commits
 
 pytestmark = pytest.mark.storm
 
@@ -101,7 +102,7 @@ def test_the_interrupts_catch_a_bug_and_say_how_to_repeat_it(kind: type[victims.
 def trust_changes() -> None:
     """A call that raises is believed to have touched nothing as long as it has put nothing."""
 
-    def refuses(batcher: Batcher, txn: Any, call: Any) -> bool:
+    def is_spoiled(_: Commits, txn: Any, call: Any) -> bool:
         changes, put, dirty = txn.changes, len(txn.record), dict(txn.dirty)
         try:
             call.result = call.operation(txn)
@@ -113,18 +114,18 @@ def trust_changes() -> None:
             txn.changes, txn.dirty = changes, dirty
         return False
 
-    Batcher._refuses = refuses  # type: ignore[method-assign]
+    Commits.is_spoiled = is_spoiled  # type: ignore[method-assign]
 
 
 def forget_the_commit() -> None:
     """After an exception the disk is not asked: what it interrupted is applied again, call by call."""
-    settle = Batcher.settle
+    settle = interrupts.settle
 
-    def forget(batcher: Batcher, error: BaseException | None = None) -> bool:
-        batcher._committing = None
-        return settle(batcher, error)
+    def forget(commits: Commits, error: BaseException | None = None) -> bool:
+        commits.committing = None
+        return settle(commits, error)
 
-    Batcher.settle = forget  # type: ignore[method-assign]
+    interrupts.settle = forget
 
 
 @pytest.mark.parametrize(("workload", "spoil", "inside"), [

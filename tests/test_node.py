@@ -9,11 +9,13 @@ import reference_listpack as reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from raxlog import CorruptionError, Entry
+from raxlog.storage import block, layout, records
 from raxlog.stream import node
 from raxlog.stream.node_builder import NodeBuilder
 
 TOP = (1 << 64) - 1
 ALL = (0, 0, TOP, TOP)
+NO_LIMITS = (-1, -1, -1)
 
 # XADD k 1000-5 name bob age 7, XADD k 1003-0 name al age -1, XADD k 1003-1 x 300, XDEL k 1003-0
 GOLDEN = bytes.fromhex(
@@ -47,10 +49,8 @@ def build(entries: list[tuple[int, int, list[bytes]]]) -> NodeBuilder:
     ms, seq, flat = entries[0]
     builder = NodeBuilder.start(ms, seq, flat)
     for ms, seq, flat in entries:
-        encoded = builder.encode(ms, seq, flat)
-        size = builder.size_with(encoded)
-        builder.push(encoded)
-        assert builder.size == size == len(builder.listpack())
+        assert builder.push(ms, seq, flat, *NO_LIMITS)
+        assert builder.size == len(builder.listpack())
     return builder
 
 
@@ -129,8 +129,31 @@ def test_a_stored_node_goes_on_where_it_was_left(first, more):
         assert getattr(opened, name) == getattr(builder, name)
     later = [entry for entry in more if entry[:2] > first[-1][:2]]
     for ms, seq, flat in later:
-        opened.push(opened.encode(ms, seq, flat))
+        opened.push(ms, seq, flat, *NO_LIMITS)
     assert opened.listpack() == reference.node(*first[0][:2], first + later)
+
+
+@given(entry_lists, st.integers(0, 1 << 40), st.integers(0, 1 << 31))
+def test_after_each_entry_the_stored_block_is_that_of_the_listpack(entries, ordinal, span):
+    ms, seq, flat = entries[0]
+    key = layout.node_key(3, ms, seq)
+    builder = NodeBuilder.start(ms, seq, flat)
+    for number, (ms, seq, flat) in enumerate(entries):
+        assert not builder.push(ms, seq, flat, builder.size, -1, -1)
+        assert builder.push(ms, seq, flat, *NO_LIMITS)
+        pack = reference.node(*entries[0][:2], entries[: number + 1])
+        stored = builder.sealed(records.seed_of(key), ordinal + number, span)
+        assert stored == block.encode(key, pack, ordinal + number, span, number + 1)
+
+
+def test_a_node_whose_counts_are_stored_wide_goes_on_with_narrow_ones():
+    first, second = GOLDEN_ENTRIES[:2]
+    pack = build([first]).listpack()
+    wide = b"\xc0\x01\x02" + b"\xc0\x00\x02"  # 1 and 0, as numbers of 13 bits
+    opened = NodeBuilder.open((len(pack) + 2).to_bytes(4, "little") + pack[4:6] + wide + pack[10:], *first[:2])
+    assert opened.listpack() == pack
+    assert opened.push(*second, *NO_LIMITS)
+    assert opened.listpack() == build([first, second]).listpack()
 
 
 edges = st.one_of(
@@ -156,17 +179,21 @@ def test_a_batch_fills_a_node_with_the_bytes_of_one_entry_after_the_other(flats,
     """Whatever its limits are: each stops it where the next entry would pass it."""
     single = NodeBuilder.start(ms, seq, flats[0])
     whole = NodeBuilder.start(ms, seq, flats[0])
-    ms = min(ms + later, TOP)
+    ms0, ms = ms, min(ms + later, TOP)
     capacity = data.draw(st.sampled_from([-1, 200, 1000, 4000, 1 << 20]))
     max_bytes = data.draw(st.sampled_from([-1, 150, 900, 4096]))
     max_entries = data.draw(st.sampled_from([-1, 1, 3, 100]))
     taken = 0
     for number, flat in enumerate(flats):
-        encoded = single.encode(ms, seq + number, flat)
-        if (0 <= max_entries <= number or (max_bytes >= 0 and single.size + sum(map(len, flat)) >= max_bytes)
-                or 0 <= capacity < single.size_with(encoded)):
+        before = single.listpack()
+        larger = NodeBuilder.open(before, single.ms, single.seq) if taken else NodeBuilder.start(ms0, seq, flats[0])
+        larger.push(ms, seq + number, flat, *NO_LIMITS)
+        full = (0 <= max_entries <= number or (max_bytes >= 0 and single.size + sum(map(len, flat)) >= max_bytes)
+                or 0 <= capacity < larger.size)
+        assert single.push(ms, seq + number, flat, capacity, max_bytes, max_entries) is not full
+        assert single.listpack() == (before if full else larger.listpack())
+        if full:
             break
-        single.push(encoded)
         taken += 1
     ids: list[object] = []
     assert whole.fill(flats, 0, ms, seq, capacity, max_bytes, max_entries, ids) == taken
@@ -199,7 +226,7 @@ def test_a_node_with_more_elements_than_its_header_can_say():
     entries = [(1, seq, [b"n", b""]) for seq in range(14_000)]
     builder = build(entries[:13_105])
     for ms, seq, flat in entries[13_105:]:
-        builder.push(builder.encode(ms, seq, flat))
+        builder.push(ms, seq, flat, *NO_LIMITS)
     pack = builder.listpack()
     assert pack[4:6] == b"\xff\xff"
     assert pack == reference.node(1, 0, entries)

@@ -15,7 +15,6 @@ import raxlog
 from children import Child
 from environment_cases import cut_off_reserve, map_size, numbers
 from raxlog.storage import layout, records
-from raxlog.storage.commit import committer_of
 
 
 def _rewrite_store_record(path: Path, change: Callable[[list[Any]], None]) -> None:
@@ -107,7 +106,7 @@ def test_a_file_that_lmdb_left_shorter_than_it_counts_still_opens(path: Path) ->
             txn.delete(key)
 
         for _ in range(3):
-            committer_of(env).submit(take_and_free, 10.0)
+            env.commits.submit(take_and_free, 10.0)
         info = env.live().info()
     short = (path / "000001" / "data.mdb").stat().st_size < (info["last_pgno"] + 1) * 4096
     assert short, "LMDB has changed: this test has lost its subject"

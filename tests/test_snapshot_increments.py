@@ -200,7 +200,7 @@ def test_a_removal_that_was_broken_off_is_finished_with_the_next(chain: list[Pat
     shutil.copytree(chain[0], other)
 
     def remove(say: object) -> None:
-        folder.shutil.rmtree = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment]
+        folder.disk.remove_tree = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment]
         folder.discard(other)
 
     with Child(remove) as child:

@@ -6,7 +6,7 @@ import random
 
 import pytest
 import raxlog
-from raxlog.index import members, sublist
+from raxlog.index import matching, members, sublist
 from raxlog.index.handle import Sublist
 from raxlog.index.subject_problems import problems
 from raxlog.index.subscription import BINDING, DURABLE, LIVE, Subscription
@@ -310,11 +310,11 @@ def test_a_weight_can_be_changed_and_matches_follow(index: Sublist) -> None:
 
 
 def test_members_are_picked_by_their_weights() -> None:
-    group = (sublist.Member(1, 1, 1), sublist.Member(2, 3, 1))
+    group = (matching.Member(1, 1, 1), matching.Member(2, 3, 1))
     rng = random.Random(0)
-    picked = [sublist.pick(group, rng).id for _ in range(4000)]
+    picked = [matching.pick(group, rng).id for _ in range(4000)]
     assert 2700 < picked.count(2) < 3300
-    assert sublist.pick(group[:1], rng).id == 1
+    assert matching.pick(group[:1], rng).id == 1
 
 
 # -- patterns against patterns --------------------------------------------------------------

@@ -13,12 +13,12 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from io import FileIO
 from pathlib import Path
 
 import pytest
 import raxlog
-from raxlog.storage import watcher
-from raxlog.storage.commit import WriteTransaction
+from raxlog.storage import crash_point, watcher
 from raxlog.storage.environment import Environment
 from raxlog.stream.waiting import Waiting, wait_for_more, waiting_of
 from waiting_cases import SOON, Sleeper, asleep, seen_now
@@ -117,9 +117,10 @@ def test_a_commit_whose_writer_was_killed_before_it_told_is_seen_within_the_safe
 ) -> None:
     program = """
 import os, signal, sys, raxlog
-from raxlog.storage.environment import Environment
-Environment.wake_readers = lambda self, number: os.kill(os.getpid(), signal.SIGKILL)
-raxlog.open(sys.argv[1]).stream("orders").append({"item": "book"})
+from raxlog.storage import crash_point
+store = raxlog.open(sys.argv[1])
+crash_point.tell(lambda name: name == "commit.after" and os.kill(os.getpid(), signal.SIGKILL))
+store.stream("orders").append({"item": "book"})
 """
     sleeper = Sleeper(waiting, seen_now(env, b"orders"))
     assert asleep(waiting, 1)
@@ -179,16 +180,16 @@ for kind in ("plain", "line"):
             with waiting.turn("line") as place:
                 waiting.wait({StreamProbe(b"orders"): None}, None, turn=place)
     except KeyboardInterrupt:
-        print(time.monotonic(), len(waiting._sleepers), len(waiting._lines), flush=True)
+        print(time.monotonic(), len(waiting._lines), flush=True)
 """, store.path)
     for _ in range(2):
         assert said(process) == "ready"
         time.sleep(0.2)
         sent = time.monotonic()
         process.send_signal(signal.SIGINT)
-        at, sleepers, lines = said(process).split()
+        at, lines = said(process).split()
         assert float(at) - sent < 0.5  # 0.1 on a machine that does nothing else
-        assert (sleepers, lines) == ("0", "0")
+        assert lines == "0"
     assert process.wait(10) == 0
 
 
@@ -316,13 +317,21 @@ def test_the_hunt_catches_a_watcher_that_drains_after_its_look(
 def test_the_hunt_catches_a_writer_that_tells_before_it_commits(
     tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def tell_then_commit(txn: WriteTransaction) -> None:
-        txn.flush()
-        txn.env.wake_readers(txn.id)
-        txn.raw.commit()
-        txn.env.warm_id = txn.id
+    def wake_before_the_commit(name: str) -> None:
+        if name == "commit.before":
+            os.pwrite(wake.fileno(), b"early", 0)
 
-    monkeypatch.setattr(WriteTransaction, "commit", tell_then_commit)
+    opened = Environment.open
+
+    def open_beside(env: Environment) -> Environment:
+        nonlocal wake
+        opened(env)
+        wake, env.wake = env.wake, null
+        return env
+
+    null = wake = FileIO(os.devnull, "w")
+    monkeypatch.setattr(Environment, "open", open_beside)
+    monkeypatch.setattr(crash_point, "listener", wake_before_the_commit)
     assert hunt(start, tmp_path, 20_000, "none", patience=1.0) < 20_000
 
 

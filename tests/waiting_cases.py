@@ -23,9 +23,10 @@ def seen_now(env: Environment, *names: bytes) -> dict[Probe, Hashable]:
 
 
 def asleep(waiting: Waiting, count: int) -> bool:
-    """Whether so many, within a moment, have looked in vain and sleep."""
+    """Whether so many, within a moment, sleep in lines that have been looked at in vain."""
     end = time.monotonic() + SOON
-    while sum(bool(each.seen) for each in list(waiting._sleepers)) != count:
+    while sum(not each.awake for line in list(waiting._lines.values()) for each in list(line.places.values())
+              if line.seen) != count:
         if time.monotonic() > end:
             return False
         time.sleep(0.002)

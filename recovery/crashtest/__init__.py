@@ -15,7 +15,7 @@
                   ├── kill_points  system_calls  storm  power_cut  injected  interrupts   one mode each
                   ├── recorder.c   recorder.py                 which calls changed which files
                   ├── disk  images                             what of it may be on disk
-                  └── report  drawing  timeline                what came of it
+                  └── report  drawing                          what came of it
 
 kill -9 proves that changes are whole and locks are freed; it cannot see a missing flush, for
 the kernel keeps what a killed process wrote. Power-cut images see that at once. Use both.

@@ -215,8 +215,7 @@ class Runner:
         run.folder, run.inode = os.path.realpath(self._folder), self._folder.stat().st_ino
         run.events = list(read_log(self._log))
         if self._control is not None:
-            run.calls, run.fired, run.fired_at = self._control.calls, self._control.fired, self._control.fired_at
-            self._control.close()
+            run.calls, run.fired, run.fired_at = self._control.close()
         return run
 
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 
 import xxhash
 
-from .disk import SECTOR, Disk, File, Folder, Node, overlay, resize
+from .disk import Disk, File, Folder, Node, overlay, resize
 
 Content = bytes | bytearray
 Part = frozenset[int] | None  # None: the whole write
@@ -249,6 +249,3 @@ def _ranges(numbers: list[int]) -> str:
         else:
             spans.append([number, number])
     return ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in spans)
-
-
-__all__ = ["SECTOR", "Choice", "Image", "build", "choices", "smaller"]

@@ -14,13 +14,12 @@ from __future__ import annotations
 
 import errno as numbers
 import random
-import shutil
 from dataclasses import dataclass
 from typing import ClassVar
 
 from ...storage.errors import InvalidArgument
 from . import recorder
-from .report import Failure, ModeResult
+from .report import ModeResult
 from .stage import Stage
 
 
@@ -65,8 +64,7 @@ class Errors:
         if run is None:
             return
         if run.calls == 0:
-            stage.fail(result, Failure(self.name, "every call", 0, f"never reached: no {'/'.join(calls)} is called"),
-                       None, [])
+            stage.fail(result, "every call", f"never reached: no {'/'.join(calls)} is called")
             return
         wanted = list(range(1, run.calls + 1))
         if self.most is not None and self.most < len(wanted):
@@ -95,9 +93,7 @@ class Errors:
             found = f"the workload {run.ending()}, which it may not\n{run.error}"
         else:
             found = stage.checked(folder, run.acks)
-        if found is not None:
-            stage.fail(result, Failure(self.name, where, len(run.acks), found), folder, run.acks)
-        shutil.rmtree(folder)
+        stage.settle(result, where, found, folder, run.acks)
 
     def _may_raise(self, types: tuple[str, ...]) -> bool:
         names = {f"{one.__module__}.{one.__qualname__}" for one in self.allowed}

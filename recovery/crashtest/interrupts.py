@@ -14,7 +14,6 @@ import faulthandler
 import functools
 import os
 import random
-import shutil
 import signal
 import sys
 import threading
@@ -27,7 +26,7 @@ from typing import Any
 
 from ...storage.errors import InvalidArgument, RaxlogError
 from .child import Ack, read_acks
-from .report import Failure, ModeResult
+from .report import ModeResult
 from .stage import Stage
 
 _OUTSIDE = ("raxlog.recovery.crashtest", "threading", "contextlib")  # not hit, and no part of the workload
@@ -93,7 +92,7 @@ class Interrupts:
             raised = self._interrupt(stage, result, tuple(sorted(moments)))
             result.planned -= max(0, len(moments) - raised)  # the run has ended before
         if not result.cases and not result.failed:
-            stage.fail(result, Failure(self.name, "every run", 0, f"never reached: {self.inside}"), None, [])
+            stage.fail(result, "every run", f"never reached: {self.inside}")
 
     def _interrupt(self, stage: Stage, result: ModeResult, moments: tuple[int, ...]) -> int:
         """One run, and the check beside it; how many exceptions were raised."""
@@ -115,10 +114,8 @@ class Interrupts:
         lines = struck.read_text().splitlines()
         result.cases += len(lines)
         result.reached = dict(Counter(result.reached) + Counter(line.split(" in ")[1] for line in lines))
-        if found is not None:
-            where = "; ".join([*lines, f"again: Interrupts({self.how!r}, at={moments})"])
-            stage.fail(result, Failure(self.name, where, len(run.acks), found), folder, run.acks)
-        shutil.rmtree(folder)
+        where = "; ".join([*lines, f"again: Interrupts({self.how!r}, at={moments})"])
+        stage.settle(result, where, found, folder, run.acks)
         return len(lines)
 
     def _perform(self, stage: Stage, moments: tuple[int, ...], stays: bool, folder: Any, ack: Ack) -> None:

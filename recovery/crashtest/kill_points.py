@@ -12,7 +12,6 @@ import fcntl
 import fnmatch
 import mmap
 import os
-import shutil
 import signal
 import struct
 import threading
@@ -23,7 +22,7 @@ from typing import ClassVar
 
 from ...storage import crash_point
 from ...storage.errors import InvalidArgument
-from .report import Failure, ModeResult
+from .report import ModeResult
 from .stage import Stage
 from .system_calls import SystemCalls
 
@@ -67,8 +66,6 @@ class Points:
         if not self.patterns or not all(isinstance(one, str) and one for one in self.patterns):
             raise InvalidArgument("KillAt.points() needs the names of points, or patterns like 'app.*'")
 
-    needs_recorder = False  # the points are in the code itself
-
     @property
     def name(self) -> str:
         """How the report calls it."""
@@ -86,8 +83,7 @@ class Points:
             hits[name] = hits.get(name, 0) + 1
         for pattern in self.patterns:
             if not any(fnmatch.fnmatchcase(name, pattern) for name in hits):
-                stage.fail(result, Failure(self.name, pattern, 0, "never reached: the workload passes no such point"),
-                           None, [])
+                stage.fail(result, pattern, "never reached: the workload passes no such point")
         wanted = [(name, hit) for name, count in hits.items() if self._fits(name)
                   for hit in _spread(count, self.most_hits)]
         result.planned = len(wanted)
@@ -111,9 +107,7 @@ class Points:
         else:
             result.reached[name] = result.reached.get(name, 0) + 1
             found = stage.checked(folder, run.acks)
-        if found is not None:
-            stage.fail(result, Failure(self.name, where, len(run.acks), found), folder, run.acks)
-        shutil.rmtree(folder)
+        stage.settle(result, where, found, folder, run.acks)
 
 
 def _spread(count: int, most: int | None) -> list[int]:
@@ -152,5 +146,3 @@ class _Killing:
             _COUNT.pack_into(self._count, 0, count)
             if count == self._hit:
                 os.kill(0, signal.SIGKILL)  # the whole group, this process with it
-
-

@@ -16,13 +16,14 @@ import errno
 import os
 from pathlib import Path
 
+from ...storage.disk import remove_tree
 from .images import Content, Image
 
 
 def lay_out(image: Image, place: Path) -> None:
     """Let ``place`` hold the image and nothing else. OSError where there is no room for it.
 
-    Whatever else has files of it open sees them change: clear() it first where that may be.
+    Whatever else has files of it open sees them change: remove it first where that may be.
     """
     top = str(place)
     _remove_others(top, "", image)
@@ -53,7 +54,7 @@ def _remove_others(top: str, inner: str, image: Image) -> None:
         if is_folder and wanted is None:
             _remove_others(top, f"{inner}{name}/", image)
         elif is_folder:
-            clear(Path(path))
+            remove_tree(Path(path), ignore_errors=False)
         elif not is_file or wanted is None or isinstance(wanted, str):
             os.unlink(path)
 
@@ -73,17 +74,3 @@ def _write(target: str, content: Content) -> None:
             raise OSError(errno.ENOSPC, "no room for an image", target)
     finally:
         os.close(descriptor)
-
-
-def clear(place: Path) -> None:
-    """Remove a folder with all that is in it: shutil.rmtree, without its care about races."""
-    try:
-        entries = list(os.scandir(place))
-    except FileNotFoundError:
-        return
-    for entry in entries:
-        if entry.is_dir(follow_symlinks=False):
-            clear(Path(entry.path))
-        else:
-            os.unlink(entry.path)
-    os.rmdir(place)

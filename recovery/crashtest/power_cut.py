@@ -21,20 +21,26 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
+from ...storage.disk import remove_tree
 from ...storage.errors import InvalidArgument
 from . import images, recorder
 from .child import Checker, Run, ack_of, die_with_parent
-from .disk import Disk
+from .disk import Disk, File, Folder
 from .images import Choice, Image
-from .laying_out import clear, lay_out
-from .report import Failure, ModeResult
+from .laying_out import lay_out
+from .report import ModeResult
 from .stage import ENOUGH, MOST_TOLD, Stage
-from .timeline import timeline_of
 
 _PASSES = 6
 _BATCH = 8  # images that are handed to the check at once
 _TEARS = 24  # of so many images one more is torn inside a sector
 _SHRINK_STEPS = 400
+_SIGNS = {
+    recorder.WRITE: "write", recorder.TRUNCATE: "size", recorder.SYNC_END: "flush", recorder.SYNC_ALL_END: "flush",
+    recorder.THROUGH: "flush",
+    recorder.ACK: "ack", recorder.CREATE: "name", recorder.RENAME: "name", recorder.UNLINK: "name",
+    recorder.MKDIR: "name", recorder.RMDIR: "name", recorder.LINK: "name", recorder.SYMLINK: "name",
+}
 
 
 @dataclass(frozen=True)
@@ -70,7 +76,7 @@ class PowerCut:
         result.planned = self.images
         moments, unseen = _moments(run, self.ignored)
         result.notes += [f"not seen by the recorder: {name}" for name in sorted(unseen)]
-        result.timeline = timeline_of(run, moments)
+        result.timeline = _timeline_of(run, moments)
         found = _Found()
         for number in range(_PASSES):
             wanted = self.images - len(found.digests)
@@ -137,12 +143,12 @@ class PowerCut:
         for index, (event, choice, acked, message) in enumerate(told):
             disk = worker.disk_at(event)
             where = f"after event {event} of {len(run.events)}, {choice.in_words(disk)}"
-            failure = Failure(self.name, where, acked, message, event=event)
+            shrunk = ""
             if index == 0:
                 choice = worker.shrink(disk, choice, acked)
-                failure.shrunk = choice.in_words(disk)
+                shrunk = choice.in_words(disk)
             worker.show(images.build(disk, choice))
-            stage.fail(result, failure, worker.place, acks[:acked])
+            stage.fail(result, where, message, worker.place, acks[:acked], event=event, shrunk=shrunk)
         result.failed = found.failed
         worker.close()
 
@@ -258,7 +264,7 @@ class _Worker:
         found.torn += choice.tear is not None
         place = self._places[found.cases % _BATCH]
         if self._checker.untidy:
-            clear(place)
+            remove_tree(place, ignore_errors=False)
         lay_out(image, place)
         self._batch.append(_Case(index, choice, acked, place))
         if len(self._batch) == _BATCH:
@@ -287,7 +293,7 @@ class _Worker:
 
     def show(self, image: Image) -> None:
         """Write an image into ``place``, in new files."""
-        clear(self.place)
+        remove_tree(self.place, ignore_errors=False)
         lay_out(image, self.place)
 
     def shrink(self, disk: Disk, choice: Choice, acked: int) -> Choice:
@@ -317,3 +323,24 @@ def _moments(run: Run, ignore: tuple[str, ...]) -> tuple[list[int], set[str]]:
     """After which events a cut may find something new, and what the recorder did not see."""
     disk = Disk(run.folder, run.inode, ignore)
     return [index for index, event in enumerate(run.events, start=1) if disk.take(event)], disk.unseen
+
+
+def _timeline_of(run: Run, moments: list[int]) -> list[dict[str, Any]]:
+    """One row an event that matters: its number, what it is, of which file, and its bytes.
+
+    A file is called what it is called in the end, for most files are renamed into their place.
+    """
+    disk = Disk(run.folder, run.inode)
+    asked = set(moments)
+    rows: list[tuple[int, recorder.Event, File | Folder | None]] = []
+    for index, event in enumerate(run.events, start=1):
+        disk.take(event)
+        if index in asked and event.kind in _SIGNS:
+            rows.append((index, event, disk.node(event.inode) if event.inode else disk.at(event)))
+    names = disk.names()
+    return [
+        {"event": index, "what": _SIGNS[event.kind], "bytes": len(event.data),
+         "file": "" if event.kind == recorder.ACK else names.get(id(node), disk.relative(event.path) if event.path
+                                                                  else getattr(node, "name", "?"))}
+        for index, event, node in rows
+    ]

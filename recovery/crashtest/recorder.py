@@ -85,25 +85,11 @@ class Control:
             self._map = mmap.mmap(file.fileno(), _CONTROL_BYTES)
         _CONTROL.pack_into(self._map, 0, 0, target, 0, action, sticky, error, classes, 0, 0, 0)
 
-    @property
-    def calls(self) -> int:
-        """The calls counted so far."""
-        return int(_CONTROL.unpack_from(self._map, 0)[0])
-
-    @property
-    def fired(self) -> int:
-        """How often the action has fallen."""
-        return int(_CONTROL.unpack_from(self._map, 0)[2])
-
-    @property
-    def fired_at(self) -> str:
-        """The class of the call on which it fell last."""
-        number = _CONTROL.unpack_from(self._map, 0)[8]
-        return next((name for name, bit in CLASSES.items() if bit == number), "")
-
-    def close(self) -> None:
-        """Give the memory back."""
+    def close(self) -> tuple[int, int, str]:
+        """Give the memory back. How many calls were counted, how often the action fell, and on what class last."""
+        calls, _, fired, *_, number, _ = _CONTROL.unpack_from(self._map, 0)
         self._map.close()
+        return calls, fired, next((name for name, bit in CLASSES.items() if bit == number), "")
 
 
 def classes_of(names: tuple[str, ...]) -> int:

@@ -23,11 +23,12 @@ import sys
 import tempfile
 import time
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from .. import store  # noqa: F401 - loaded before the cases fork: what a workload imports is no case
 from .child import Check, Checker, Run, Runner, Workload, become_reaper
 from .recorder import Control
 from .report import FAILED, NOT_RUN, Failure, ModeResult, Report
@@ -132,29 +133,33 @@ class Stage:
         """A run that nothing happens to: it must end, and pass the check. Else None, and it is told."""
         folder = self.fresh()
         run = self.run(folder, **options)
-        found = None
         if run.status != 0:
-            found = f"the workload {run.ending()} with nothing done to it\n{run.error}".strip()
+            found: str | None = f"the workload {run.ending()} with nothing done to it\n{run.error}".strip()
         else:
             found = self.checked(folder, run.acks)
-        if found is not None:
-            self.fail(result, Failure(result.mode, "undisturbed run", len(run.acks), found), folder, run.acks)
-            return None
-        shutil.rmtree(folder)
-        return run
+        self.settle(result, "undisturbed run", found, folder, run.acks)
+        return run if found is None else None
 
-    def fail(self, result: ModeResult, failure: Failure, folder: Path | None, acks: list[Any]) -> None:
+    def settle(self, result: ModeResult, where: str, found: str | None, folder: Path, acks: list[Any]) -> None:
+        """End a run: what was found is noted, if anything is wrong, and its folder removed."""
+        if found is not None:
+            self.fail(result, where, found, folder, acks)
+        shutil.rmtree(folder)
+
+    def fail(self, result: ModeResult, where: str, found: str, folder: Path | None = None,
+             acks: Sequence[Any] = (), **more: Any) -> None:
         """Note a failure; the first ones are kept with what is needed to run the check again."""
         result.status = FAILED
         result.failed += 1
         if len(result.failures) >= MOST_TOLD:
             return
+        failure = Failure(result.mode, where, len(acks), found, **more)
         result.failures.append(failure)
         if folder is not None:
             failure.kept = str(keep(self.job, failure, folder, acks))
 
 
-def keep(job: Job, failure: Failure, folder: Path, acks: list[Any]) -> Path:
+def keep(job: Job, failure: Failure, folder: Path, acks: Sequence[Any]) -> Path:
     """Copy a case to where it stays: the folder, and all the check needs."""
     job.keep.mkdir(parents=True, exist_ok=True)
     place = Path(tempfile.mkdtemp(prefix=f"{failure.mode.split('(')[0].replace(' ', '-')}-", dir=job.keep))
@@ -249,4 +254,3 @@ def main() -> int:
         with contextlib.suppress(BrokenPipeError):
             answer.write(data)
     return 0
-

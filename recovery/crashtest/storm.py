@@ -22,7 +22,7 @@ from typing import ClassVar
 
 from ...storage.errors import InvalidArgument
 from .child import Runner
-from .report import Failure, ModeResult
+from .report import ModeResult
 from .stage import Stage
 
 _ENOUGH_TO_TELL = 10  # rounds that all ended by themselves: the storm has tested nothing
@@ -79,8 +79,7 @@ class Storm:
                 found = stage.checked(folder, run.acks)
             life += 1
             if found is not None:
-                stage.fail(result, Failure(self.name, f"round {number}, life {life}", len(run.acks), found),
-                           folder, run.acks)
+                stage.fail(result, f"round {number}, life {life}", found, folder, run.acks)
             if found is not None or life >= self.lives:
                 shutil.rmtree(folder)
                 acks.unlink(missing_ok=True)
@@ -89,8 +88,7 @@ class Storm:
         if ended:
             result.reached["ended before the kill"] = ended
         if ended == result.cases >= _ENOUGH_TO_TELL:
-            stage.fail(result, Failure(self.name, "every round", 0, "never reached: the workload ends too soon"),
-                       None, [])
+            stage.fail(result, "every round", "never reached: the workload ends too soon")
 
     def _disturb(self, runner: Runner, rng: random.Random, acks: Path, words: int, longest: float,
                  timeout: float) -> tuple[bool, bool, float]:

@@ -7,13 +7,12 @@
 
 from __future__ import annotations
 
-import shutil
 from dataclasses import dataclass
 from typing import ClassVar
 
 from ...storage.errors import InvalidArgument
 from . import recorder
-from .report import Failure, ModeResult
+from .report import ModeResult
 from .stage import Stage
 
 
@@ -57,7 +56,7 @@ class SystemCalls:
         if missed:
             result.notes.append(f"{missed} runs ended before the call at which they should have been killed")
         if missed == result.planned:
-            stage.fail(result, Failure(self.name, "every call", 0, "never reached: no run was killed"), None, [])
+            stage.fail(result, "every call", "never reached: no run was killed")
 
     def _kill(self, stage: Stage, result: ModeResult, number: int, action: int, classes: int) -> str:
         """One run, killed there; the class of the call it fell on, or nothing."""
@@ -74,9 +73,5 @@ class SystemCalls:
             found = f"the workload {run.ending()} before it was killed"
         else:
             found = stage.checked(folder, run.acks)
-        if found is not None:
-            stage.fail(result, Failure(self.name, where, len(run.acks), found), folder, run.acks)
-        shutil.rmtree(folder)
+        stage.settle(result, where, found, folder, run.acks)
         return run.fired_at if run.fired else ""
-
-

@@ -1,1 +1,48 @@
-"""Benchmarks against real peers, in one run side by side: ``python -m raxlog.tools.bench``."""
+"""Benchmarks against real peers, in one run side by side: ``raxlog bench``.
+
+    tools/cli/benching.py ──> CASES ──> a case in its module ──> rounds.py   contests: slices in turn, medians
+                                          │                        └── sampling.py   where the time goes
+                                          ├── peers.py      sqlite3, bare LMDB, the disk
+                                          └── children.py   what other processes do
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+
+from .rounds import Figure, Rounds
+
+# Name: module, meaning. The function is named as the case is.
+TABLE = {
+    "lone": ("commits", "a durable append, one caller"),
+    "reader": ("commits", "the same, while another process reads every 5 ms"),
+    "handover": ("commits", "an entry appended here, taken and acknowledged by another process"),
+    "threads": ("commits", "durable appends by 16 threads, beside SQLite's by one"),
+    "processes": ("commits", "durable appends by 8 processes, beside those by one"),
+    "queue": ("queues", "read + ack of 100, in two calls and fused"),
+    "batches": ("commits", "1,000 entries a commit"),
+}
+CASES = {
+    **TABLE,
+    "growth": ("growth", "the curve: 10,000 entries and more, 1-16 threads, 1-8 processes"),
+    "scans": ("streams", "a whole stream to dicts, and bytes on disk"),
+    "counts": ("streams", "rank, select, count and split; opening"),
+    "memory": ("streams", "memory while entries go in and out"),
+    "buffered": ("buffered", "appends whose callers do not wait"),
+    "waking": ("waking", "how soon another process has an entry"),
+    "publishing": ("publishing", "a message, by what it reaches"),
+    "globs": ("publishing", "channels and their patterns"),
+    "subjects": ("subjects", "matching among as many subscriptions as --entries"),
+    "cliffs": ("cliffs", "calls by how much work they have"),
+    "stalls": ("stalls", "how long an append waits beside a long call"),
+    "arrow": ("arrow", "decoding to Arrow"),
+    "spark": ("spark", "scans by Spark, beside Parquet"),
+}
+
+
+def measure(case: str, rounds: Rounds) -> list[Figure]:
+    """The figures of a case of CASES."""
+    run: Callable[[Rounds], list[Figure]] = getattr(
+        import_module(f".{CASES[case][0]}", __name__), case)
+    return run(rounds)

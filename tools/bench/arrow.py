@@ -6,24 +6,24 @@ import sys
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import raxlog
 from raxlog.stream.arrow import batches, load, projection
 
-from .rounds import Figure, contest
+from .rounds import Figure, Rounds, Slice
 
 SALES = {"id_ms": "bigint", "id_seq": "bigint", "item": "string", "qty": "bigint", "price": "double"}
 
 
-def arrow(folder: Path, rounds: int, entries: int) -> list[Figure]:
+def arrow(rounds: Rounds) -> list[Figure]:
     """Entries a second of one core, in CPU time: {"item": "book", "qty": 3, "price": "12.5"} each."""
     try:
         load()
     except raxlog.NotInstalled as error:
         print(f"… left out: {error}", file=sys.stderr)
         return []
+    folder, entries = rounds.folder, rounds.entries
     from pyarrow import parquet  # noqa: PLC0415 - an extra
 
     with raxlog.open(folder / "arrow.rax", durability="relaxed") as store:
@@ -61,5 +61,5 @@ def arrow(folder: Path, rounds: int, entries: int) -> list[Figure]:
             "Parquet (zstd), 5 columns": lambda: parquet_rows("columns"),
             "Parquet (zstd), a map": lambda: parquet_rows("map"),
         }
-        timed: dict[str, Callable[[], float]] = {name: partial(rate, work) for name, work in contenders.items()}
-        return contest("decode to Arrow, CPU time of one core", timed, rounds)
+        timed: dict[str, Callable[[], float | Slice]] = {name: partial(rate, work) for name, work in contenders.items()}
+        return rounds.contest("decode to Arrow, CPU time of one core", timed)

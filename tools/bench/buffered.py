@@ -12,19 +12,18 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 
 import raxlog
 
-from .peers import SqliteLog
-from .rounds import Figure, contest, rate_for
-from .streams import rows
+from .peers import SqliteLog, rows
+from .rounds import Figure, Rounds, Slice, cpu_seconds
 
 
-def buffered_appends(folder: Path, rounds: int, seconds: float) -> list[Figure]:
+def buffered(rounds: Rounds) -> list[Figure]:
     """Single appends a second by one caller; and the longest that one of them took."""
     readings = rows(1000, 6)
     turn = iter(range(1 << 62))
+    folder, seconds = rounds.folder, rounds.seconds
     with ExitStack() as stack:
         store = stack.enter_context(raxlog.open(folder / "buffered.rax", durability="buffered"))
         relaxed = stack.enter_context(raxlog.open(folder / "relaxed.rax", durability="relaxed")).stream("events")
@@ -39,22 +38,22 @@ def buffered_appends(folder: Path, rounds: int, seconds: float) -> list[Figure]:
                 append(readings[next(turn) % 1000])
             return 100
 
-        def behind() -> float:
+        def behind() -> Slice:
             done = 0
-            start = time.perf_counter()
+            start, used = time.perf_counter(), cpu_seconds()
             while time.perf_counter() - start < seconds:
                 done += hundred(stream.append)
             store.flush()
-            return done / (time.perf_counter() - start)
+            return Slice(done / (time.perf_counter() - start), (cpu_seconds() - used) / done * 1e6)
 
-        contenders: dict[str, Callable[[], float]] = {"raxlog, buffered": behind}
+        contenders: dict[str, Callable[[], float | Slice]] = {"raxlog, buffered": behind}
         waiting: dict[str, Callable[[dict[str, object]], object]] = {
             "raxlog, relaxed": relaxed.append, "raxlog, commit": commit.append,
             **{f"sqlite3 (WAL, {mode})": sqlite.append for mode, sqlite in sqlites.items()},
         }
         for label, append in waiting.items():
-            contenders[label] = partial(rate_for, seconds, partial(hundred, append))
-        figures = contest("single appends, one caller", contenders, rounds)
+            contenders[label] = partial(rounds.rate, partial(hundred, append))
+        figures = rounds.contest("single appends, one caller", contenders)
 
         def longest() -> float:
             worst = 0

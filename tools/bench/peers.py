@@ -1,15 +1,35 @@
-"""The peers: plain sqlite3 as a careful user would write it, and py-lmdb with nothing on top."""
+"""The peers: sqlite3 as a careful user would write it, py-lmdb with nothing on top, the disk itself; and the rows."""
 
 from __future__ import annotations
 
+import os
+import random
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import lmdb
 import msgpack
+import raxlog
 
 Row = dict[str, object]
+ROW: Row = {"sensor": "device-000123", "temp": 21.5, "seq": 1}
+
+
+def rows(count: int, seed: int) -> list[Row]:
+    """Small sensor readings, three fields each."""
+    chance = random.Random(seed)
+    return [
+        {"sensor": f"device-{chance.randrange(1000):06d}", "temp": round(chance.uniform(-20, 45), 1), "seq": i}
+        for i in range(count)
+    ]
+
+
+def read_hundred(stream: raxlog.Stream) -> Callable[[], object]:
+    """Reads a hundred entries to dicts, each time somewhere else."""
+    chance = random.Random(3)
+    ids = [stream.select(chance.randrange(max(1, len(stream) - 100))) for _ in range(300)]
+    return lambda: [entry.fields for entry in stream.range(chance.choice(ids), count=100)]
 
 
 class SqliteLog:
@@ -21,6 +41,11 @@ class SqliteLog:
         self._db.execute("PRAGMA journal_mode=WAL")
         self._db.execute(f"PRAGMA synchronous={synchronous}")
         self._db.execute("CREATE TABLE log (id INTEGER PRIMARY KEY, data BLOB NOT NULL)")
+
+    def execute(self, *statements: str) -> None:
+        """Any statements, each in a commit of its own."""
+        for statement in statements:
+            self._db.execute(statement)
 
     def append(self, row: Row) -> None:
         """One durable insert."""
@@ -59,8 +84,8 @@ class SqliteLog:
 class BareLmdb:
     """One put of a given size per durable commit: what LMDB itself costs."""
 
-    def __init__(self, path: Path, sync: bool = True) -> None:
-        self._env = lmdb.open(str(path), map_size=8 << 30, sync=sync, metasync=sync)
+    def __init__(self, path: Path) -> None:
+        self._env = lmdb.open(str(path), map_size=8 << 30)
         self._next = 0
 
     def put(self, value: bytes) -> None:
@@ -72,3 +97,24 @@ class BareLmdb:
     def close(self) -> None:
         """Close the environment."""
         self._env.close()
+
+
+class Disk:
+    """4 KB written in place and flushed: what the disk itself takes."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = os.open(path, os.O_RDWR | os.O_CREAT)
+        self._block = bytes(4096)
+        os.pwrite(self._file, bytes(1 << 20), 0)
+        os.fsync(self._file)
+        self._next = 0
+
+    def flush(self) -> None:
+        """One pwrite, one fdatasync."""
+        self._next = (self._next + 4096) % (1 << 20)
+        os.pwrite(self._file, self._block, self._next)
+        os.fdatasync(self._file)
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._file)

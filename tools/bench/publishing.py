@@ -9,26 +9,17 @@ import raxlog
 from raxlog.index import channel_rows
 from raxlog.index.glob import glob_matches_bytes
 
-from .rounds import Figure, median_us
+from .rounds import Figure, Rounds, median_us
 from .waking import latency
 
-_LISTENER = """
-import os, struct, sys, time, raxlog
-with raxlog.open(sys.argv[1]) as store, store.subscribe("events.*") as live:
-    os.write(1, b"x")
-    for _ in range(int(sys.argv[2])):
-        message = live.get()
-        now = time.monotonic_ns()
-        os.write(1, struct.pack("qq", now, int(message.fields[b"sent"])))
-"""
 _GLOBS = (100, 10_000, 100_000)
 
 
-def globs(folder: Path) -> list[Figure]:
+def globs(rounds: Rounds) -> list[Figure]:
     """Who hears a channel, among more and more globs; and one glob by itself."""
     name = "who hears a channel: 2 globs do, among others with a literal beginning"
     figures = []
-    with raxlog.open(folder / "globs.rax", durability="relaxed") as store:
+    with raxlog.open(rounds.folder / "globs.rax", durability="relaxed") as store:
         client = store.channels.psubscribe("device.77.*", "*.77.temperature")
         client.subscribe("device.77.temperature")
         there = 0
@@ -57,7 +48,7 @@ def globs(folder: Path) -> list[Figure]:
     return sorted(figures, key=lambda figure: figure.contest)
 
 
-def publishing(folder: Path, messages: int = 300) -> list[Figure]:
+def publishing(rounds: Rounds, messages: int = 300) -> list[Figure]:
     """A lone publish by what it reaches, in the commit of its own; and how soon others have it."""
     name = "publish, a commit of its own"
     figures = []
@@ -67,7 +58,7 @@ def publishing(folder: Path, messages: int = 300) -> list[Figure]:
         spent = median_us(lambda: store.publish("events.new", {"sent": 1}), times)
         figures.append(Figure(name, contender, "µs", [spent]))
 
-    path = folder / "publishing.rax"
+    path = rounds.folder / "publishing.rax"
     with raxlog.open(path) as store:
         add("reaches nobody", store, 0, 3000)
         spent = median_us(lambda: store.stream("plain").append({"sent": 1}), messages)
@@ -98,4 +89,4 @@ def _latency(store: raxlog.Store, path: Path, messages: int) -> list[Figure]:
         assert store.publish("events.new", {"sent": n}) == 1
 
     name = "a live subscriber in another process has the message, after the commit"
-    return latency(name, _LISTENER, path, messages, publish)
+    return latency(name, "listener", path, messages, publish)

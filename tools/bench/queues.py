@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import shutil
 import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -16,9 +17,9 @@ from typing import Any, ClassVar
 import msgpack
 import raxlog
 
-from .peers import Row, SqliteLog
-from .rounds import Figure, contest, median_us, rate_for
-from .streams import without_flushes
+from .commits import flushing
+from .peers import Disk, SqliteLog, rows
+from .rounds import Figure, Rounds
 
 BATCH = 100
 
@@ -35,8 +36,7 @@ class SqliteQueue(SqliteLog):
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
-        for statement in self.tables:
-            self._db.execute(statement)
+        self.execute(*self.tables)
 
     def _read(self) -> list[int]:
         db = self._db
@@ -77,8 +77,7 @@ class SqliteQueue(SqliteLog):
 
     def rewind(self) -> None:
         """Start over, with nothing pending."""
-        self._db.execute("DELETE FROM pending")
-        self._db.execute("UPDATE position SET last = 0")
+        self.execute("DELETE FROM pending", "UPDATE position SET last = 0")
 
 
 class SqliteGroups(SqliteQueue):
@@ -178,20 +177,21 @@ def fused(queue: SqliteQueue | GroupQueue) -> Callable[[], int]:
     return batch
 
 
-def queues(folder: Path, rounds: int, seconds: float, readings: list[Row]) -> list[Figure]:
-    """Durable read + ack in hundreds: two calls, fused, and beside redis-server."""
-    sqlite = SqliteQueue(folder / "queue.sqlite")
-    groups = SqliteGroups(folder / "groups.sqlite")
-    with raxlog.open(folder / "queue.rax") as store, _redis(folder) as redis:
+def queue(rounds: Rounds) -> list[Figure]:
+    """Durable read + ack in hundreds, in two calls and fused; in two calls beside redis-server too, where it is."""
+    readings = rows(min(rounds.entries, 200_000), 0)
+    disk = Disk(rounds.folder / "queue.disk")
+    sqlite = SqliteQueue(rounds.folder / "queue.sqlite")
+    groups = SqliteGroups(rounds.folder / "groups.sqlite")
+    with (closing(disk), closing(sqlite), closing(groups), raxlog.open(rounds.folder / "queue.rax") as store,
+          _redis(rounds.folder) as redis):
         stream = store.stream("events")
         group = GroupQueue(stream.create_group("g", "0", create_stream=True))
         for at in range(0, len(readings), 1000):
-            for queue in (sqlite, groups, stream):
-                queue.extend(readings[at : at + 1000])
+            for log in (sqlite, groups, stream):
+                log.extend(readings[at : at + 1000])
         two: dict[str, SqliteQueue | GroupQueue | RedisQueue] = {
-            "sqlite3, less state, two commits": sqlite,
-            "sqlite3, a group's state, two commits": groups,
-            "raxlog, two commits": group,
+            "sqlite3, less state": sqlite, "sqlite3, a group's state": groups, "raxlog": group,
         }
         if redis is not None:
             pipe = redis.pipeline(transaction=False)
@@ -199,58 +199,22 @@ def queues(folder: Path, rounds: int, seconds: float, readings: list[Row]) -> li
                 pipe.xadd("events", row)
             pipe.execute()
             redis.xgroup_create("events", "g", "0")
-            two["redis 7 (appendfsync always)"] = RedisQueue(redis)
-        figures = contest("durable read + ack of 100, two calls, entries", {
-            name: partial(rate_for, seconds, two_calls(queue)) for name, queue in two.items()
-        }, rounds)
-        figures += contest("durable read + ack of 100, fused, entries", {
-            "sqlite3, less state, one commit": partial(rate_for, seconds, fused(sqlite)),
-            "sqlite3, a group's state, one commit": partial(rate_for, seconds, fused(groups)),
-            "raxlog, one commit": partial(rate_for, seconds, fused(group)),
-        }, rounds)
-    sqlite.close()
-    groups.close()
-    return figures
-
-
-def queue_cpu(folder: Path, readings: list[Row]) -> list[Figure]:
-    """CPU of one batch of 100 with LMDB's flushes switched off, which only a benchmark may do."""
-    with without_flushes(folder / "cpu.rax") as store:
-        stream = store.stream("events")
-        for at in range(0, min(len(readings), 400_000), 1000):
-            stream.extend(readings[at : at + 1000])
-        two = two_calls(GroupQueue(stream.create_group("two", "0")))
-        one = fused(GroupQueue(stream.create_group("one", "0")))
-        name = "batch of 100 read + acked, no flush"
-        return [
-            Figure(name, "raxlog, two calls", "µs", [median_us(two, 1500)]),
-            Figure(name, "raxlog, fused", "µs", [median_us(one, 1500)]),
-        ]
-
-
-def depth(folder: Path, rounds: int, seconds: float, most: int) -> list[Figure]:
-    """The rate of read + ack at different backlogs, and beside many pending entries."""
-    with raxlog.open(folder / "depth.rax", durability="relaxed") as store:
-        contenders: dict[str, Callable[[], float]] = {}
-        for backlog in (1_000, 100_000, most):
-            stream = store.stream(f"backlog-{backlog}")
-            group = stream.create_group("g", "0", create_stream=True)
-            row = {"sensor": "device-000123", "temp": 21.5, "seq": 1}
-            for at in range(0, backlog, 10_000):
-                stream.extend([row] * min(10_000, backlog - at))
-            contenders[f"backlog {backlog:,}"] = partial(rate_for, seconds, two_calls(GroupQueue(group)))
-        held = store.stream(f"backlog-{most}").create_group("held", "0")
-        while held.pending().total < min(1_000_000, most // 2):
-            held.read("slow", 10_000)
-        contenders[f"pending {held.pending().total:,}"] = partial(rate_for, seconds, two_calls(GroupQueue(held)))
-        return contest("read + ack of 100 (relaxed), entries", contenders, rounds)
+            two["redis (appendfsync always)"] = RedisQueue(redis)
+        return rounds.contest("durable read + ack of 100, two calls, entries", {
+            **{name: partial(rounds.rate, two_calls(queue)) for name, queue in two.items()},
+            **flushing(rounds, disk, BATCH // 2),
+        }) + rounds.contest("durable read + ack of 100, fused, entries", {
+            "sqlite3, less state": partial(rounds.rate, fused(sqlite)),
+            "sqlite3, a group's state": partial(rounds.rate, fused(groups)),
+            "raxlog": partial(rounds.rate, fused(group)), **flushing(rounds, disk, BATCH),
+        })
 
 
 @contextmanager
 def _redis(folder: Path) -> Iterator[Any]:
     """A redis-server of our own with appendfsync always; None where there is none."""
     program = shutil.which("redis-server")
-    if program is None:
+    if program is None or importlib.util.find_spec("redis") is None:
         yield None
         return
     import redis  # noqa: PLC0415 - only where the server is
@@ -263,7 +227,7 @@ def _redis(folder: Path) -> Iterator[Any]:
     server = subprocess.Popen(
         [program, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "yes",
          "--appendfsync", "always", "--dir", str(place)],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, process_group=0,  # Ctrl-C is not for it
     )
     try:
         client = redis.Redis(port=port)

@@ -1,8 +1,11 @@
 """How a figure is taken: contenders in turn, several rounds, medians and ratios.
 
-Disks and shared machines drift by a factor of two within a minute. So every round gives each
-contender a slice of its own, one right after the other, and what is reported is the median of
-a contender's slices and the median of its *ratio* to the first contender, round by round.
+    round 1   sqlite3 ───┤ raxlog ───┤ disk ───┤      a slice each, one right after the other
+    round 2   sqlite3 ───┤ raxlog ───┤ disk ───┤
+    …         └─ rate, processor time of one operation, and the ratio of both to the round's first slice
+
+Disks and shared machines drift by a factor of two within a minute. So what is reported is the median of
+a contender's slices, and the median of its *ratio* to the first contender, round by round.
 """
 
 from __future__ import annotations
@@ -11,18 +14,30 @@ import statistics
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from .sampling import Sampler
+
+
+class Slice(NamedTuple):
+    """What one slice gave."""
+
+    rate: float  # operations a second
+    cpu: float  # processor time of one operation, user and kernel, in microseconds
 
 
 @dataclass
 class Figure:
-    """One contender in one contest: its rates, round by round."""
+    """One contender in one contest: its rates (or times) and its processor times, round by round."""
 
     contest: str
     contender: str
     unit: str
     rates: list[float] = field(default_factory=list)
-    ratios: list[float] = field(default_factory=list)
+    ratios: list[float] = field(default_factory=list)  # above 1 is better than the first contender
+    cpu: list[float] = field(default_factory=list)  # µs an operation; empty where it is not measured
+    cpu_ratios: list[float] = field(default_factory=list)  # below 1 is less than the first contender
 
     @property
     def median(self) -> float:
@@ -30,38 +45,74 @@ class Figure:
         return statistics.median(self.rates)
 
     @property
-    def ratio(self) -> float:
-        """The median of the ratios to the contest's first contender."""
-        return statistics.median(self.ratios) if self.ratios else 1.0
+    def cpu_median(self) -> float:
+        """The median of the processor times, where they are measured."""
+        return statistics.median(self.cpu)
+
+    @property
+    def spread(self) -> tuple[float, float]:
+        """The lower and the upper quartile of the rates."""
+        if len(self.rates) == 1:
+            return self.rates[0], self.rates[0]
+        low, _, high = statistics.quantiles(self.rates, n=4, method="inclusive")
+        return low, high
 
 
-def contest(name: str, contenders: dict[str, Callable[[], float]], rounds: int, unit: str = "/s",
-            lower_is_better: bool = False) -> list[Figure]:
-    """Run each contender ``rounds`` times in turn; each call returns its rate (or time).
+@dataclass
+class Rounds:
+    """Where and how long it is measured; the cases take it, and give its contests their contenders."""
 
-    Ratios are such that above 1 is better than the first contender.
-    """
-    figures = {label: Figure(name, label, unit) for label in contenders}
-    first = next(iter(contenders))
-    for _ in range(rounds):
-        for label, run in contenders.items():
-            figures[label].rates.append(run())
-        base = figures[first].rates[-1]
-        for figure in figures.values():
-            rate = figure.rates[-1]
-            figure.ratios.append(base / rate if lower_is_better else rate / base)
-    return list(figures.values())
+    folder: Path
+    slices: int = 7
+    seconds: float = 1.0  # of a slice
+    entries: int = 1_000_000
+    report: Callable[[int, int], object] = lambda done, total: None  # slices of the contest under way
+    sampler: Sampler | None = None  # then only raxlog runs, and it is noted where it spends its time
+
+    def contest(self, name: str, contenders: dict[str, Callable[[], float | Slice]], unit: str = "/s",
+                lower_is_better: bool = False, slices: int = 0) -> list[Figure]:
+        """Run the contenders in turn; each call returns a slice, or its rate (or time) alone."""
+        if self.sampler:
+            contenders = {label: run for label, run in contenders.items() if label.startswith("raxlog")}
+        figures = {label: Figure(name, label, unit) for label in contenders}
+        total = (slices or self.slices) * len(contenders)
+        for done in range(total):
+            label = [*contenders][done % len(contenders)]
+            if self.sampler:
+                with self.sampler.taking(f"{name}: {label}"):
+                    taken = contenders[label]()
+            else:
+                taken = contenders[label]()
+            figure, base = figures[label], next(iter(figures.values()))
+            rate = taken.rate if isinstance(taken, Slice) else taken
+            figure.rates.append(rate)
+            figure.ratios.append(base.rates[-1] / rate if lower_is_better else rate / base.rates[-1])
+            if isinstance(taken, Slice):
+                figure.cpu.append(taken.cpu)
+                if base.cpu:
+                    figure.cpu_ratios.append(taken.cpu / base.cpu[-1])
+            self.report(done + 1, total)
+        return list(figures.values())
+
+    def rate(self, work: Callable[[], int], beside: int = 0) -> Slice:
+        """Call ``work`` (which returns how many it did) for a slice. ``beside``: a process whose time counts too."""
+        done = 0
+        start, used = time.perf_counter(), cpu_seconds(beside)
+        while True:
+            done += work()
+            spent = time.perf_counter() - start
+            if done and spent >= self.seconds:
+                return Slice(done / spent, (cpu_seconds(beside) - used) / done * 1e6)
 
 
-def rate_for(seconds: float, work: Callable[[], int]) -> float:
-    """Call ``work`` (which returns how many it did) for about ``seconds``; how many a second."""
-    done = 0
-    start = time.perf_counter()
-    while True:
-        done += work()
-        spent = time.perf_counter() - start
-        if spent >= seconds:
-            return done / spent
+def cpu_seconds(beside: int = 0) -> float:
+    """The processor time, user and kernel, that this process has used, and one more whose number is given (Linux)."""
+    return time.process_time() + (used_by(beside) if beside else 0.0)
+
+
+def used_by(pid: int) -> float:
+    """The seconds of processor time that the threads of a process have used (Linux)."""
+    return sum(int(task.read_text().split()[0]) for task in Path(f"/proc/{pid}/task").glob("*/schedstat")) / 1e9
 
 
 def rate_of(work: Callable[[], int]) -> float:
@@ -90,9 +141,4 @@ def each_us(work: Callable[[Any], object], places: Iterable[Any]) -> float:
 
 def median_us(work: Callable[[], object], times: int) -> float:
     """The median of single calls, in microseconds."""
-    spent = []
-    for _ in range(times):
-        start = time.perf_counter_ns()
-        work()
-        spent.append(time.perf_counter_ns() - start)
-    return statistics.median(spent) / 1000
+    return each_us(lambda _: work(), range(times))

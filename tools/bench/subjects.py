@@ -1,10 +1,7 @@
-"""Subjects: matching among a million device subscriptions, beside tries held in memory.
+"""Subjects: matching among a million device subscriptions.
 
     device.4711.sensor3.temp       nine of ten are literal
     device.4711.*.temp             one of ten is a pattern, of four shapes
-
-The peers are a plain trie of dicts and paho's MQTTMatcher. They hold everything in memory and
-forget it when the process ends, so they answer faster, and take seconds before the first answer.
 """
 
 from __future__ import annotations
@@ -12,18 +9,14 @@ from __future__ import annotations
 import random
 import shutil
 import time
-from collections.abc import Callable
 from functools import partial
-from importlib import import_module
-from pathlib import Path
-from typing import Any
 
 import raxlog
 from raxlog.index.cache import Cache
 from raxlog.index.handle import Sublist
 from raxlog.index.subscription import Subscription
 
-from .rounds import Figure, each_us, median_us, ms_of
+from .rounds import Figure, Rounds, each_us, median_us, ms_of
 
 _LOAD = 10_000
 _SAMPLES = 2000
@@ -40,9 +33,9 @@ def device_patterns(count: int) -> list[str]:
     ]
 
 
-def subjects(folder: Path, count: int) -> list[Figure]:
-    """All contests on subjects, with ``count`` subscriptions."""
-    path = folder / "subjects.rax"
+def subjects(rounds: Rounds) -> list[Figure]:
+    """All contests on subjects, with as many subscriptions as entries elsewhere."""
+    path, count = rounds.folder / "subjects.rax", rounds.entries
     patterns = device_patterns(count)
     figures: list[Figure] = []
     start = time.perf_counter()
@@ -58,13 +51,13 @@ def subjects(folder: Path, count: int) -> list[Figure]:
     with raxlog.open(path) as store:
         store.subjects.match("device.5.sensor3.temp")
         figures.append(Figure("subjects: open to the first match", "raxlog", "ms", [_ms(start)]))
-        figures += _against_peers(store.subjects, patterns)
+        figures += _matching(store.subjects, patterns)
         figures += _alone(store.subjects, count)
     shutil.rmtree(path)
     return figures
 
 
-def _against_peers(index: Sublist, patterns: list[str]) -> list[Figure]:
+def _matching(index: Sublist, patterns: list[str]) -> list[Figure]:
     rng = random.Random(5)
     devices = max(1, len(patterns) // 10)
     asked = [f"device.{rng.randrange(devices)}.sensor{rng.randrange(9)}.temp" for _ in range(_SAMPLES)]
@@ -83,20 +76,8 @@ def _against_peers(index: Sublist, patterns: list[str]) -> list[Figure]:
             "raxlog, in one transaction": median_us(lambda: warm.match_many(hot), 200) / len(hot),
         },
     }
-    first, second, third = contests.values()
-    loading: list[Figure] = []
-    for name, make in (("trie of dicts", _dict_trie), ("paho MQTTMatcher", _paho)):
-        start = time.perf_counter()
-        match = make(patterns)
-        if match is None:
-            continue
-        loading.append(Figure("subjects: open to the first match", name, "ms", [_ms(start)]))
-        first[name] = each_us(match, asked)
-        second[name] = each_us(match, missing)
-        third[name] = median_us(lambda match=match: [match(subject) for subject in hot], 200) / len(hot)  # type: ignore[misc]
-        del match
-    return loading + [
-        Figure(contest, name, "us", [spent])
+    return [
+        Figure(contest, name, "µs", [spent])
         for contest, contenders in contests.items() for name, spent in contenders.items()
     ]
 
@@ -132,50 +113,3 @@ def _alone(index: Sublist, count: int) -> list[Figure]:
 
 def _ms(start: float) -> float:
     return (time.perf_counter() - start) * 1000
-
-
-def _dict_trie(patterns: list[str]) -> Callable[[str], list[int]]:
-    root: dict[str, Any] = {}
-    for number, pattern in enumerate(patterns):
-        level = root
-        for token in pattern.split("."):
-            level = level.setdefault(token, {})
-        level.setdefault("", []).append(number)
-
-    def walk(level: dict[str, Any], tokens: list[str], at: int, found: list[int]) -> None:
-        if at == len(tokens):
-            found += level.get("", ())
-            return
-        rest = level.get(">")
-        if rest is not None:
-            found += rest[""]
-        for token in ("*", tokens[at]):
-            deeper = level.get(token)
-            if deeper is not None:
-                walk(deeper, tokens, at + 1, found)
-
-    def match(subject: str) -> list[int]:
-        found: list[int] = []
-        walk(root, subject.split("."), 0, found)
-        return found
-
-    return match
-
-
-def _paho(patterns: list[str]) -> Callable[[str], list[int]] | None:
-    try:
-        matcher: Any = import_module("paho.mqtt.matcher").MQTTMatcher()  # a peer that may be absent
-    except ImportError:
-        return None
-    ids: dict[str, list[int]] = {}
-    for number, pattern in enumerate(patterns):
-        topic = pattern.replace(".", "/").replace("*", "+").replace(">", "#")
-        if topic in ids:  # it keeps one value for a filter
-            ids[topic].append(number)
-        else:
-            matcher[topic] = ids[topic] = [number]
-
-    def match(subject: str) -> list[int]:
-        return [number for found in matcher.iter_match(subject.replace(".", "/")) for number in found]
-
-    return match

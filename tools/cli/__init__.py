@@ -4,7 +4,8 @@
               ├── writing.py       add  delete  trim  rename  delete-stream  configure
               ├── importing.py     import         (formats.py reads, progress.py draws)
               ├── exporting.py     export
-              ├── reading.py       range  get  tail  streams
+              ├── reading.py       range  get  tail
+              ├── listing.py       streams
               ├── grouping.py      groups  lag  consumers, and what creates, moves, deletes them
               ├── delivering.py    read  ack
               ├── claiming.py      pending  claim  autoclaim  nack
@@ -16,7 +17,8 @@
               ├── checking.py      check  salvage
               ├── scanning.py      scan  plan     (Spark, brought by the extra raxlog[spark])
               ├── crashing.py      crashtest
-              └── demo.py          demo           (demo_input.py, demo_writer.py, demo_kills.py)
+              ├── benching.py      bench
+              └── demo.py          demo           (demo_input.py, demo_kills.py)
 
     arguments.py   what all commands share: the parser, options, opening a store
     output.py      entries, IDs and bytes as text and as JSON
@@ -27,7 +29,6 @@ Nothing here is loaded by ``import raxlog``, and rich only where a progress bar 
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import io
 import os
@@ -38,18 +39,8 @@ from typing import TextIO
 from ... import __version__
 from ...storage import kernels
 from ...storage.errors import InvalidArgument, NotInstalled, RaxlogError, StreamError, SubscriptionError
-from . import output, wording
-from .arguments import (
-    DONE,
-    INTERRUPTED,
-    NO,
-    STORE,
-    USAGE,
-    Command,
-    Failure,
-    Parser,
-    add_json,
-)
+from . import output
+from .arguments import DONE, INTERRUPTED, JSON, NO, STORE, USAGE, Command, Failure, Parser, flag
 
 COMMANDS = {
     "add": ("writing", "append one entry"),
@@ -60,7 +51,7 @@ COMMANDS = {
     "get": ("reading", "print the entry with one ID"),
     "delete": ("writing", "delete entries by ID"),
     "trim": ("writing", "evict the oldest entries"),
-    "streams": ("reading", "list the streams"),
+    "streams": ("listing", "list the streams"),
     "info": ("describing", "tell about a store, a stream, its rax or one node"),
     "rename": ("writing", "give a stream another name"),
     "delete-stream": ("writing", "delete a stream with all its entries"),
@@ -96,6 +87,7 @@ COMMANDS = {
     "scan": ("scanning", "run SQL over a stream on a Spark of its own"),
     "plan": ("scanning", "show how a scan would be cut into partitions"),
     "crashtest": ("crashing", "crash what a Python file does to a folder, and check what is left"),
+    "bench": ("benching", "measure what commits, queues and scans cost, beside SQLite in the same run"),
     "demo": ("demo", "import real text, kill a writer, show that nothing was lost"),
 }
 
@@ -142,6 +134,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Failure as failure:
         return _say(str(failure), failure.status)
     except RaxlogError as error:
+        from . import wording  # noqa: PLC0415
+
         return _say(wording.in_options(str(error)), status_of(error))
     except OSError as error:
         return _say(str(error), STORE)
@@ -172,12 +166,8 @@ def _run(arguments: list[str]) -> int:
         epilog=_EPILOG,
         usage="raxlog [--help] [--version] COMMAND STORE …",
     )
-    parser.add_argument(
-        "--version",
-        action="store_true",
-        help="print the version, and whether the kernels run compiled or as plain Python",
-    )
-    add_json(parser)
+    flag("--version", "print the version, and whether the kernels run compiled or as plain Python")(parser)
+    JSON(parser)
     args = parser.parse_args(arguments)
     if args.version:
         _print_version(args.json)
@@ -191,6 +181,8 @@ def _unknown(arguments: list[str]) -> str:
     name = next(argument for argument in arguments if not argument.startswith("-"))
     if name != arguments[0] and name in COMMANDS:
         return f"options stand behind the command: raxlog {name} … {arguments[0]}"
+    import difflib  # noqa: PLC0415
+
     word = name.lower().replace("_", "-")
     near = [
         *difflib.get_close_matches(word, COMMANDS, 1),

@@ -11,18 +11,21 @@ Arguments are checked before the store is opened, so that a slip of the pen crea
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, ClassVar, NoReturn
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any, NoReturn
 
-from ...recovery.store import Store
+import raxlog
+
 from ...storage.errors import NoStream
 from ...storage.store_map import DURABILITIES
-from ...stream.group import Group
 from ...stream.header import shown
 from ...stream.names import member_name, name_bytes
-from ...stream.stream import Stream
+
+if TYPE_CHECKING:
+    from raxlog import Group, Store, Stream
 
 DONE, NO, USAGE, STORE, INTERRUPTED = 0, 1, 2, 3, 130
 
@@ -39,7 +42,8 @@ class Parser(argparse.ArgumentParser):
     """An argument parser that tells what is wrong in one line, and keeps help texts as written."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        options.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        # Its own look at the terminal's width would load shutil and three compressors for each command.
+        options.setdefault("formatter_class", partial(argparse.RawDescriptionHelpFormatter, width=78))
         super().__init__(*args, **{"allow_abbrev": False} | options)
 
     def error(self, message: str) -> NoReturn:
@@ -47,44 +51,6 @@ class Parser(argparse.ArgumentParser):
 
 
 # -- arguments ----------------------------------------------------------------------------
-
-
-def add_json(parser: argparse.ArgumentParser) -> None:
-    """The option every command has."""
-    parser.add_argument("--json", action="store_true", help="print JSON: one document, or one line an entry")
-
-
-def add_store(parser: argparse.ArgumentParser, stream: bool = True) -> None:
-    """STORE, and STREAM for the commands about one stream."""
-    parser.add_argument("store", metavar="STORE", help="the store's directory")
-    if stream:
-        parser.add_argument("stream", metavar="STREAM", help="the stream's name")
-
-
-def add_group(parser: argparse.ArgumentParser, consumer: bool = False) -> None:
-    """STORE, STREAM and GROUP, and CONSUMER for the commands about one of them."""
-    add_store(parser)
-    parser.add_argument("group", metavar="GROUP", help="the consumer group's name")
-    if consumer:
-        parser.add_argument("consumer", metavar="CONSUMER", help="the consumer's name")
-
-
-def add_ids(parser: argparse.ArgumentParser) -> None:
-    """ID …, for the commands about certain entries."""
-    parser.add_argument("ids", metavar="ID", nargs="+", help="the entries' IDs")
-
-
-def add_writing(parser: argparse.ArgumentParser) -> None:
-    """The options of opening a store for writing."""
-    parser.add_argument(
-        "--durability", choices=DURABILITIES, default="commit",
-        help="commit: on disk when the command returns (default); relaxed: a power cut may undo the last commits; "
-        "buffered: commits are made behind the appends, and all are on disk when the command returns",
-    )
-    parser.add_argument(
-        "--lock-timeout", type=seconds, default=30.0, metavar="SECONDS",
-        help="how long to wait for another writer (default: 30)"
-    )
 
 
 def whole(text: str) -> int:
@@ -118,6 +84,49 @@ def seconds(text: str) -> float:
     return number
 
 
+Add = Callable[[Any], object]  # adds arguments to a parser, or to a group of its
+
+
+def argument(*names: str, **options: Any) -> Add:
+    """What adds one argument; it is described as add_argument() wants it."""
+    return lambda parser: parser.add_argument(*names, **options)
+
+
+def flag(name: str, meaning: str) -> Add:
+    """What adds an option that has no value."""
+    return argument(name, action="store_true", help=meaning)
+
+
+def one_of(*members: Add, required: bool = False) -> Add:
+    """What adds arguments of which only one may be given."""
+    return lambda parser: _add_all(parser.add_mutually_exclusive_group(required=required), members)
+
+
+def titled(title: str, *members: Add) -> Add:
+    """What adds arguments that stand below a title of their own in the help."""
+    return lambda parser: _add_all(parser.add_argument_group(title), members)
+
+
+def _add_all(parser: Any, members: Iterable[Add]) -> None:
+    for add in members:
+        add(parser)
+
+
+OF_STORE = (argument("store", metavar="STORE", help="the store's directory"),)
+OF_STREAM = (*OF_STORE, argument("stream", metavar="STREAM", help="the stream's name"))
+OF_GROUP = (*OF_STREAM, argument("group", metavar="GROUP", help="the consumer group's name"))
+OF_CONSUMER = (*OF_GROUP, argument("consumer", metavar="CONSUMER", help="the consumer's name"))
+IDS = argument("ids", metavar="ID", nargs="+", help="the entries' IDs")
+JSON = flag("--json", "print JSON: one document, or one line an entry")
+WRITING = (
+    argument("--durability", choices=DURABILITIES, default="commit",
+             help="commit: on disk when the command returns (default); relaxed: a power cut may undo the last commits; "
+             "buffered: commits are made behind the appends, and all are on disk when the command returns"),
+    argument("--lock-timeout", type=seconds, default=30.0, metavar="SECONDS",
+             help="how long to wait for another writer (default: 30)"),
+)
+
+
 def stream_name(args: argparse.Namespace) -> bytes:
     """The stream's name as the bytes that were typed. InvalidName if it cannot be stored."""
     return name_bytes(os.fsencode(args.stream))
@@ -136,34 +145,34 @@ def consumer_name(text: str) -> bytes:
 # -- commands -----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
 class Command:
-    """One command: its help, its arguments, and what it does."""
+    """One command: what it does, its arguments, and its help, which ends with examples."""
 
-    run: Callable[[argparse.Namespace], int]
-    arguments: Callable[[Parser], None]
-    description: str
-    example: str
-    options: ClassVar[tuple[Callable[[Parser], None], ...]] = (add_json,)
+    options: tuple[Add, ...] = (JSON,)
+
+    def __init__(self, run: Callable[[argparse.Namespace], int], arguments: Iterable[Add], description: str,
+                 *examples: str) -> None:
+        self.run = run
+        self.arguments = arguments
+        self.description = description
+        self.example = "\n".join(examples)
 
     def parser(self, name: str, summary: str) -> Parser:
         """The command's own parser; ``--help`` of it is the command's documentation."""
-        example = self.example.strip("\n")
+        example = "\n".join(f"  {line}" for line in self.example.splitlines())
         parser = Parser(
             prog=f"raxlog {name}",
-            description=f"{summary[0].upper()}{summary[1:]}.\n\n{self.description.strip()}",
+            description=f"{summary[0].upper()}{summary[1:]}.\n\n{self.description}",
             epilog=f"example:\n{example}",
         )
-        self.arguments(parser)
-        for add in self.options:
-            add(parser)
+        _add_all(parser, (*self.arguments, *self.options))
         return parser
 
 
 class WritingCommand(Command):
-    """A command that opens the store for writing, and has the options of that."""
+    """One that opens the store for writing, and has the options of that."""
 
-    options = (add_writing, add_json)
+    options = (*WRITING, JSON)
 
 
 # -- opening ------------------------------------------------------------------------------
@@ -171,12 +180,12 @@ class WritingCommand(Command):
 
 def reading(args: argparse.Namespace) -> Store:
     """The store at STORE, open for reading."""
-    return Store.open(args.store, readonly=True)
+    return raxlog.open(args.store, readonly=True)
 
 
 def writing(args: argparse.Namespace, create: bool = False) -> Store:
     """The store at STORE, open for writing; created only if ``create``."""
-    return Store.open(args.store, create=create, durability=args.durability, lock_timeout=args.lock_timeout)
+    return raxlog.open(args.store, create=create, durability=args.durability, lock_timeout=args.lock_timeout)
 
 
 def existing(store: Store, name: bytes) -> Stream:
@@ -187,6 +196,17 @@ def existing(store: Store, name: bytes) -> Stream:
     return stream
 
 
-def existing_group(store: Store, name: bytes, group: bytes) -> Group:
-    """A handle on a group of a stream that is there, else NoStream; else, when used, NoGroup."""
-    return existing(store, name).group(group)
+@contextlib.contextmanager
+def stream_of(args: argparse.Namespace, opened: Callable[[argparse.Namespace], Store] = reading) -> Iterator[Stream]:
+    """A handle on STREAM, with the store open as long as the block lasts. InvalidName, NoStream."""
+    name = stream_name(args)
+    with opened(args) as store:
+        yield existing(store, name)
+
+
+@contextlib.contextmanager
+def group_of(args: argparse.Namespace, opened: Callable[[argparse.Namespace], Store] = reading) -> Iterator[Group]:
+    """The same for GROUP of STREAM. Where there is no such group, NoGroup comes when the handle is used."""
+    group = group_name(args)
+    with stream_of(args, opened) as stream:
+        yield stream.group(group)

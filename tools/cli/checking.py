@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import os
-from functools import partial
 from typing import Any
 
 from ...recovery.check import check
@@ -18,7 +17,7 @@ from ...recovery.report import Report
 from ...recovery.salvage import salvage
 from ...recovery.salvage_report import SalvageReport
 from . import output
-from .arguments import DONE, NO, Command, Parser, add_store
+from .arguments import DONE, NO, OF_STORE, Command, argument, flag
 from .progress import parts
 
 _SHOWN = 50  # problems or losses in a table; --json has all
@@ -73,15 +72,6 @@ def _where(problem: Any) -> str:
 # -- salvage ------------------------------------------------------------------------------
 
 
-def _salvage_arguments(parser: Parser) -> None:
-    add_store(parser, stream=False)
-    parser.add_argument("destination", metavar="DEST", help="the new store; nothing may be there yet")
-    parser.add_argument(
-        "--doubtful", action="store_true",
-        help="also bring what may be an old copy, of something trimmed, acknowledged or deleted since",
-    )  # fmt: skip
-
-
 def _salvage(args: argparse.Namespace) -> int:
     with parts() as progress:
         report = salvage(args.store, args.destination, progress, doubtful=args.doubtful)
@@ -113,28 +103,25 @@ def _print_salvaged(report: SalvageReport) -> None:
 COMMANDS = {
     "check": Command(
         _check,
-        partial(add_store, stream=False),
-        """
-Walks every invariant of the store: pages, checksums, nodes and their entries, counters, ordinals,
+        OF_STORE,
+        """Walks every invariant of the store: pages, checksums, nodes and their entries, counters, ordinals,
 groups and their pending entries in both directions, subjects; looks every key up again. It runs
 in a process of its own, so damage cannot kill the caller, changes nothing, and may be run beside
 writers; the space of what they free meanwhile is used again once it ends. The exit status is 1 where
 there are problems.""",
-        """
-  raxlog check events.rax
-  raxlog check events.rax --json""",
+        "raxlog check events.rax",
+        "raxlog check events.rax --json",
     ),
     "salvage": Command(
         _salvage,
-        _salvage_arguments,
-        """
-Brings everything that can be believed out of a damaged store into a new one at DEST: the old one is
+        (*OF_STORE, argument("destination", metavar="DEST", help="the new store; nothing may be there yet"),
+         flag("--doubtful", "also bring what may be an old copy, of something trimmed, acknowledged or deleted since")),
+        """Brings everything that can be believed out of a damaged store into a new one at DEST: the old one is
 read page by page and never written to. Works on flipped bits, overwritten pages, a file that is cut off,
 and without CURRENT, lock file or meta pages. What is lost is told, with ID ranges; the exit status
 is 1 then. Nothing that was trimmed, acknowledged or deleted comes back: where an old copy cannot be
 told from the newest one it is left out, unless --doubtful asks for it.""",
-        """
-  raxlog salvage events.rax rescued.rax
-  raxlog check rescued.rax""",
+        "raxlog salvage events.rax rescued.rax",
+        "raxlog check rescued.rax",
     ),
 }

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from functools import partial
 from pathlib import Path
 
 from . import output
-from .arguments import DONE, WritingCommand, add_store, writing
+from .arguments import DONE, OF_STORE, WritingCommand, writing
 from .progress import steps
 
 _STEPS = {
@@ -44,14 +43,12 @@ def _run(args: argparse.Namespace) -> int:
 COMMANDS = {
     "compact": WritingCommand(
         _run,
-        partial(add_store, stream=False),
-        """
-Copies what is alive into a new data file and goes over to it, so that the room of what was
+        OF_STORE,
+        """Copies what is alive into a new data file and goes over to it, so that the room of what was
 deleted and trimmed goes back to the disk. Writers wait meanwhile, about a second for a
 gigabyte; readers go on, and every process that has the store open goes over by itself. Needs
 room for the new file beside the old one. A kill or a power cut at any moment loses nothing.""",
-        """
-  raxlog compact events.rax
-  raxlog compact events.rax --lock-timeout 120 --json""",
+        "raxlog compact events.rax",
+        "raxlog compact events.rax --lock-timeout 120 --json",
     ),
 }

@@ -15,41 +15,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from .arguments import DONE, NO, USAGE, Command, Failure, Parser, positive
+from .arguments import DONE, NO, USAGE, Command, Failure, argument, flag, one_of, positive
 
 _MODES = ("points", "cuts", "calls", "storm", "errors", "interrupts")
 _ROOT = Path(__file__).resolve().parents[2]
 LONG = ("kills", "calls", "images", "errors", "flips", "contention", "interrupts", "fuzz", "reader")  # parts of it
-
-
-def _arguments(parser: Parser) -> None:
-    parser.add_argument("file", metavar="FILE", nargs="?",
-                        help="a Python file with workload(folder, ack) and check(folder, acks)")
-    what = parser.add_mutually_exclusive_group()
-    what.add_argument("--replay", metavar="KEPT", help="run the check on a kept case again")
-    what.add_argument("--long", action="store_true", help="run raxlog's own crash tests in their long form (hours)")
-    parser.add_argument("--workload", default="workload", metavar="NAME", help="what writes (default: workload)")
-    parser.add_argument("--check", default="check", metavar="NAME", help="what checks (default: check)")
-    parser.add_argument("--points", action="append", default=[], metavar="PATTERN",
-                        help="also kill at these crash points, like 'app.*'; may be repeated")
-    parser.add_argument("--only", action="append", choices=[*_MODES, *(one for one in LONG if one not in _MODES)],
-                        metavar="PART",
-                        help=f"this way of crashing only ({', '.join(_MODES)}; with --long, {', '.join(LONG)}); "
-                             "may be repeated")
-    parser.add_argument("--images", type=positive, default=2000, metavar="N", help="images of power cuts (2000)")
-    parser.add_argument("--rounds", type=positive, default=100, metavar="N", help="rounds of the storm (100)")
-    parser.add_argument("--interrupts", type=positive, metavar="N",
-                        help="also raise so many exceptions inside raxlog, in a process that goes on")
-    parser.add_argument("--ignore", action="append", default=[], metavar="PATTERN",
-                        help="files whose content does not matter after a power cut, like '*.lock'; may be repeated")
-    parser.add_argument("--seed", type=int, metavar="N", help="draw the same cases as a run that told this seed")
-    parser.add_argument("--budget", type=float, metavar="SECONDS", help="end after so long, and tell what was left out")
-    parser.add_argument("--keep", metavar="FOLDER", help="where failing cases are kept (default: a temporary folder)")
-    parser.add_argument("--jobs", type=positive, default=1, metavar="N", help="with --long: so many at a time (1)")
-    parser.add_argument("--results", metavar="PATH",
-                        help="with --long: where each piece's figures go as it ends, a line of JSON each; a run that "
-                             "was broken off goes on behind them (default: a temporary folder)")
-    parser.add_argument("--html", metavar="PATH", help="write the report as a page, with the timeline drawn")
 
 
 def _run(options: argparse.Namespace) -> int:
@@ -121,16 +91,38 @@ def _run_long(options: argparse.Namespace) -> int:
 COMMANDS = {
     "crashtest": Command(
         _run,
-        _arguments,
-        """
-The file has workload(folder, ack), which writes and says ack(x) for what it was promised, and
+        (argument("file", metavar="FILE", nargs="?",
+                  help="a Python file with workload(folder, ack) and check(folder, acks)"),
+         one_of(argument("--replay", metavar="KEPT", help="run the check on a kept case again"),
+                flag("--long", "run raxlog's own crash tests in their long form (hours)")),
+         argument("--workload", default="workload", metavar="NAME", help="what writes (default: workload)"),
+         argument("--check", default="check", metavar="NAME", help="what checks (default: check)"),
+         argument("--points", action="append", default=[], metavar="PATTERN",
+                  help="also kill at these crash points, like 'app.*'; may be repeated"),
+         argument("--only", action="append", choices=[*_MODES, *(one for one in LONG if one not in _MODES)],
+                  metavar="PART", help=f"this way of crashing only ({', '.join(_MODES)}; with --long, "
+                                       f"{', '.join(LONG)}); may be repeated"),
+         argument("--images", type=positive, default=2000, metavar="N", help="images of power cuts (2000)"),
+         argument("--rounds", type=positive, default=100, metavar="N", help="rounds of the storm (100)"),
+         argument("--interrupts", type=positive, metavar="N",
+                  help="also raise so many exceptions inside raxlog, in a process that goes on"),
+         argument("--ignore", action="append", default=[], metavar="PATTERN",
+                  help="files whose content does not matter after a power cut, like '*.lock'; may be repeated"),
+         argument("--seed", type=int, metavar="N", help="draw the same cases as a run that printed this seed"),
+         argument("--budget", type=float, metavar="SECONDS", help="end after so long, and tell what was left out"),
+         argument("--keep", metavar="FOLDER", help="where failing cases are kept (default: a temporary folder)"),
+         argument("--jobs", type=positive, default=1, metavar="N", help="with --long: so many at a time (1)"),
+         argument("--results", metavar="PATH",
+                  help="with --long: where each piece's figures go as it ends, a line of JSON each; a run that was "
+                  "broken off goes on behind them (default: a temporary folder)"),
+         argument("--html", metavar="PATH", help="write the report as a page, with the timeline drawn")),
+        """The file has workload(folder, ack), which writes and says ack(x) for what it was promised, and
 check(folder, acks), which raises if what it finds is not what was promised. Images of what a
 disk may hold after a power cut are checked; the workload is killed before each system call
 that changes the folder, and at random moments; its calls fail in turn. Exit status 0 if all of
 that was survived, 1 if not, or if a part could not be run here. --replay runs the check again
 on a case that was kept; --long runs raxlog's own crash tests for hours, from its repository.""",
-        """
-  raxlog crashtest my_consumer.py --points 'app.*' --html report.html
-  raxlog crashtest --replay /tmp/raxlog-crashtest-7/power-cut-x1y2""",
+        "raxlog crashtest my_consumer.py --points 'app.*' --html report.html",
+        "raxlog crashtest --replay /tmp/raxlog-crashtest-7/power-cut-x1y2",
     ),
 }

@@ -22,47 +22,27 @@ from ...stream.references import POLICIES, DeleteResult
 from . import output
 from .arguments import (
     DONE,
+    IDS,
     NO,
+    OF_GROUP,
+    OF_STORE,
     USAGE,
     Failure,
-    Parser,
     WritingCommand,
-    add_group,
-    add_ids,
+    argument,
     consumer_name,
     existing,
-    existing_group,
+    flag,
     group_name,
+    group_of,
     positive,
     reading,
     seconds,
-    stream_name,
+    titled,
     writing,
 )
 
 # -- read ---------------------------------------------------------------------------------
-
-
-def _read_arguments(parser: Parser) -> None:
-    parser.add_argument("store", metavar="STORE", help="the store's directory")
-    parser.add_argument(
-        "streams", metavar="STREAM[=ID]", nargs="+",
-        help="with --group a stream's name; without, STREAM=ID: entries behind that ID, $ for new ones only, + for "
-        "the last one",
-    )
-    parser.add_argument("--count", type=positive, metavar="N", help="at most N entries of each stream")
-    parser.add_argument(
-        "--block", type=seconds, metavar="SECONDS",
-        help="wait so long for the first entry; 0 waits for ever (default: do not wait)"
-    )
-    group = parser.add_argument_group("in a consumer group")
-    group.add_argument("--group", metavar="GROUP", help="read as a consumer of this group")
-    group.add_argument("--consumer", metavar="NAME", help="which consumer; created if it is new")
-    group.add_argument("--history", action="store_true", help="this consumer's own pending entries, again")
-    group.add_argument("--after", metavar="ID", help="with --history: only those behind this ID")
-    group.add_argument("--claim-idle", type=seconds, metavar="SECONDS", help="first take over what is idle so long")
-    group.add_argument("--ack", type=_ids, action="extend", metavar="ID,ID…", help="acknowledge these first")
-    group.add_argument("--noack", action="store_true", help="new entries do not become pending: at most once")
 
 
 def _read(args: argparse.Namespace) -> int:
@@ -92,8 +72,8 @@ def _delivered(args: argparse.Namespace) -> dict[bytes, list[Entry]]:
     after = parse_id(args.after or "0") if args.history else ">"
     group, consumer = group_name(args), consumer_name(args.consumer)
     streams: dict[bytes, Any] = {}
-    for argument in args.streams:
-        _put_once(streams, os.fsencode(argument), after)
+    for typed in args.streams:
+        _put_once(streams, os.fsencode(typed), after)
     with writing(args) as store:
         ack = {name: args.ack for name in streams if args.ack}
         return store.read_group(
@@ -108,10 +88,10 @@ def _behind_ids(args: argparse.Namespace) -> dict[bytes, list[Entry]]:
         if getattr(args, option) not in (None, False):
             raise Failure(f"--{option.replace('_', '-')} is for reading in a consumer group: add --group", USAGE)
     streams: dict[bytes, Any] = {}
-    for argument in args.streams:
-        name, equals, after = os.fsencode(argument).rpartition(b"=")
+    for typed in args.streams:
+        name, equals, after = os.fsencode(typed).rpartition(b"=")
         if not equals:
-            raise Failure(f"{argument!r} is no STREAM=ID; only with --group a stream needs no ID", USAGE)
+            raise Failure(f"{typed!r} is no STREAM=ID; only with --group a stream needs no ID", USAGE)
         _put_once(streams, name, after if after in (b"$", b"+") else parse_id(after))
     with reading(args) as store:
         if args.block is None:
@@ -136,30 +116,20 @@ def _ids(text: str) -> list[StreamID]:
 # -- ack ----------------------------------------------------------------------------------
 
 
-def _ack_arguments(parser: Parser) -> None:
-    add_group(parser)
-    add_ids(parser)
-    parser.add_argument("--consumer", metavar="NAME", help="only if this consumer has all of them: else none of them")
-    parser.add_argument("--delete", action="store_true", help="delete the entries as well, in the same commit")
-    parser.add_argument("--refs", choices=POLICIES, help="with --delete: what of other groups (see 'delete --help')")
-
-
 def _ack(args: argparse.Namespace) -> int:
     if args.refs is not None and not args.delete:
         raise Failure("--refs is for --delete", USAGE)
     ids = [parse_id(text) for text in args.ids]
-    name, group = stream_name(args), group_name(args)
     consumer = None if args.consumer is None else consumer_name(args.consumer)
-    with writing(args) as store:
-        handle = existing_group(store, name, group)
+    with group_of(args, writing) as group:
         if args.delete:
-            fates = handle.ack_delete(*ids, refs=args.refs or POLICIES[0], consumer=consumer)
+            fates = group.ack_delete(*ids, refs=args.refs or POLICIES[0], consumer=consumer)
             acked = len(fates) - fates.count(DeleteResult.MISSING)
         else:
             fates = []
-            acked = handle.ack(*ids, consumer=consumer)
+            acked = group.ack(*ids, consumer=consumer)
         if not acked:
-            handle.info()  # NoGroup, where that is why
+            group.info()  # NoGroup, where that is why
     deleted = fates.count(DeleteResult.DELETED)
     if args.json:
         output.print_json({"acknowledged": acked} | ({"deleted": deleted} if args.delete else {}))
@@ -172,9 +142,22 @@ def _ack(args: argparse.Namespace) -> int:
 COMMANDS = {
     "read": WritingCommand(
         _read,
-        _read_arguments,
-        """
-In a group (--group, --consumer) it delivers entries nobody in the group has had; they stay
+        (*OF_STORE,
+         argument("streams", metavar="STREAM[=ID]", nargs="+",
+                  help="with --group a stream's name; without, STREAM=ID: entries behind that ID, $ for new ones "
+                  "only, + for the last one"),
+         argument("--count", type=positive, metavar="N", help="at most N entries of each stream"),
+         argument("--block", type=seconds, metavar="SECONDS",
+                  help="wait so long for the first entry; 0 waits for ever (default: do not wait)"),
+         titled("in a consumer group",
+                argument("--group", metavar="GROUP", help="read as a consumer of this group"),
+                argument("--consumer", metavar="NAME", help="which consumer; created if it is new"),
+                flag("--history", "this consumer's own pending entries, again"),
+                argument("--after", metavar="ID", help="with --history: only those behind this ID"),
+                argument("--claim-idle", type=seconds, metavar="SECONDS", help="first take over what is idle so long"),
+                argument("--ack", type=_ids, action="extend", metavar="ID,ID…", help="acknowledge these first"),
+                flag("--noack", "new entries do not become pending: at most once"))),
+        """In a group (--group, --consumer) it delivers entries that no consumer of it has had; they stay
 pending until 'raxlog ack', or the next read with --ack, in one commit. What a consumer that
 died has left is taken over with --claim-idle, one's own pending entries are read again with
 --history. Without a group it prints what lies behind an ID, of one stream or of several.
@@ -183,19 +166,19 @@ A line is an entry, as 'raxlog range' prints it, its stream before it where seve
 one that was deleted while it was pending is its ID alone. With --json a line is {"stream": …,
 "id": …, "fields": …}, in a group with "deliveries" and "idle" (seconds, where it was claimed).
 Exit status 1 if there was nothing to read.""",
-        """
-  raxlog read events.rax orders --group billing --consumer worker-1 --count 10 --block 5
-  raxlog read events.rax orders --group billing --consumer worker-1 --ack 5-0,6-0 --claim-idle 60
-  raxlog read events.rax 'orders=$' 'mail=1526919030474-55' --block 0""",
+        "raxlog read events.rax orders --group billing --consumer worker-1 --count 10 --block 5",
+        "raxlog read events.rax orders --group billing --consumer worker-1 --ack 5-0,6-0 --claim-idle 60",
+        "raxlog read events.rax 'orders=$' 'mail=1526919030474-55' --block 0",
     ),
     "ack": WritingCommand(
         _ack,
-        _ack_arguments,
-        """
-Prints how many of them were pending. Exit status 1 if none was. With --consumer one that is not
+        (*OF_GROUP, IDS,
+         argument("--consumer", metavar="NAME", help="only if this consumer has all of them: else none of them"),
+         flag("--delete", "delete the entries as well, in the same commit"),
+         argument("--refs", choices=POLICIES, help="with --delete: what of other groups (see 'delete --help')")),
+        """Prints how many of them were pending. Exit status 1 if none was. With --consumer one that is not
 pending with that consumer (any more) is an error that names its owner, and none is acknowledged.""",
-        """
-  raxlog ack events.rax orders billing 1526919030474-55 1526919030474-56
-  raxlog ack events.rax orders billing 1526919030474-57 --consumer worker-1""",
+        "raxlog ack events.rax orders billing 1526919030474-55 1526919030474-56",
+        "raxlog ack events.rax orders billing 1526919030474-57 --consumer worker-1",
     ),
 }

@@ -27,45 +27,23 @@ from typing import Any
 from ...recovery.store import Store
 from ...storage import folder, kernels
 from . import demo_input, output
-from .arguments import DONE, NO, USAGE, Command, Failure, Parser, positive, whole
+from .arguments import DONE, NO, USAGE, Command, Failure, argument, positive, whole
 from .demo_input import DemoInput, Pairs
-from .demo_kills import Figures, Lost, Say, kill_rounds
-from .demo_writer import SOURCE
+from .demo_kills import SOURCE, Figures, Lost, Say, kill_rounds
 
 _BATCH = 1000
 _PROBES = 200
 _RANGE = 100
 
 
-def _arguments(parser: Parser) -> None:
-    parser.add_argument(
-        "file",
-        metavar="FILE",
-        nargs="?",
-        help="what to import: NDJSON, CSV or lines (default: the "
-        "git history here, and other real text of this machine)",
-    )
-    parser.add_argument("--keep", metavar="DIR", help="make the store DIR/demo.rax, and leave it there")
-    parser.add_argument(
-        "--entries",
-        type=positive,
-        default=100_000,
-        metavar="N",
-        help="take at most N events (default: 100000)",
-    )
-    parser.add_argument("--rounds", type=positive, default=5, metavar="N", help="how often to kill (default: 5)")
-    parser.add_argument("--seed", type=whole, metavar="N", help="for the moments and places (default: a new one)")
-
-
 def _run(args: argparse.Namespace) -> int:
     seed = random.SystemRandom().randrange(1 << 32) if args.seed is None else args.seed
     chance = random.Random(seed)
     with _place(args.keep) as path:
-        found = (
-            demo_input.read_what_is_here(args.entries)
-            if args.file is None
-            else demo_input.read_file(args.file, args.entries)
-        )
+        if args.file is None:
+            found = demo_input.read_what_is_here(args.entries)
+        else:
+            found = demo_input.read_file(args.file, args.entries)
         say: Say = (lambda _: None) if args.json else output.print_text  # JSON is one document
         say(f"raxlog demo: {len(found.events):,} events, seed {seed}, kernels {kernels.speed()}")
         for what in found.taken:
@@ -181,9 +159,8 @@ def _probe(store: Store, events: list[Pairs], chance: random.Random) -> Figures:
 
 def _print(figures: Figures, args: argparse.Namespace) -> None:
     if args.json:
-        output.print_json(
-            {name: round(value, 9) if isinstance(value, float) else value for name, value in figures.items()}
-        )
+        rounded = {name: round(value, 9) for name, value in figures.items() if isinstance(value, float)}
+        output.print_json(figures | rounded)
         return
     if not figures["ok"]:
         output.print_text(f"raxlog demo: FAILED: {figures['lost']} (seed {figures['seed']})")
@@ -194,17 +171,11 @@ def _print(figures: Figures, args: argparse.Namespace) -> None:
         ("scan to dicts", _rate(figures["scan_per_second"])),
         ("open", _time(figures["open_seconds"])),
         (f"first range of {_RANGE}", _time(figures["first_range_seconds"])),
-        *(
-            (
-                f"{name}, at random places" + (f", {_RANGE} entries" if name == "range" else ""),
-                _time(figures[f"{name}_seconds"]),
-            )
-            for name in ("range", "get", "count", "rank", "select")
-        ),
-        (
-            "on disk",
-            f"{figures['bytes_per_entry']:,.1f} bytes/entry (names and values: {figures['text_per_entry']:,.1f})",
-        ),
+        (f"range, at random places, {_RANGE} entries", _time(figures["range_seconds"])),
+        *((f"{name}, at random places", _time(figures[f"{name}_seconds"]))
+          for name in ("get", "count", "rank", "select")),
+        ("on disk",
+         f"{figures['bytes_per_entry']:,.1f} bytes/entry (names and values: {figures['text_per_entry']:,.1f})"),
     ]
     output.print_text("")
     output.print_text(output.table(rows))
@@ -242,15 +213,20 @@ def _place(keep: str | None) -> Iterator[Path]:
 COMMANDS = {
     "demo": Command(
         _run,
-        _arguments,
-        """
-Imports real text into a new store, then starts a writer as a process of its own that appends
+        (argument("file", metavar="FILE", nargs="?",
+                  help="what to import: NDJSON, CSV or lines (default: the git history here, and other real text of "
+                  "this machine)"),
+         argument("--keep", metavar="DIR", help="make the store DIR/demo.rax, and leave it there"),
+         argument("--entries", type=positive, default=100_000, metavar="N",
+                  help="take at most N events (default: 100000)"),
+         argument("--rounds", type=positive, default=5, metavar="N", help="how often to kill (default: 5)"),
+         argument("--seed", type=whole, metavar="N", help="for the moments and places (default: a new one)")),
+        """Imports real text into a new store, then starts a writer as a process of its own that appends
 the entries durably one by one and tells each acknowledged ID, kills it with SIGKILL at a random
 moment, opens the store again and compares: every acknowledged entry must be there, whole and
 in order, and at most one beside them. Then it reads ranges, asks for entries, counts, ranks
 and places, and prints rates. Exit status 0 only if everything was there, else 1.""",
-        """
-  raxlog demo
-  raxlog demo events.ndjson --keep /tmp/look --rounds 10""",
+        "raxlog demo",
+        "raxlog demo events.ndjson --keep /tmp/look --rounds 10",
     ),
 }

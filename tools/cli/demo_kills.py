@@ -3,6 +3,10 @@
 writer     append k   append k+1   append k+2 …            ✗ SIGKILL
 pipe         "k ID"    "k+1 ID"                   must be there: these, whole, in order
 store        k          k+1          k+2          may be there: one more, on disk before its word
+
+The writer takes the entries of the stream "imported" and appends them to "copied", durably, one by one. An
+ID goes into the pipe only after append() has returned, so what has come out of the pipe is what raxlog has
+acknowledged. The process never ends by itself.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ import random
 import selectors
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,8 +26,9 @@ from ...recovery.store import Store
 from ...stream.id import StreamID
 from .arguments import STORE, Failure
 from .demo_input import Pairs
-from .demo_writer import TARGET, command
 
+SOURCE = "imported"
+TARGET = "copied"
 _START_LIMIT = 10.0  # seconds a writer may take until its first append
 
 Figures = dict[str, Any]
@@ -61,6 +67,25 @@ def kill_rounds(path: Path, events: list[Pairs], rounds: int, chance: random.Ran
         "unacknowledged_but_there": unacknowledged,
         "durable_appends_per_second": acknowledged / seconds if seconds else 0.0,
     }
+
+
+def write(path: str, first: int) -> None:
+    """Append the entries of SOURCE, from the one numbered ``first``, to TARGET for ever."""
+    with Store.open(path) as store:
+        source, target = store.stream(SOURCE), store.stream(TARGET)
+        length = len(source)
+        number = first
+        while True:
+            for entry in source.range(source.select(number % length)):
+                sid = target.append(entry.pairs)
+                os.write(1, f"{number} {sid}\n".encode())  # below PIPE_BUF: whole or not at all
+                number += 1
+
+
+def command(path: str, first: int) -> list[str]:
+    """The command line of such a process, importing from where this one imports."""
+    code = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import write; write({path!r}, {first})"
+    return [sys.executable, "-c", code]
 
 
 def _write_until_killed(path: Path, first: int, delay: float) -> tuple[list[StreamID], float]:

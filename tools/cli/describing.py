@@ -22,35 +22,24 @@ from ...stream.group_info import GroupInfo
 from ...stream.header import shown
 from ...stream.id import StreamID, make_id, parse_id
 from ...stream.info import StreamInfo, draw_rax, header_of, stored_node
-from ...stream.names import name_bytes
 from ...stream.stream import Stream
 from . import node_drawing, output
 from .arguments import (
     DONE,
     NO,
+    OF_STORE,
     STORE,
     USAGE,
     Command,
     Failure,
-    Parser,
-    add_store,
-    existing,
+    argument,
+    flag,
+    one_of,
     reading,
+    stream_of,
     whole,
 )
 from .grouping import group_json, groups_table
-
-
-def _arguments(parser: Parser) -> None:
-    add_store(parser, stream=False)
-    parser.add_argument("stream", metavar="STREAM", nargs="?", help="the stream's name; without it all are listed")
-    drawing = parser.add_mutually_exclusive_group()
-    drawing.add_argument("--rax", action="store_true", help="draw the stream's rax, as raxShow does")
-    drawing.add_argument("--node", metavar="ID", help="draw the node that holds this ID, or would")
-    drawing.add_argument("--full", action="store_true", help="also entries, and the groups' pending entries")
-    parser.add_argument(
-        "--count", type=whole, metavar="N", help=f"with --full: at most N of each list (default: {COUNT}; 0: all)"
-    )
 
 
 def _run(args: argparse.Namespace) -> int:
@@ -61,10 +50,8 @@ def _run(args: argparse.Namespace) -> int:
             raise Failure("--rax, --node and --full tell of one stream: name it", USAGE)
         with reading(args) as store:
             return _store(store, args.json)
-    name = name_bytes(os.fsencode(args.stream))
     sid = None if args.node is None else parse_id(args.node)
-    with reading(args) as store:
-        stream = existing(store, name)
+    with stream_of(args) as stream:
         if sid is not None:
             return _node(stream, sid, args.json)
         if args.full:
@@ -73,10 +60,9 @@ def _run(args: argparse.Namespace) -> int:
         groups = stream.groups()
         drawing = draw_rax(stream).rstrip("\n") if args.rax else None
     if args.json:
-        told = {name: output.plain(value) for name, value in info.as_dict().items()} | {
-            "groups": list(map(group_json, groups))
-        }
-        output.print_json(told | ({} if drawing is None else {"rax": drawing}))
+        figures = {name: output.plain(value) for name, value in info.as_dict().items()}
+        figures["groups"] = list(map(group_json, groups))
+        output.print_json(figures if drawing is None else figures | {"rax": drawing})
     elif drawing is not None:
         output.print_text(drawing)
     else:
@@ -93,16 +79,11 @@ def _store(store: Store, as_json: bool) -> int:
     size, on_disk = _sizes(store.path)
     damaged = any("damaged" in row for row in rows)
     if as_json:
-        output.print_json(
-            {
-                "store": output.plain(os.fsencode(store.path)),
-                "bytes": size,
-                "bytes_on_disk": on_disk,
-                "last_end": store.last_end._asdict(),
-                "readers": [reader._asdict() for reader in store.readers()],
-                "streams": rows,
-            }
-        )
+        output.print_json({
+            "store": os.fsencode(store.path), "bytes": size, "bytes_on_disk": on_disk,
+            "last_end": store.last_end._asdict(), "readers": [reader._asdict() for reader in store.readers()],
+            "streams": rows,
+        })  # fmt: skip
     else:
         path = output.text(os.fsencode(store.path))
         streams = output.many(len(rows), "stream")
@@ -112,16 +93,10 @@ def _store(store: Store, as_json: bool) -> int:
         if rows:
             cells = [("stream", "entries", "nodes", "first", "last", "")]
             for name, row in zip(names, rows, strict=True):
-                cells.append(
-                    (
-                        output.text(name),
-                        _figure(row.get("length")),
-                        _figure(row.get("nodes")),
-                        str(row.get("first") or "-"),
-                        str(row.get("last_generated_id") or "-"),
-                        f"DAMAGED: {output.one_line(row['damaged'])}" if "damaged" in row else "",
-                    )
-                )
+                figures = _said(row.get("length")), _said(row.get("nodes"))
+                ids = row.get("first") or "-", row.get("last_generated_id") or "-"
+                damage = f"DAMAGED: {output.one_line(row['damaged'])}" if "damaged" in row else ""
+                cells.append((output.text(name), *figures, *ids, damage))
             output.print_text(output.table(cells, right=(1, 2)))
     return STORE if damaged else DONE
 
@@ -145,12 +120,8 @@ def _row(store: Store, name: bytes) -> dict[str, Any]:
         stream = store.stream(name)
         header = header_of(stream)
         if header is not None:
-            row |= {
-                "length": header.length,
-                "nodes": header.leaves,
-                "entries_added": header.entries_added,
-                "last_generated_id": str(make_id(*header.last)),
-            }
+            row |= {"length": header.length, "nodes": header.leaves, "entries_added": header.entries_added,
+                    "last_generated_id": str(make_id(*header.last))}
             first = next(iter(stream.range(count=1)), None)
             row["first"] = None if first is None else str(first.id)
     except CorruptionError as error:
@@ -164,18 +135,11 @@ def _sizes(path: Path) -> tuple[int, int]:
     return status.st_size, status.st_blocks * 512
 
 
-def _figure(number: int | None) -> str:
-    return "-" if number is None else f"{number:,}"
-
-
 # -- one stream ---------------------------------------------------------------------------
 
 
 def _print_figures(info: StreamInfo, groups: list[GroupInfo]) -> None:
-    rows = []
-    for name, value in info.as_dict().items():
-        rows.append((name, _said(value)))
-    output.print_text(output.table(rows))
+    output.print_text(output.table([(name, _said(value)) for name, value in info.as_dict().items()]))
     if groups:
         output.print_text("")
         output.print_text(groups_table(groups))
@@ -250,19 +214,23 @@ def _node(stream: Stream, sid: StreamID, as_json: bool) -> int:
 COMMANDS = {
     "info": Command(
         _run,
-        _arguments,
-        """
-Without STREAM a table of the streams: entries, nodes, first live and last generated ID. With
+        (*OF_STORE,
+         argument("stream", metavar="STREAM", nargs="?", help="the stream's name; without it all are listed"),
+         one_of(flag("--rax", "draw the stream's rax, as raxShow does"),
+                argument("--node", metavar="ID", help="draw the node that holds this ID, or would"),
+                flag("--full", "also entries, and the groups' pending entries")),
+         argument("--count", type=whole, metavar="N",
+                  help=f"with --full: at most N of each list (default: {COUNT}; 0: all)")),
+        """Without STREAM a table of the streams: entries, nodes, first live and last generated ID. With
 STREAM everything XINFO STREAM tells, and its consumer groups; with --full what XINFO STREAM FULL
 does: the first entries, and of each group its consumers, and who has what pending since when
 (UTC; with --json Unix time in seconds). --rax draws the radix tree over the 16-byte master IDs
 of the nodes. --node draws one node: the block around it, its master entry, and every entry,
 deleted ones included, with flags, offset and bytes. A damaged stream is named in the table, and
 the exit status is then 3.""",
-        """
-  raxlog info events.rax
-  raxlog info events.rax orders --full --count 3
-  raxlog info events.rax orders --rax
-  raxlog info events.rax orders --node 1526919030474-55""",
+        "raxlog info events.rax",
+        "raxlog info events.rax orders --full --count 3",
+        "raxlog info events.rax orders --rax",
+        "raxlog info events.rax orders --node 1526919030474-55",
     ),
 }

@@ -20,7 +20,7 @@ from typing import Any
 from ...stream.arrow import MODES, PERMISSIVE, Projection, Tally, load, projection, reader
 from ...stream.id import parse_end, parse_start
 from . import output
-from .arguments import DONE, NO, USAGE, Command, Failure, Parser, add_store, existing, reading, stream_name
+from .arguments import DONE, NO, OF_STREAM, USAGE, Command, Failure, argument, flag, stream_of
 from .progress import Report, progress
 
 _FORMATS = {"parquet": (".parquet", ".pq"), "arrow": (".arrow", ".ipc", ".feather"), "csv": (".csv",)}
@@ -31,34 +31,8 @@ _COLUMN = re.compile(
 )
 
 
-def _arguments(parser: Parser) -> None:
-    add_store(parser)
-    parser.add_argument("file", metavar="FILE", help="what to write; its ending says the format")
-    parser.add_argument("start", metavar="START", nargs="?", default="-", help="first ID (default: -, the first)")
-    parser.add_argument("end", metavar="END", nargs="?", default="+", help="last ID (default: +, the last)")
-    parser.add_argument("--format", choices=tuple(_FORMATS), help="default: by the file's ending")
-    parser.add_argument(
-        "--columns",
-        metavar="COLUMNS",
-        help='the fields to export and their types: "item string, qty bigint"; default: id_ms, id_seq and a map of all',
-    )
-    parser.add_argument("--id", metavar="NAME", help="add a column with the ID as text: ms-seq")
-    parser.add_argument("--timestamp", metavar="NAME", help="add a column with the ID's milliseconds as a time")
-    parser.add_argument(
-        "--mode",
-        type=str.upper,
-        choices=MODES,
-        default=PERMISSIVE,
-        help="a value that is not of its column's type is null (default), or ends the export (FAILFAST)",
-    )
-    parser.add_argument("--skip-damaged", action="store_true", help="leave out and name nodes that cannot be read")
-    parser.add_argument("--compression", choices=_COMPRESSIONS, default="zstd", help="not for CSV (default: zstd)")
-    parser.add_argument("--force", action="store_true", help="replace FILE if it is there")
-
-
 def _run(args: argparse.Namespace) -> int:
     start, end = parse_start(args.start), parse_end(args.end)
-    name = stream_name(args)
     path = Path(args.file)
     kind = args.format or _guessed(path)
     schema = None if args.columns is None else parsed_columns(args.columns)
@@ -69,12 +43,11 @@ def _run(args: argparse.Namespace) -> int:
         raise Failure(f"{path} is there already; --force replaces it", USAGE)
     tally = Tally()
     began = time.perf_counter()
-    with reading(args) as store:
-        stream = existing(store, name)
+    with stream_of(args) as stream:
         end = min(end, stream.last_id)
         batches = reader(
             stream.nodes(start, end), columns, start=start, end=end, mode=args.mode, skip_damaged=args.skip_damaged,
-            stream=os.fsdecode(name), tally=tally,
+            stream=args.stream, tally=tally,
         )  # fmt: skip
         # The summary names the damaged nodes, of which the reader warns.
         with (
@@ -182,9 +155,21 @@ def _summary(args: argparse.Namespace, path: Path, kind: str, tally: Tally, took
 COMMANDS = {
     "export": Command(
         _run,
-        _arguments,
-        """
-Writes the entries from START to END to a file that DuckDB, Polars, pandas and Spark read. They are decoded
+        (*OF_STREAM, argument("file", metavar="FILE", help="what to write; its ending says the format"),
+         argument("start", metavar="START", nargs="?", default="-", help="first ID (default: -, the first)"),
+         argument("end", metavar="END", nargs="?", default="+", help="last ID (default: +, the last)"),
+         argument("--format", choices=tuple(_FORMATS), help="default: by the file's ending"),
+         argument("--columns", metavar="COLUMNS",
+                  help='the fields to export and their types: "item string, qty bigint"; default: id_ms, id_seq and '
+                  "a map of all"),
+         argument("--id", metavar="NAME", help="add a column with the ID as text: ms-seq"),
+         argument("--timestamp", metavar="NAME", help="add a column with the ID's milliseconds as a time"),
+         argument("--mode", type=str.upper, choices=MODES, default=PERMISSIVE,
+                  help="a value that is not of its column's type is null (default), or ends the export (FAILFAST)"),
+         flag("--skip-damaged", "leave out and name nodes that cannot be read"),
+         argument("--compression", choices=_COMPRESSIONS, default="zstd", help="not for CSV (default: zstd)"),
+         flag("--force", "replace FILE if it is there")),
+        """Writes the entries from START to END to a file that DuckDB, Polars, pandas and Spark read. They are decoded
 straight into columns, some millions a second. Needs pyarrow: pip install pyarrow.
 
 Without --columns there are id_ms, id_seq and fields, a map of each entry's fields. --columns names
@@ -193,9 +178,8 @@ timestamp, decimal(p,s); an entry without the field has null there. A name with 
 commas stands in backquotes. CSV needs --columns.
 
 The file appears when it is whole. Exit status 1: there was no entry in the range.""",
-        """
-  raxlog export events.rax orders orders.parquet
-  raxlog export events.rax orders sales.csv --id id --columns "item string, price decimal(10,2)"
-  raxlog export events.rax orders may.parquet 1525132800000 1527811199999 --timestamp at""",
+        "raxlog export events.rax orders orders.parquet",
+        'raxlog export events.rax orders sales.csv --id id --columns "item string, price decimal(10,2)"',
+        "raxlog export events.rax orders may.parquet 1525132800000 1527811199999 --timestamp at",
     ),
 }

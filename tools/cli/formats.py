@@ -82,15 +82,8 @@ def guess(name: str, file: io.BufferedReader) -> str:
     return "lines"
 
 
-def records(
-    kind: str,
-    lines: Lines,
-    *,
-    field: str = "line",
-    delimiter: str = ",",
-    start: int = 1,
-    id_field: str | None = None,
-) -> Iterator[Record | Bad]:
+def records(kind: str, lines: Lines, *, field: str = "line", delimiter: str = ",", start: int = 1,
+            id_field: str | None = None) -> Iterator[Record | Bad]:
     """The records of a file in the format ``kind``, from line ``start`` on.
 
     ``field`` names the field of plain lines, ``delimiter`` parts the columns of CSV (whose

@@ -16,11 +16,10 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
+from ...index import filters
 from ...storage.errors import InvalidStreamID
-from ...stream.filtered import checked_subjects
 from ...stream.group_info import GroupInfo
 from ...stream.header import shown
 from ...stream.id import parse_id
@@ -28,18 +27,21 @@ from . import output
 from .arguments import (
     DONE,
     NO,
+    OF_CONSUMER,
+    OF_GROUP,
+    OF_STREAM,
     Command,
     Failure,
-    Parser,
     WritingCommand,
-    add_group,
-    add_store,
+    argument,
     consumer_name,
     existing,
-    existing_group,
+    flag,
     group_name,
-    reading,
+    group_of,
+    one_of,
     stream_name,
+    stream_of,
     writing,
 )
 
@@ -47,11 +49,10 @@ from .arguments import (
 
 
 def _groups(args: argparse.Namespace) -> int:
-    name = stream_name(args)
-    with reading(args) as store:
-        groups = existing(store, name).groups()
+    with stream_of(args) as stream:
+        groups = stream.groups()
     if args.json:
-        output.print_json({"stream": output.plain(name), "groups": list(map(group_json, groups))})
+        output.print_json({"stream": stream.name, "groups": list(map(group_json, groups))})
     elif groups:
         output.print_text(groups_table(groups))
     return DONE
@@ -72,9 +73,8 @@ def group_json(group: GroupInfo) -> dict[str, Any]:
 
 
 def _lag(args: argparse.Namespace) -> int:
-    name, group = stream_name(args), group_name(args)
-    with reading(args) as store:
-        lag = existing_group(store, name, group).lag
+    with group_of(args) as group:
+        lag = group.lag
     output.answer(args.json, {"lag": lag}, lag)
     return DONE
 
@@ -82,22 +82,9 @@ def _lag(args: argparse.Namespace) -> int:
 # -- create-group, destroy-group, set-group-id --------------------------------------------
 
 
-def _create_group_arguments(parser: Parser) -> None:
-    add_group(parser)
-    parser.add_argument(
-        "--start", default="$", metavar="ID",
-        help="deliver what comes behind this ID: $ for new entries only (default), 0 for all"
-    )
-    parser.add_argument("--create-stream", action="store_true", help="create the stream, and the store, if not there")
-    parser.add_argument("--exist-ok", action="store_true", help="leave a group of that name as it is")
-    parser.add_argument(
-        "--subject", action="append", metavar="PATTERN", help="only what was published under such subjects; repeatable"
-    )
-
-
 def _create_group(args: argparse.Namespace) -> int:
     _require_place(args.start, ("$",))
-    subjects = None if args.subject is None else checked_subjects([os.fsencode(one) for one in args.subject])
+    subjects = None if args.subject is None else filters.checked([os.fsencode(one) for one in args.subject])
     name, group = stream_name(args), group_name(args)
     with writing(args, create=args.create_stream) as store:
         stream = store.stream(name) if args.create_stream else existing(store, name)
@@ -120,32 +107,23 @@ def _require_place(text: str, ends: tuple[str, ...]) -> None:
 
 
 def _destroy_group(args: argparse.Namespace) -> int:
-    name, group = stream_name(args), group_name(args)
-    with writing(args) as store:
-        doomed = existing_group(store, name, group)
-        info = doomed.info()
-        if not doomed.destroy():
-            raise Failure(f"the consumer group {shown(group)} was destroyed by somebody else", NO)
-    document = {"destroyed": output.plain(group), "consumers": info.consumers, "pending": info.pending}
+    with group_of(args, writing) as group:
+        info = group.info()
+        if not group.destroy():
+            raise Failure(f"the consumer group {shown(group.name)} was destroyed by another program", NO)
+    document = {"destroyed": group.name, "consumers": info.consumers, "pending": info.pending}
     with_it = f"{output.many(info.consumers, 'consumer')} and {output.many(info.pending, 'pending entry')}"
     output.answer(args.json, document, f"group destroyed, with {with_it}")
     return DONE
 
 
-def _set_group_id_arguments(parser: Parser) -> None:
-    add_group(parser)
-    parser.add_argument("id", metavar="ID", help="the new last delivered ID; $ for the stream's last, 0 for none")
-
-
 def _set_group_id(args: argparse.Namespace) -> int:
     _require_place(args.id, ("$", "-", "+"))
-    name, group = stream_name(args), group_name(args)
-    with writing(args) as store:
-        moved = existing_group(store, name, group)
-        moved.set_id(args.id)
-        info = moved.info()
-    told = f"group {output.text(group)} delivers what comes behind {info.last_delivered_id}, lag {info.lag:,}"
-    output.answer(args.json, group_json(info), told)
+    with group_of(args, writing) as group:
+        group.set_id(args.id)
+        info = group.info()
+    line = f"group {output.text(group.name)} delivers what comes behind {info.last_delivered_id}, lag {info.lag:,}"
+    output.answer(args.json, group_json(info), line)
     return DONE
 
 
@@ -153,17 +131,11 @@ def _set_group_id(args: argparse.Namespace) -> int:
 
 
 def _consumers(args: argparse.Namespace) -> int:
-    name, group = stream_name(args), group_name(args)
-    with reading(args) as store:
-        consumers = existing_group(store, name, group).consumers()
+    with group_of(args) as group:
+        consumers = group.consumers()
     if args.json:
-        output.print_json(
-            {
-                "stream": output.plain(name),
-                "group": output.plain(group),
-                "consumers": [consumer._asdict() for consumer in consumers],
-            }
-        )
+        listed = [consumer._asdict() for consumer in consumers]
+        output.print_json({"stream": group.stream, "group": group.name, "consumers": listed})
     elif consumers:
         rows = [("consumer", "pending", "idle (s)", "inactive (s)")]
         for consumer in consumers:
@@ -174,110 +146,93 @@ def _consumers(args: argparse.Namespace) -> int:
 
 
 def _create_consumer(args: argparse.Namespace) -> int:
-    name, group, consumer = stream_name(args), group_name(args), consumer_name(args.consumer)
-    with writing(args) as store:
-        if not existing_group(store, name, group).create_consumer(consumer):
-            raise Failure(f"group {shown(group)} has a consumer {shown(consumer)} already", NO)
+    consumer = consumer_name(args.consumer)
+    with group_of(args, writing) as group:
+        if not group.create_consumer(consumer):
+            raise Failure(f"group {shown(group.name)} has a consumer {shown(consumer)} already", NO)
     if args.json:
-        output.print_json({"created": output.plain(consumer)})
+        output.print_json({"created": consumer})
     return DONE
 
 
-def _delete_consumer_arguments(parser: Parser) -> None:
-    add_group(parser, consumer=True)
-    fate = parser.add_mutually_exclusive_group()
-    fate.add_argument("--to", metavar="OTHER", help="hand its pending entries over to this consumer")
-    fate.add_argument("--drop", action="store_true", help="lose its pending entries: they are never delivered again")
-
-
 def _delete_consumer(args: argparse.Namespace) -> int:
-    name, group, consumer = stream_name(args), group_name(args), consumer_name(args.consumer)
+    consumer = consumer_name(args.consumer)
     heir = None if args.to is None else consumer_name(args.to)
-    with writing(args) as store:
-        handle = existing_group(store, name, group)
-        if consumer not in {known.name for known in handle.consumers()}:
-            raise Failure(f"group {shown(group)} has no consumer {shown(consumer)}", NO)
-        had = handle.delete_consumer(consumer, pending="drop" if args.drop else "refuse", to=heir)
-    if args.json:
-        output.print_json({"deleted": output.plain(consumer), "pending": had, "to": output.plain(heir)})
-    else:
-        fate = f"handed over to {output.text(heir)}" if heir is not None else "dropped"
-        output.print_text(f"consumer deleted, {output.many(had, 'pending entry')}{' ' + fate if had else ''}")
+    with group_of(args, writing) as group:
+        if consumer not in {known.name for known in group.consumers()}:
+            raise Failure(f"group {shown(group.name)} has no consumer {shown(consumer)}", NO)
+        had = group.delete_consumer(consumer, pending="drop" if args.drop else "refuse", to=heir)
+    fate = f"handed over to {output.text(heir)}" if heir is not None else "dropped"
+    output.answer(args.json, {"deleted": consumer, "pending": had, "to": heir},
+                  f"consumer deleted, {output.many(had, 'pending entry')}{' ' + fate if had else ''}")
     return DONE
 
 
 COMMANDS = {
     "groups": Command(
         _groups,
-        add_store,
-        """
-A line for each group: its consumers, its pending entries, the ID up to which it has been given
+        OF_STREAM,
+        """A line for each group: its consumers, its pending entries, the ID up to which it has been given
 everything, and its lag: how many live entries lie behind that ID. The lag is always exact.""",
-        """
-  raxlog groups events.rax orders""",
+        "raxlog groups events.rax orders",
     ),
     "lag": Command(
         _lag,
-        add_group,
-        """
-Prints one number, and nothing else: the live entries that no consumer of the group has had.
+        OF_GROUP,
+        """Prints one number, and nothing else: the live entries that no consumer of the group has had.
 What is pending does not count; 'raxlog pending' tells of that.""",
-        """
-  raxlog lag events.rax orders billing""",
+        "raxlog lag events.rax orders billing",
     ),
     "create-group": WritingCommand(
         _create_group,
-        _create_group_arguments,
-        """
-The group will be given every entry behind --start, once, whichever of its consumers reads.
+        (*OF_GROUP,
+         argument("--start", default="$", metavar="ID",
+                  help="deliver what comes behind this ID: $ for new entries only (default), 0 for all"),
+         flag("--create-stream", "create the stream, and the store, if not there"),
+         flag("--exist-ok", "leave a group of that name as it is"),
+         argument("--subject", action="append", metavar="PATTERN",
+                  help="only what was published under such subjects; repeatable")),
+        """The group will be given every entry behind --start, once, whichever of its consumers reads.
 Exit status 1 if there is a group of that name (unless --exist-ok), or no such stream (unless
 --create-stream).""",
-        """
-  raxlog create-group events.rax orders billing --start 0
-  raxlog create-group events.rax orders billing --create-stream --exist-ok""",
+        "raxlog create-group events.rax orders billing --start 0",
+        "raxlog create-group events.rax orders billing --create-stream --exist-ok",
     ),
     "destroy-group": WritingCommand(
         _destroy_group,
-        add_group,
-        """
-Its consumers and its pending entries go with it, the stream's entries stay. Who waits for the
+        OF_GROUP,
+        """Its consumers and its pending entries go with it, the stream's entries stay. Who waits for the
 group in another process gets an error. There is no way to undo it.""",
-        """
-  raxlog destroy-group events.rax orders billing""",
+        "raxlog destroy-group events.rax orders billing",
     ),
     "set-group-id": WritingCommand(
         _set_group_id,
-        _set_group_id_arguments,
-        """
-Forward skips entries, back delivers them once more. Pending entries stay pending.""",
-        """
-  raxlog set-group-id events.rax orders billing 0       # everything again
-  raxlog set-group-id events.rax orders billing '$'     # only what is new""",
+        (*OF_GROUP,
+         argument("id", metavar="ID", help="the new last delivered ID; $ for the stream's last, 0 for none")),
+        """Forward skips entries, back delivers them once more. Pending entries stay pending.""",
+        "raxlog set-group-id events.rax orders billing 0       # everything again",
+        "raxlog set-group-id events.rax orders billing '$'     # only what is new",
     ),
     "consumers": Command(
         _consumers,
-        add_group,
-        """
-A line for each consumer: its pending entries, the seconds since it last asked for something
+        OF_GROUP,
+        """A line for each consumer: its pending entries, the seconds since it last asked for something
 (idle) and since it last got something (inactive; - if never).""",
-        """
-  raxlog consumers events.rax orders billing""",
+        "raxlog consumers events.rax orders billing",
     ),
     "create-consumer": WritingCommand(
         _create_consumer,
-        partial(add_group, consumer=True),
-        """
-Reading creates a consumer as well; this one asks for nothing. Exit status 1 if it is there.""",
-        """
-  raxlog create-consumer events.rax orders billing worker-1""",
+        OF_CONSUMER,
+        """Reading creates a consumer as well; this one asks for nothing. Exit status 1 if it is there.""",
+        "raxlog create-consumer events.rax orders billing worker-1",
     ),
     "delete-consumer": WritingCommand(
         _delete_consumer,
-        _delete_consumer_arguments,
-        """
-A consumer with pending entries is not deleted (exit status 1) unless --to or --drop says what
+        (*OF_CONSUMER,
+         one_of(argument("--to", metavar="OTHER", help="hand its pending entries over to this consumer"),
+                flag("--drop", "lose its pending entries: they are never delivered again"))),
+        """A consumer with pending entries is not deleted (exit status 1) unless --to or --drop says what
 becomes of them. Handed over they keep their times and delivery counts.""",
-        """
-  raxlog delete-consumer events.rax orders billing worker-1 --to worker-2""",
+        "raxlog delete-consumer events.rax orders billing worker-1 --to worker-2",
     ),
 }

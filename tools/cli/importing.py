@@ -20,6 +20,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from itertools import chain
 from types import FrameType
 from typing import cast
 
@@ -32,11 +33,12 @@ from .arguments import (
     DONE,
     INTERRUPTED,
     NO,
+    OF_STREAM,
     USAGE,
     Failure,
-    Parser,
     WritingCommand,
-    add_store,
+    argument,
+    flag,
     positive,
     stream_name,
     writing,
@@ -101,14 +103,8 @@ class Import:
         self._skip_bad = skip_bad
         self._order = (0, 0)  # no ID below this or equal to it can be appended
 
-    def run(
-        self,
-        stream: Stream,
-        found: Iterator[Record | Bad],
-        lines: formats.Lines,
-        batch: int,
-        report: Report,
-    ) -> None:
+    def run(self, stream: Stream, found: Iterator[Record | Bad], lines: formats.Lines, batch: int,
+            report: Report) -> None:
         """Append all that ``found`` yields. A bad record commits what came before it and raises."""
         self._order = stream.last_id
         held: list[Record] = []
@@ -181,24 +177,6 @@ class Import:
         return None
 
 
-def _arguments(parser: Parser) -> None:
-    add_store(parser)
-    parser.add_argument(
-        "file", metavar="FILE", nargs="?", default="-", help="what to read (default: -, standard input)"
-    )
-    parser.add_argument(
-        "--format", choices=formats.FORMATS, help="default: guessed from the file's name, else from its first bytes"
-    )
-    parser.add_argument("--batch", type=positive, default=1000, metavar="N", help="entries a commit (default: 1000)")
-    parser.add_argument("--field", default="line", metavar="NAME", help="the field for plain lines (default: line)")
-    parser.add_argument("--id-field", metavar="NAME", help="take this field as the entry's ID")
-    parser.add_argument(
-        "--delimiter", metavar="CHAR", help="what parts the columns of CSV (default: a comma; a tab for *.tsv)"
-    )
-    parser.add_argument("--from-line", type=positive, default=1, metavar="N", help="go on at line N of the input")
-    parser.add_argument("--skip-bad", action="store_true", help="leave out what is no entry, and count it")
-
-
 def _run(args: argparse.Namespace) -> int:
     name = stream_name(args)
     flatten([(os.fsencode(args.field), b"")])
@@ -210,12 +188,7 @@ def _run(args: argparse.Namespace) -> int:
         shown = "standard input" if args.file == "-" else args.file
         lines = formats.Lines(file)
         found = formats.records(
-            kind,
-            lines,
-            field=args.field,
-            delimiter=delimiter,
-            start=args.from_line,
-            id_field=args.id_field,
+            kind, lines, field=args.field, delimiter=delimiter, start=args.from_line, id_field=args.id_field
         )
         first = next(found, None)
         if isinstance(first, Bad) and not args.skip_bad:  # before a store is created for nothing
@@ -225,7 +198,7 @@ def _run(args: argparse.Namespace) -> int:
         trouble: Failure | None = None
         with writing(args, create=True) as store, progress(shown, _size(file)) as report:
             try:
-                work.run(store.stream(name), _chained(first, found), lines, args.batch, report)
+                work.run(store.stream(name), chain([] if first is None else [first], found), lines, args.batch, report)
             except (Failure, RaxlogError, KeyboardInterrupt, OSError) as error:
                 trouble = _told(error, work)
         _summary(args, work, kind, time.perf_counter() - began, trouble)
@@ -254,19 +227,11 @@ def _told(error: BaseException, work: Import) -> Failure:
 def _summary(args: argparse.Namespace, work: Import, kind: str, took: float, trouble: Failure | None) -> None:
     rate = work.imported / took if took else 0.0
     if args.json:
-        output.print_json(
-            {
-                "imported": work.imported,
-                "skipped": work.skipped,
-                "complete": trouble is None,
-                "format": kind,
-                "first_id": output.plain(work.first_id),
-                "last_id": output.plain(work.last_id),
-                "next_line": work.next_line,
-                "seconds": round(took, 6),
-                "entries_per_second": round(rate),
-            }
-        )
+        output.print_json({
+            "imported": work.imported, "skipped": work.skipped, "complete": trouble is None, "format": kind,
+            "first_id": output.plain(work.first_id), "last_id": output.plain(work.last_id),
+            "next_line": work.next_line, "seconds": round(took, 6), "entries_per_second": round(rate),
+        })  # fmt: skip
     elif trouble is None:
         ids = f", {work.first_id} … {work.last_id}" if work.imported else ""
         left_out = f", {work.skipped:,} bad left out" if work.skipped else ""
@@ -297,18 +262,21 @@ def _size(file: io.BufferedReader) -> int | None:
     return status.st_size if stat.S_ISREG(status.st_mode) else None
 
 
-def _chained(first: Record | Bad | None, rest: Iterator[Record | Bad]) -> Iterator[Record | Bad]:
-    if first is not None:
-        yield first
-    yield from rest
-
-
 COMMANDS = {
     "import": WritingCommand(
         _run,
-        _arguments,
-        """
-Reads a file, or standard input, and appends an entry for each record; a batch of them is one
+        (*OF_STREAM,
+         argument("file", metavar="FILE", nargs="?", default="-", help="what to read (default: -, standard input)"),
+         argument("--format", choices=formats.FORMATS,
+                  help="default: guessed from the file's name, else from its first bytes"),
+         argument("--batch", type=positive, default=1000, metavar="N", help="entries a commit (default: 1000)"),
+         argument("--field", default="line", metavar="NAME", help="the field for plain lines (default: line)"),
+         argument("--id-field", metavar="NAME", help="take this field as the entry's ID"),
+         argument("--delimiter", metavar="CHAR",
+                  help="what parts the columns of CSV (default: a comma; a tab for *.tsv)"),
+         argument("--from-line", type=positive, default=1, metavar="N", help="go on at line N of the input"),
+         flag("--skip-bad", "leave out what is no entry, and count it")),
+        """Reads a file, or standard input, and appends an entry for each record; a batch of them is one
 commit. Creates the store and the stream where they are not there.
 
   ndjson   an object a line; numbers and nested values are stored as their JSON text,
@@ -321,9 +289,8 @@ With --id-field the IDs must ascend: ms-seq, ms, or ms-* for several in a millis
 record that cannot be stored ends the import (exit status 2), naming file and line, or is
 left out with --skip-bad. However an import ends, it says how many entries are durable and
 from which line to go on; Ctrl-C waits for the commit under way.""",
-        """
-  raxlog import events.rax orders orders.csv --id-field time
-  journalctl -o json | raxlog import events.rax journal -
-  raxlog range events.rax orders --json | raxlog import copy.rax orders --format entries""",
+        "raxlog import events.rax orders orders.csv --id-field time",
+        "journalctl -o json | raxlog import events.rax journal -",
+        "raxlog range events.rax orders --json | raxlog import copy.rax orders --format entries",
     ),
 }

@@ -65,38 +65,18 @@ class DrawnNode:
         return {
             "stream": output.plain(self.stream),
             "node": str(self.id),
-            "block": {
-                "bytes": self.stored,
-                "codec": _CODECS[self.head.codec],
-                "ordinal": self.head.ordinal,
-                "span": self.head.span,
-                "live": self.head.live,
-            },
-            "listpack": {
-                "bytes": len(self.listpack),
-                "elements": self.elements,
-                "frame": self.listpack[:6].hex(),
-            },
-            "master": {
-                "offset": 6,
-                "bytes": self.master.hex(),
-                "live": self.live,
-                "deleted": self.deleted,
-                "fields": [output.plain(name) for name in self.fields],
-            },
+            "block": {"bytes": self.stored, "codec": _CODECS[self.head.codec], "ordinal": self.head.ordinal,
+                      "span": self.head.span, "live": self.head.live},
+            "listpack": {"bytes": len(self.listpack), "elements": self.elements, "frame": self.listpack[:6].hex()},
+            "master": {"offset": 6, "bytes": self.master.hex(), "live": self.live, "deleted": self.deleted,
+                       "fields": [output.plain(name) for name in self.fields]},
             "entries": [
-                {
-                    "id": str(row.id),
-                    "offset": row.offset,
-                    "bytes": row.raw.hex(),
-                    "flags": row.flags,
-                    "deleted": bool(row.flags & _DELETED),
-                    "same_fields": bool(row.flags & _SAMEFIELDS),
-                    "fields": output.fields_json(row.pairs),
-                }
+                {"id": str(row.id), "offset": row.offset, "bytes": row.raw.hex(), "flags": row.flags,
+                 "deleted": bool(row.flags & _DELETED), "same_fields": bool(row.flags & _SAMEFIELDS),
+                 "fields": output.fields_json(row.pairs)}
                 for row in self.rows
             ],
-        }
+        }  # fmt: skip
 
     def text(self) -> str:
         """The node for people."""

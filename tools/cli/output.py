@@ -13,8 +13,6 @@ reads these lines back, byte for byte.
 
 from __future__ import annotations
 
-import base64
-import json
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -49,10 +47,12 @@ def _escaped(char: str) -> str:
 
 def entry_text(entry: Entry) -> str:
     """An entry as a line: its ID, then name=value, parted by tabs."""
-    parts = [str(entry.id)]
-    for name, value in zip(entry.names, entry.values, strict=True):
-        parts.append(f"{text(name).replace('=', chr(92) + 'x3d')}={text(value)}")
-    return "\t".join(parts)
+    return "\t".join([str(entry.id), *pairs_text(zip(entry.names, entry.values, strict=True))])
+
+
+def pairs_text(pairs: Iterable[tuple[bytes, bytes]]) -> list[str]:
+    """Fields as name=value each."""
+    return [f"{text(name).replace('=', chr(92) + 'x3d')}={text(value)}" for name, value in pairs]
 
 
 def entry_json(entry: Entry) -> dict[str, Any]:
@@ -82,6 +82,8 @@ def plain(value: Any) -> Any:
         try:
             return value.decode()
         except UnicodeDecodeError:
+            import base64  # noqa: PLC0415
+
             return {"base64": base64.b64encode(value).decode()}
     if isinstance(value, StreamID):
         return str(value)
@@ -99,6 +101,8 @@ def nested(value: Any) -> Any:
 
 def print_json(document: Any) -> None:
     """One JSON document on one line."""
+    import json  # noqa: PLC0415 - who reads a text does not wait for it
+
     unicode_out = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
     sys.stdout.write(json.dumps(document, ensure_ascii=not unicode_out, default=plain) + "\n")
 

@@ -51,9 +51,12 @@ def steps(name: str, words: Mapping[str, str], *columns: str) -> Iterator[StepRe
 
 
 @contextlib.contextmanager
-def parts() -> Iterator[StepReport | None]:
-    """A function to report the parts of one piece of work to, with a bar for each; None without bars."""
-    with _bars("{task.description:10}", "BarColumn", "MofNCompleteColumn", "TimeElapsedColumn") as bars:
+def parts(still: bool = False) -> Iterator[StepReport | None]:
+    """A function to report the parts of one piece of work to, with a bar for each; None without bars.
+
+    ``still``: drawn at reports only, not by a thread that takes its share of what is measured.
+    """
+    with _bars("{task.description:10}", "BarColumn", "MofNCompleteColumn", "TimeElapsedColumn", still=still) as bars:
         tasks: dict[str, Any] = {}
 
         def report(part: str, done: int, total: int) -> None:
@@ -61,13 +64,13 @@ def parts() -> Iterator[StepReport | None]:
                 for other in tasks.values():
                     bars.update(other, completed=bars.tasks[other].total)
                 tasks[part] = bars.add_task(part, total=max(total, 1))
-            bars.update(tasks[part], completed=done, total=max(total, 1))
+            bars.update(tasks[part], completed=done, total=max(total, 1), refresh=still)
 
         yield report if bars else None
 
 
 @contextlib.contextmanager
-def _bars(*columns: str) -> Iterator[Any]:
+def _bars(*columns: str, still: bool = False) -> Iterator[Any]:
     """Rich's Progress with columns that are classes of its own or texts; None where stderr is no terminal."""
     if not sys.stderr.isatty():
         yield None
@@ -77,5 +80,5 @@ def _bars(*columns: str) -> Iterator[Any]:
 
     drawn = [getattr(rich, column)() if column.endswith("Column") else rich.TextColumn(column, markup=False)
              for column in columns]
-    with rich.Progress(*drawn, console=Console(stderr=True), transient=True) as bars:
+    with rich.Progress(*drawn, console=Console(stderr=True), transient=True, auto_refresh=not still) as bars:
         yield bars

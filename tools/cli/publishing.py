@@ -30,12 +30,13 @@ from . import output
 from .arguments import (
     DONE,
     NO,
+    OF_STORE,
     USAGE,
     Command,
     Failure,
-    Parser,
     WritingCommand,
-    add_store,
+    argument,
+    flag,
     positive,
     reading,
     seconds,
@@ -47,18 +48,11 @@ from .writing import pair
 # -- pub ----------------------------------------------------------------------------------
 
 
-def _pub_arguments(parser: Parser) -> None:
-    add_store(parser, stream=False)
-    parser.add_argument("subject", metavar="SUBJECT", help="where to publish; with --channel a channel's name")
-    parser.add_argument("fields", metavar="FIELD=VALUE", nargs="+", help="the message; with --channel one text")
-    parser.add_argument("--channel", action="store_true", help="publish on a channel, as Redis' PUBLISH does")
-
-
 def _pub(args: argparse.Namespace) -> int:
     if args.channel:
         return _pub_on_channel(args)
     subject = subjects.literal(os.fsencode(args.subject))
-    pairs = [pair(argument) for argument in args.fields]
+    pairs = [pair(typed) for typed in args.fields]
     flatten(pairs)
     with writing(args) as store:
         reached = store.publish(subject, pairs)
@@ -87,19 +81,8 @@ def _pub_on_channel(args: argparse.Namespace) -> int:
 # -- sub ----------------------------------------------------------------------------------
 
 
-def _sub_arguments(parser: Parser) -> None:
-    add_store(parser, stream=False)
-    parser.add_argument("subjects", metavar="SUBJECT", nargs="+", help="a subject, or a pattern with * and >")
-    parser.add_argument("--queue", metavar="NAME", help="share the messages with the other members of this group")
-    parser.add_argument("--durable", metavar="NAME", help="go on where this name was left; acknowledge what is printed")
-    parser.add_argument("--channel", action="store_true", help="the SUBJECTs are channels of Redis' kind")
-    parser.add_argument("--glob", action="store_true", help="the SUBJECTs are globs over channels")
-    parser.add_argument("--count", type=positive, metavar="N", help="end after N messages")
-    parser.add_argument("--timeout", type=seconds, metavar="SECONDS", help="end when none has come for so long")
-
-
 def _sub(args: argparse.Namespace) -> int:
-    names = [os.fsencode(argument) for argument in args.subjects]
+    names = [os.fsencode(typed) for typed in args.subjects]
     by_channel = args.channel or args.glob
     if args.channel and args.glob:
         raise Failure("--channel and --glob: choose one of the two", USAGE)
@@ -157,17 +140,10 @@ def _print(message: Any, as_json: bool) -> None:
             told |= {"id": str(message.id), "deliveries": message.deliveries}
         output.print_json(told)
     else:
-        fields = [f"{output.text(name).replace('=', chr(92) + 'x3d')}={output.text(value)}"
-                  for name, value in message.pairs]
-        output.print_text("\t".join([output.text(message.subject), *fields]))
+        output.print_text("\t".join([output.text(message.subject), *output.pairs_text(message.pairs)]))
 
 
 # -- unsub --------------------------------------------------------------------------------
-
-
-def _unsub_arguments(parser: Parser) -> None:
-    add_store(parser, stream=False)
-    parser.add_argument("name", metavar="NAME", help="the durable name, as given to 'raxlog sub --durable'")
 
 
 def _unsub(args: argparse.Namespace) -> int:
@@ -182,25 +158,12 @@ def _unsub(args: argparse.Namespace) -> int:
 # -- bindings -----------------------------------------------------------------------------
 
 
-def _bind_arguments(parser: Parser) -> None:
-    add_store(parser, stream=False)
-    parser.add_argument("subject", metavar="SUBJECT", help="a subject, or a pattern with * and >")
-    parser.add_argument("stream", metavar="STREAM", help="the stream's name; the first message creates it")
-
-
 def _bind(args: argparse.Namespace) -> int:
     subject, name = subjects.pattern(os.fsencode(args.subject)), stream_name(args)
     with writing(args, create=True) as store:
         made = store.bind(subject, name)
     output.answer(args.json, made._asdict(), f"{made.subject} is appended to {output.text(made.stream)}")
     return DONE
-
-
-def _unbind_arguments(parser: Parser) -> None:
-    add_store(parser, stream=False)
-    parser.add_argument("subject", metavar="SUBJECT", nargs="?", help="the very pattern that was bound")
-    parser.add_argument("stream", metavar="STREAM", help="the stream's name")
-    parser.add_argument("--all", action="store_true", help="instead of SUBJECT: all bindings of the stream")
 
 
 def _unbind(args: argparse.Namespace) -> int:
@@ -213,11 +176,6 @@ def _unbind(args: argparse.Namespace) -> int:
     output.answer(args.json, {"unbound": ended},
                   "unbound" if ended else "there is no such binding; 'raxlog bindings' lists them")
     return DONE if ended else NO
-
-
-def _bindings_arguments(parser: Parser) -> None:
-    add_store(parser, stream=False)
-    parser.add_argument("stream", metavar="STREAM", nargs="?", help="only those that lead to this stream")
 
 
 def _bindings(args: argparse.Namespace) -> int:
@@ -235,65 +193,64 @@ def _bindings(args: argparse.Namespace) -> int:
 COMMANDS = {
     "pub": WritingCommand(
         _pub,
-        _pub_arguments,
-        """
-Every stream bound to the subject and every durable subscription has the message when the
+        (*OF_STORE, argument("subject", metavar="SUBJECT", help="where to publish; with --channel a channel's name"),
+         argument("fields", metavar="FIELD=VALUE", nargs="+", help="the message; with --channel one text"),
+         flag("--channel", "publish on a channel, as Redis' PUBLISH does")),
+        """Every stream bound to the subject and every durable subscription has the message when the
 command returns, or none has; who listens live is told of it. Prints whom it reached, and the IDs
 of the entries. Exit status 1 if it reached nobody.""",
-        """
-  raxlog pub events.rax orders.eu.new item=book qty=2
-  raxlog pub events.rax news.it 'ciao a tutti' --channel""",
+        "raxlog pub events.rax orders.eu.new item=book qty=2",
+        "raxlog pub events.rax news.it 'ciao a tutti' --channel",
     ),
     "sub": WritingCommand(
         _sub,
-        _sub_arguments,
-        """
-Live: what is published while the command runs, by any process, and nothing from before. With
+        (*OF_STORE, argument("subjects", metavar="SUBJECT", nargs="+", help="a subject, or a pattern with * and >"),
+         argument("--queue", metavar="NAME", help="share the messages with the other members of this group"),
+         argument("--durable", metavar="NAME", help="go on where this name was left; acknowledge what is printed"),
+         flag("--channel", "the SUBJECTs are channels of Redis' kind"),
+         flag("--glob", "the SUBJECTs are globs over channels"),
+         argument("--count", type=positive, metavar="N", help="end after N messages"),
+         argument("--timeout", type=seconds, metavar="SECONDS", help="end when none has come for so long")),
+        """Live: what is published while the command runs, by any process, and nothing from before. With
 --durable the name keeps its place in the store, also while nobody runs; each message is
 acknowledged once it is printed, and so it comes at least once; 'raxlog unsub' removes the name.
 Ends with Ctrl-C, after --count messages, or when none has come for --timeout seconds. Exit status
 1 if none came at all. Creates the store if nothing is there.
 
 In a pattern * stands for one token and a last > for one or more.""",
-        """
-  raxlog sub events.rax 'orders.*.new'
-  raxlog sub events.rax 'orders.>' --durable billing --json
-  raxlog sub events.rax 'news.*' --glob""",
+        "raxlog sub events.rax 'orders.*.new'",
+        "raxlog sub events.rax 'orders.>' --durable billing --json",
+        "raxlog sub events.rax 'news.*' --glob",
     ),
     "unsub": WritingCommand(
         _unsub,
-        _unsub_arguments,
-        """
-What it has not delivered, and what was not acknowledged, goes with it; who listens under the name
+        (*OF_STORE, argument("name", metavar="NAME", help="the durable name, as given to 'raxlog sub --durable'")),
+        """What it has not delivered, and what was not acknowledged, goes with it; who listens under the name
 finds its end. Its messages lie in the stream '$durable.NAME', which 'raxlog streams' lists. Exit
 status 1 if there is no durable subscription of that name. There is no way to undo it.""",
-        """
-  raxlog unsub events.rax billing""",
+        "raxlog unsub events.rax billing",
     ),
     "bind": WritingCommand(
         _bind,
-        _bind_arguments,
-        """
-From now on and for good, in the commit of each publish. The subject goes with the entry as its
+        (*OF_STORE, argument("subject", metavar="SUBJECT", help="a subject, or a pattern with * and >"),
+         argument("stream", metavar="STREAM", help="the stream's name; the first message creates it")),
+        """From now on and for good, in the commit of each publish. The subject goes with the entry as its
 first field, $subject. Binding the same twice is binding once.""",
-        """
-  raxlog bind events.rax 'orders.>' orders""",
+        "raxlog bind events.rax 'orders.>' orders",
     ),
     "unbind": WritingCommand(
         _unbind,
-        _unbind_arguments,
-        """
-What has been appended stays. Exit status 1 if there was no such binding.""",
-        """
-  raxlog unbind events.rax 'orders.>' orders
-  raxlog unbind events.rax orders --all""",
+        (*OF_STORE, argument("subject", metavar="SUBJECT", nargs="?", help="the very pattern that was bound"),
+         argument("stream", metavar="STREAM", help="the stream's name"),
+         flag("--all", "instead of SUBJECT: all bindings of the stream")),
+        """What has been appended stays. Exit status 1 if there was no such binding.""",
+        "raxlog unbind events.rax 'orders.>' orders",
+        "raxlog unbind events.rax orders --all",
     ),
     "bindings": Command(
         _bindings,
-        _bindings_arguments,
-        """
-In the order they were made.""",
-        """
-  raxlog bindings events.rax""",
+        (*OF_STORE, argument("stream", metavar="STREAM", nargs="?", help="only those that lead to this stream")),
+        """In the order they were made.""",
+        "raxlog bindings events.rax",
     ),
 }

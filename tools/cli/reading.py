@@ -1,9 +1,8 @@
-"""The reading commands: range, get, tail, streams. None of them writes or creates anything."""
+"""The reading commands: range, get, tail. None of them writes or creates anything."""
 
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import time
 from collections.abc import Iterable
@@ -21,13 +20,15 @@ from . import output
 from .arguments import (
     DONE,
     NO,
+    OF_STREAM,
     Command,
     Failure,
-    Parser,
-    add_store,
+    argument,
     existing,
+    flag,
     reading,
     stream_name,
+    stream_of,
     whole,
 )
 
@@ -37,21 +38,12 @@ _LOOK_ANYWAY = 1.0  # seconds; news wakes at once, a deleted stream is noticed b
 # -- range --------------------------------------------------------------------------------
 
 
-def _range_arguments(parser: Parser) -> None:
-    add_store(parser)
-    parser.add_argument("start", metavar="START", nargs="?", default="-", help="first ID (default: -, the first)")
-    parser.add_argument("end", metavar="END", nargs="?", default="+", help="last ID (default: +, the last)")
-    parser.add_argument("--count", type=whole, metavar="N", help="at most N entries")
-    parser.add_argument("--reverse", action="store_true", help="the same range from its end")
-
-
 def _range(args: argparse.Namespace) -> int:
     parse_start(args.start)
     parse_end(args.end)
-    name = stream_name(args)
     status = NO
-    with reading(args) as store:
-        for entry in existing(store, name).range(args.start, args.end, args.count, args.reverse):
+    with stream_of(args) as stream:
+        for entry in stream.range(args.start, args.end, args.count, args.reverse):
             output.print_entry(entry, args.json)
             status = DONE
     return status
@@ -60,35 +52,17 @@ def _range(args: argparse.Namespace) -> int:
 # -- get ----------------------------------------------------------------------------------
 
 
-def _get_arguments(parser: Parser) -> None:
-    add_store(parser)
-    parser.add_argument("id", metavar="ID", help="the entry's ID: ms-seq, or ms for ms-0")
-
-
 def _get(args: argparse.Namespace) -> int:
     sid = parse_id(args.id)
-    name = stream_name(args)
-    with reading(args) as store:
-        entry = existing(store, name).get(sid)
+    with stream_of(args) as stream:
+        entry = stream.get(sid)
     if entry is None:
-        raise Failure(f"there is no entry {sid} in stream {shown(name)}", NO)
+        raise Failure(f"there is no entry {sid} in stream {shown(stream.name)}", NO)
     output.print_entry(entry, args.json)
     return DONE
 
 
 # -- tail ---------------------------------------------------------------------------------
-
-
-def _tail_arguments(parser: Parser) -> None:
-    add_store(parser)
-    parser.add_argument(
-        "-n", type=whole, default=10, metavar="N", dest="last", help="begin with the last N entries (default: 10)"
-    )
-    parser.add_argument(
-        "--count", type=whole, metavar="N",
-        help="stop after N entries, those at the beginning included (default: follow for ever)"
-    )
-    parser.add_argument("--wait", action="store_true", help="wait for a store, or a stream, that is not there")
 
 
 def _tail(args: argparse.Namespace) -> int:
@@ -129,65 +103,41 @@ def _newest(stream: Stream, last: StreamID, wanted: int) -> Iterable[Entry]:
         return []  # trimmed away between the two calls
 
 
-# -- streams ------------------------------------------------------------------------------
-
-
-def _streams_arguments(parser: Parser) -> None:
-    add_store(parser, stream=False)
-
-
-def _streams(args: argparse.Namespace) -> int:
-    with reading(args) as store:
-        names = store.streams()
-        path = os.fsencode(store.path)
-    if args.json:
-        output.print_json({"store": output.plain(path), "streams": [output.plain(name) for name in names]})
-    else:
-        for name in names:
-            output.print_text(output.text(name))
-    return DONE
-
-
 COMMANDS = {
     "range": Command(
         _range,
-        _range_arguments,
-        """
-START and END are IDs as Redis writes them, both included: - and + for the first and the
+        (*OF_STREAM,
+         argument("start", metavar="START", nargs="?", default="-", help="first ID (default: -, the first)"),
+         argument("end", metavar="END", nargs="?", default="+", help="last ID (default: +, the last)"),
+         argument("--count", type=whole, metavar="N", help="at most N entries"),
+         flag("--reverse", "the same range from its end")),
+        """START and END are IDs as Redis writes them, both included: - and + for the first and the
 last, 'ms' for all of a millisecond, '(ms-seq' to exclude that ID. Entries come in the order
 of their IDs, a line each: the ID, then field=value, parted by tabs. With --json a line is
 {"id": "ms-seq", "fields": {…}}; fields is a list of [name, value] where a name occurs twice
 or is no UTF-8. Exit status 1 if no entry lies in the range.""",
-        """
-  raxlog range events.rax orders - + --count 2
-  raxlog range events.rax orders '(1526919030474-55' --json""",
+        "raxlog range events.rax orders - + --count 2",
+        "raxlog range events.rax orders '(1526919030474-55' --json",
     ),
     "get": Command(
         _get,
-        _get_arguments,
-        """
-Exit status 1 if there is no entry with exactly this ID.""",
-        """
-  raxlog get events.rax orders 1526919030474-55""",
+        (*OF_STREAM, argument("id", metavar="ID", help="the entry's ID: ms-seq, or ms for ms-0")),
+        """Exit status 1 if there is no entry with exactly this ID.""",
+        "raxlog get events.rax orders 1526919030474-55",
     ),
     "tail": Command(
         _tail,
-        _tail_arguments,
-        """
-Prints as 'range' does, then waits for new entries and prints each as it comes, until it has
+        (*OF_STREAM,
+         argument("-n", type=whole, default=10, metavar="N", dest="last",
+                  help="begin with the last N entries (default: 10)"),
+         argument("--count", type=whole, metavar="N",
+                  help="stop after N entries, those at the beginning included (default: follow for ever)"),
+         flag("--wait", "wait for a store, or a stream, that is not there")),
+        """Prints as 'range' does, then waits for new entries and prints each as it comes, until it has
 printed --count entries or is stopped with Ctrl-C. It sees what any process appends. A stream that is
 not there is an error (exit status 1), also once it is deleted, unless --wait.""",
-        """
-  raxlog tail events.rax orders -n 5
-  raxlog tail events.rax orders -n 0 --count 1      # wait for the next one
-  raxlog tail events.rax orders --wait              # start it before there is anything""",
-    ),
-    "streams": Command(
-        _streams,
-        _streams_arguments,
-        """
-Prints the names, one a line, in the order of their bytes.""",
-        """
-  raxlog streams events.rax""",
+        "raxlog tail events.rax orders -n 5",
+        "raxlog tail events.rax orders -n 0 --count 1      # wait for the next one",
+        "raxlog tail events.rax orders --wait              # start it before there is anything",
     ),
 }

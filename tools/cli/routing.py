@@ -20,7 +20,7 @@ from ...index.subscription import BINDING, DURABLE, LIVE, Subscription
 from ...recovery.store import Store
 from ...storage.errors import NoSubscription
 from . import output
-from .arguments import DONE, NO, Command, Parser, add_store, reading
+from .arguments import DONE, NO, OF_STORE, Command, argument, reading
 
 _KINDS = {BINDING: "binding", DURABLE: "durable", LIVE: "live"}
 
@@ -34,11 +34,6 @@ class _Branch:
     plain: int = 0
     queued: int = 0
     below: dict[bytes, _Branch] = field(default_factory=dict)
-
-
-def _subjects_arguments(parser: Parser) -> None:
-    add_store(parser, stream=False)
-    parser.add_argument("within", metavar="PATTERN", nargs="?", default=">", help="only what overlaps this pattern")
 
 
 def _subjects(args: argparse.Namespace) -> int:
@@ -74,11 +69,6 @@ def _drawn(token: bytes, branch: _Branch, first: str, rest: str) -> Iterator[str
 
 
 # -- interest -----------------------------------------------------------------------------
-
-
-def _interest_arguments(parser: Parser) -> None:
-    add_store(parser, stream=False)
-    parser.add_argument("subject", metavar="SUBJECT", help="the subject, without wildcards")
 
 
 def _interest(args: argparse.Namespace) -> int:
@@ -137,21 +127,18 @@ def _where(row: dict[str, Any]) -> str:
 COMMANDS = {
     "subjects": Command(
         _subjects,
-        _subjects_arguments,
-        """
-A tree of tokens; behind each subject how many plain subscriptions it has, bindings included, and
+        (*OF_STORE,
+         argument("within", metavar="PATTERN", nargs="?", default=">", help="only what overlaps this pattern")),
+        """A tree of tokens; behind each subject how many plain subscriptions it has, bindings included, and
 how many members of queues. Exit status 1 if there is none.""",
-        """
-  raxlog subjects events.rax
-  raxlog subjects events.rax 'orders.eu.*' --json""",
+        "raxlog subjects events.rax",
+        "raxlog subjects events.rax 'orders.eu.*' --json",
     ),
     "interest": Command(
         _interest,
-        _interest_arguments,
-        """
-A line for each binding, durable and live subscription that a message to the subject would reach;
+        (*OF_STORE, argument("subject", metavar="SUBJECT", help="the subject, without wildcards")),
+        """A line for each binding, durable and live subscription that a message to the subject would reach;
 of those with a queue one member gets it. Exit status 1 if there is none.""",
-        """
-  raxlog interest events.rax orders.eu.new""",
+        "raxlog interest events.rax orders.eu.new",
     ),
 }

@@ -22,7 +22,7 @@ from ..spark.options import Options, parse
 from ..spark.place import find
 from ..spark.plan import Part, Window
 from . import output
-from .arguments import DONE, NO, USAGE, Command, Failure, Parser, add_store, positive
+from .arguments import DONE, NO, OF_STREAM, USAGE, Command, Failure, argument, positive
 
 _WIDTH = 50
 _VIEW = "entries"
@@ -30,13 +30,10 @@ _VIEW = "entries"
 # -- plan -----------------------------------------------------------------------------------
 
 
-def _add_range(parser: Parser) -> None:
-    add_store(parser)
-    parser.add_argument("--start", metavar="ID", default="earliest", help="first ID (default: earliest)")
-    parser.add_argument("--end", metavar="ID", default="latest", help="last ID, included (default: latest)")
-    parser.add_argument("--partitions", type=positive, metavar="N", help="at least N partitions")
-    parser.add_argument("--max-records", type=positive, metavar="N", help="at most N entries in a partition")
-
+_RANGE = (*OF_STREAM, argument("--start", metavar="ID", default="earliest", help="first ID (default: earliest)"),
+          argument("--end", metavar="ID", default="latest", help="last ID, included (default: latest)"),
+          argument("--partitions", type=positive, metavar="N", help="at least N partitions"),
+          argument("--max-records", type=positive, metavar="N", help="at most N entries in a partition"))
 
 def _given(args: argparse.Namespace) -> dict[str, str]:
     """The data source's options that the arguments stand for."""
@@ -88,16 +85,6 @@ def _picture(parts: list[Part], options: Options) -> str:
 
 
 # -- scan -----------------------------------------------------------------------------------
-
-
-def _scan_arguments(parser: Parser) -> None:
-    _add_range(parser)
-    parser.add_argument("--sql", metavar="QUERY", default=f"select * from {_VIEW} limit 20",
-                        help=f"the query; the stream is the table '{_VIEW}' (default: its first 20 rows)")
-    parser.add_argument("--schema", metavar="COLUMNS", help="fields to read as columns: 'item string, qty int'; "
-                        "id_ms and id_seq can be among them (default: id_ms, id_seq, fields as a map)")
-    parser.add_argument("--cores", type=positive, metavar="N", help="how many to use (default: all)")
-    parser.add_argument("--rows", type=positive, default=1000, metavar="N", help="print at most N rows (default: 1000)")
 
 
 def _scan(args: argparse.Namespace) -> int:
@@ -206,24 +193,27 @@ def _cell(value: Any) -> str:
 COMMANDS = {
     "plan": Command(
         _plan,
-        _add_range,
-        """
-Shows how a scan of the stream would be cut into partitions, without reading any entries. STORE
+        _RANGE,
+        """Shows how a scan of the stream would be cut into partitions, without reading any entries. STORE
 is a snapshot, a folder of them, a set of shards, or a live store, of which a snapshot is taken.
 A partition has 250,000 entries or more unless you ask for smaller ones. Exit status 1 if the
 range has no entries.""",
-        """
-  raxlog plan backup.rax orders --partitions 8""",
+        "raxlog plan backup.rax orders --partitions 8",
     ),
     "scan": Command(
         _scan,
-        _scan_arguments,
-        """
-Starts a Spark on this machine, which takes some ten seconds, runs the query and prints a table;
+        (*_RANGE,
+         argument("--sql", metavar="QUERY", default=f"select * from {_VIEW} limit 20",
+                  help=f"the query; the stream is the table '{_VIEW}' (default: its first 20 rows)"),
+         argument("--schema", metavar="COLUMNS",
+                  help="fields to read as columns: 'item string, qty int'; id_ms and id_seq can be among them "
+                  "(default: id_ms, id_seq, fields as a map)"),
+         argument("--cores", type=positive, metavar="N", help="how many to use (default: all)"),
+         argument("--rows", type=positive, default=1000, metavar="N", help="print at most N rows (default: 1000)")),
+        """Starts a Spark on this machine, which takes some ten seconds, runs the query and prints a table;
 with --json a line a row. Needs Java 17 and the extra 'spark'. Columns that --schema names are
 decoded alone, which is faster than the map. Exit status 1 if the query has no rows.""",
-        """
-  raxlog scan backup.rax orders --schema 'item string, qty int' \\
-      --sql 'select item, sum(qty) from entries group by item order by 2 desc'""",
+        "raxlog scan backup.rax orders --schema 'item string, qty int' \\\n"
+        "    --sql 'select item, sum(qty) from entries group by item order by 2 desc'",
     ),
 }

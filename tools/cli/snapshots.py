@@ -12,31 +12,12 @@ from ...recovery.manifest import Manifest
 from ...recovery.store import Store
 from ...storage.errors import InvalidArgument, ReadOnlyStore
 from . import output, wording
-from .arguments import DONE, NO, USAGE, Command, Failure, Parser, add_store, positive, reading, writing
+from .arguments import DONE, NO, OF_STORE, USAGE, Command, Failure, argument, one_of, positive, reading, writing
 from .progress import steps
 
 _STEPS = {"copy": "copying", "check": "checking", "sum": "summing", "cut": "cutting", "upload": "uploading",
           "apply": "applying", "verify": "verifying"}
 _COLUMNS = ("{task.description}", "TaskProgressColumn", "TimeElapsedColumn")
-
-
-def _snapshot_arguments(parser: Parser) -> None:
-    add_store(parser, stream=False)
-    parser.add_argument("destination", metavar="DEST", help="where the snapshot goes; nothing may be there yet")
-    parser.add_argument(
-        "--incremental-to", metavar="SNAPSHOT", help="write only what has changed since this snapshot of the store"
-    )
-    cut = parser.add_mutually_exclusive_group()
-    cut.add_argument(
-        "--shards", type=positive, metavar="N", help="cut each stream into N ranges of IDs; DEST may be a URL then"
-    )
-    cut.add_argument(
-        "--shard-bytes", type=positive, metavar="BYTES", help="the same, a shard for so many bytes of a stream's nodes"
-    )
-    parser.add_argument(
-        "--keep", type=positive, metavar="N",
-        help="then remove the store's older snapshots beside DEST: N stay, and what they build on",
-    )
 
 
 def _snapshot(args: argparse.Namespace) -> int:
@@ -68,11 +49,6 @@ def _opened(path: str) -> Store:
         return reading(args)
 
 
-def _restore_arguments(parser: Parser) -> None:
-    parser.add_argument("snapshot", metavar="SNAPSHOT", help="a full snapshot, or an increment")
-    parser.add_argument("destination", metavar="DEST", help="where the store goes; nothing may be there yet")
-
-
 def _restore(args: argparse.Namespace) -> int:
     began = time.perf_counter()
     with steps(Path(args.destination).name, _STEPS, *_COLUMNS) as progress:
@@ -81,10 +57,6 @@ def _restore(args: argparse.Namespace) -> int:
     output.answer(args.json, _told(made) | {"destination": args.destination, "seconds": round(took, 6)},
                   f"store at {args.destination}: {_content(made)}; {took:.2f} s")
     return DONE
-
-
-def _verify_arguments(parser: Parser) -> None:
-    parser.add_argument("snapshot", metavar="SNAPSHOT", help="a snapshot of any kind; the URL of a set of shards")
 
 
 def _verify(args: argparse.Namespace) -> int:
@@ -130,34 +102,37 @@ def _told(made: Manifest) -> dict[str, Any]:
 COMMANDS = {
     "snapshot": Command(
         _snapshot,
-        _snapshot_arguments,
-        """
-Copies one consistent state of the store, while writers go on. A full snapshot is a store at
+        (*OF_STORE, argument("destination", metavar="DEST", help="where the snapshot goes; nothing may be there yet"),
+         argument("--incremental-to", metavar="SNAPSHOT",
+                  help="write only what has changed since this snapshot of the store"),
+         one_of(argument("--shards", type=positive, metavar="N",
+                         help="cut each stream into N ranges of IDs; DEST may be a URL then"),
+                argument("--shard-bytes", type=positive, metavar="BYTES",
+                         help="the same, a shard for so many bytes of a stream's nodes")),
+         argument("--keep", type=positive, metavar="N",
+                  help="then remove the store's older snapshots beside DEST: N stay, and what they build on")),
+        """Copies one consistent state of the store, while writers go on. A full snapshot is a store at
 rest, which all reading commands open. An increment holds only what has changed since an
 earlier snapshot; shards are ranges of IDs in compressed files, for machines that share no disk.
 DEST may be the URL of a place that fsspec knows where shards are asked for.""",
-        """
-  raxlog snapshot events.rax backups/monday
-  raxlog snapshot events.rax backups/tuesday --incremental-to backups/monday --keep 7
-  raxlog snapshot events.rax s3://bucket/events --shards 16""",
+        "raxlog snapshot events.rax backups/monday",
+        "raxlog snapshot events.rax backups/tuesday --incremental-to backups/monday --keep 7",
+        "raxlog snapshot events.rax s3://bucket/events --shards 16",
     ),
     "restore": Command(
         _restore,
-        _restore_arguments,
-        """
-Makes a new store, equal to the one that was copied record for record. Every byte is verified
+        (argument("snapshot", metavar="SNAPSHOT", help="a full snapshot, or an increment"),
+         argument("destination", metavar="DEST", help="where the store goes; nothing may be there yet")),
+        """Makes a new store, equal to the one that was copied record for record. Every byte is verified
 on the way, and DEST appears only when all of it is there. The store has a UUID of its own, so
 its next snapshot is to be a full one.""",
-        """
-  raxlog restore backups/tuesday events.rax""",
+        "raxlog restore backups/tuesday events.rax",
     ),
     "verify": Command(
         _verify,
-        _verify_arguments,
-        """
-Compares every byte of a snapshot, and of what an increment builds on, with the checksums taken
+        (argument("snapshot", metavar="SNAPSHOT", help="a snapshot of any kind; the URL of a set of shards"),),
+        """Compares every byte of a snapshot, and of what an increment builds on, with the checksums taken
 when it was made. The exit status is 1 if one is wrong, and each damaged chunk is named.""",
-        """
-  raxlog verify backups/tuesday""",
+        "raxlog verify backups/tuesday",
     ),
 }

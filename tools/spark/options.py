@@ -14,7 +14,7 @@ Option names are case-insensitive. An unknown one is an error, never ignored.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
 from ...storage.errors import InvalidArgument, InvalidStreamID
@@ -31,36 +31,120 @@ WRITE_ROWS = 10_000
 RETENTION = 3600.0
 
 
+# -- one option -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Option:
+    field: str  # of Options, or what _consistent() makes some of
+    read: Callable[[str], Any]
+    what: str
+    uses: tuple[str, ...]
+
+
+def _option(name: str, read: Callable[[str], Any], what: str, uses: tuple[str, ...], default: Any = None) -> Any:
+    """A field of Options that a user may give, under this name."""
+    return field(default=default, metadata={name: (read, what, uses)})
+
+
+def _whole(least: int, most: float = float("inf")) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        number = int(text)
+        if not least <= number <= most:
+            raise ValueError
+        return number
+
+    return read
+
+
+def _flag(text: str) -> bool:
+    return _one_of(("true", "false"))(text) == "true"
+
+
+def _one_of(allowed: tuple[str, ...]) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        found = next((name for name in allowed if name.lower() == text.strip().lower()), None)
+        if found is None:
+            raise ValueError
+        return found
+
+    return read
+
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def _duration(text: str) -> float:
+    """Seconds, or a number with a unit, as Spark writes durations: 500ms, 30s, 15m, 1h."""
+    digits = text.strip().rstrip("abcdefghijklmnopqrstuvwxyz")
+    unit = text.strip()[len(digits) :] or "s"
+    seconds = float(digits) * _UNITS.get(unit, float("nan"))
+    if not 0 <= seconds < float("inf"):
+        raise ValueError
+    return seconds
+
+
+_SIZES = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
+
+
+def _size(text: str) -> int:
+    digits = text.strip().lower().rstrip("bkmg")
+    size = int(digits) * _SIZES.get(text.strip().lower()[len(digits) :], -1)
+    if size < 1:
+        raise ValueError
+    return size
+
+
+_ANY = (READ, FOLLOW, WRITE)
+_IN = (READ, FOLLOW)
+_COUNT = "a whole number >= 1"
+_TIME = "seconds, or a number with a unit: 500ms, 30s, 15m, 1h"
+_TRUTH = "true or false"
+
+
+# -- all of them ------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True)
 class Options:
     """The options of one load() or save(), with their defaults."""
 
-    path: str
-    stream: str | None = None
-    stream_pattern: str | None = None
-    dataset: str = "entries"
+    path: str = _option("path", str, "a folder", _ANY, MISSING)
+    stream: str | None = _option("stream", str, "a name", _ANY)
+    stream_pattern: str | None = _option("streamPattern", str, "a pattern", _IN)
+    dataset: str = _option("dataset", _one_of(DATASETS), f"one of {', '.join(DATASETS)}", (READ,), "entries")
     start: StreamID | None = None  # None: earliest, or latest where a query follows
     end: StreamID | None = None  # None: latest
     since: StreamID | None = None  # the start, if startingOffsets names an ID
     from_latest: bool = False
-    min_partitions: int | None = None
-    max_records: int | None = None
-    fail_on_data_loss: bool = True
-    mode: str = "PERMISSIVE"
-    corrupt_column: str = "_corrupt_record"
-    include_timestamp: bool = False
-    include_id: bool = False
-    pushdown: bool = False
-    batch_rows: int = BATCH_ROWS
-    max_per_trigger: int | None = None
-    min_per_trigger: int | None = None
-    max_trigger_delay: float = MAX_TRIGGER_DELAY
-    snapshot_dir: str | None = None
-    snapshot_max_age: float = 0.0
-    snapshot_retention: float = RETENTION
-    cache_dir: str | None = None
-    cache_bytes: int | None = None
-    write_rows: int = WRITE_ROWS
+    min_partitions: int | None = _option("minPartitions", _whole(1), _COUNT, _IN)
+    max_records: int | None = _option("maxRecordsPerPartition", _whole(1), _COUNT, _IN)
+    fail_on_data_loss: bool = _option("failOnDataLoss", _flag, _TRUTH, _IN, True)
+    mode: str = _option("mode", _one_of(MODES), f"one of {', '.join(MODES)}", _IN, "PERMISSIVE")
+    corrupt_column: str = _option("columnNameOfCorruptRecord", str, "a column's name", _IN, "_corrupt_record")
+    include_timestamp: bool = _option("includeTimestamp", _flag, _TRUTH, _IN, False)
+    include_id: bool = _option("includeId", _flag, _TRUTH, _IN, False)
+    pushdown: bool = _option("pushdown", _flag, _TRUTH, (READ,), False)
+    batch_rows: int = _option("batchRows", _whole(1), _COUNT, _IN, BATCH_ROWS)
+    max_per_trigger: int | None = _option("maxOffsetsPerTrigger", _whole(1), _COUNT, (FOLLOW,))
+    min_per_trigger: int | None = _option("minOffsetsPerTrigger", _whole(1), _COUNT, (FOLLOW,))
+    max_trigger_delay: float = _option("maxTriggerDelay", _duration, _TIME, (FOLLOW,), MAX_TRIGGER_DELAY)
+    snapshot_dir: str | None = _option("snapshotDir", str, "a folder", (READ,))
+    snapshot_max_age: float = _option("snapshotMaxAge", _duration, _TIME, (READ,), 0.0)
+    snapshot_retention: float = _option("snapshotRetention", _duration, _TIME, (READ,), RETENTION)
+    cache_dir: str | None = _option("cacheDir", str, "a folder", _IN)
+    cache_bytes: int | None = _option("cacheSize", _size, "bytes, or a number with k, m or g", _IN)
+    write_rows: int = _option("rowsPerCommit", _whole(1), _COUNT, (WRITE,), WRITE_ROWS)
+
+
+_OPTIONS = {
+    name: _Option(made.name, *how) for made in fields(Options) for name, how in made.metadata.items()
+} | {
+    "startingOffsets": _Option("start_offset", str.strip, "an ID", _IN),
+    "endingOffsets": _Option("end_offset", str.strip, "an ID", (READ,)),
+    "startingTimestamp": _Option("start_ms", _whole(0, MAX64), "milliseconds since 1970", _IN),
+    "endingTimestamp": _Option("end_ms", _whole(0, MAX64), "milliseconds since 1970", (READ,)),
+}
 
 
 def parse(given: Mapping[str, str], use: str | None = READ) -> Options:
@@ -146,98 +230,3 @@ def _bound(parser: Callable[[str], StreamID], name: str, text: str) -> StreamID:
         return parser(text)
     except InvalidStreamID as error:
         raise InvalidArgument(f"option {name}={text!r}: {error}, earliest, latest") from None
-
-
-# -- one option -------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _Option:
-    field: str
-    read: Callable[[str], Any]
-    what: str
-    uses: tuple[str, ...]
-
-
-def _whole(least: int, most: float = float("inf")) -> Callable[[str], int]:
-    def read(text: str) -> int:
-        number = int(text)
-        if not least <= number <= most:
-            raise ValueError
-        return number
-
-    return read
-
-
-def _flag(text: str) -> bool:
-    return _one_of(("true", "false"))(text) == "true"
-
-
-def _one_of(allowed: tuple[str, ...]) -> Callable[[str], str]:
-    def read(text: str) -> str:
-        found = next((name for name in allowed if name.lower() == text.strip().lower()), None)
-        if found is None:
-            raise ValueError
-        return found
-
-    return read
-
-
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
-
-
-def _duration(text: str) -> float:
-    """Seconds, or a number with a unit, as Spark writes durations: 500ms, 30s, 15m, 1h."""
-    digits = text.strip().rstrip("abcdefghijklmnopqrstuvwxyz")
-    unit = text.strip()[len(digits) :] or "s"
-    seconds = float(digits) * _UNITS.get(unit, float("nan"))
-    if not 0 <= seconds < float("inf"):
-        raise ValueError
-    return seconds
-
-
-_SIZES = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20, "g": 1 << 30, "gb": 1 << 30}
-
-
-def _size(text: str) -> int:
-    digits = text.strip().lower().rstrip("bkmg")
-    size = int(digits) * _SIZES.get(text.strip().lower()[len(digits) :], -1)
-    if size < 1:
-        raise ValueError
-    return size
-
-
-_ANY = (READ, FOLLOW, WRITE)
-_IN = (READ, FOLLOW)
-_COUNT = "a whole number >= 1"
-_TIME = "seconds, or a number with a unit: 500ms, 30s, 15m, 1h"
-_TRUTH = "true or false"
-
-_OPTIONS = {
-    "path": _Option("path", str, "a folder", _ANY),
-    "stream": _Option("stream", str, "a name", _ANY),
-    "streamPattern": _Option("stream_pattern", str, "a pattern", _IN),
-    "dataset": _Option("dataset", _one_of(DATASETS), f"one of {', '.join(DATASETS)}", (READ,)),
-    "startingOffsets": _Option("start_offset", str.strip, "an ID", _IN),
-    "endingOffsets": _Option("end_offset", str.strip, "an ID", (READ,)),
-    "startingTimestamp": _Option("start_ms", _whole(0, MAX64), "milliseconds since 1970", _IN),
-    "endingTimestamp": _Option("end_ms", _whole(0, MAX64), "milliseconds since 1970", (READ,)),
-    "minPartitions": _Option("min_partitions", _whole(1), _COUNT, _IN),
-    "maxRecordsPerPartition": _Option("max_records", _whole(1), _COUNT, _IN),
-    "failOnDataLoss": _Option("fail_on_data_loss", _flag, _TRUTH, _IN),
-    "mode": _Option("mode", _one_of(MODES), f"one of {', '.join(MODES)}", _IN),
-    "columnNameOfCorruptRecord": _Option("corrupt_column", str, "a column's name", _IN),
-    "includeTimestamp": _Option("include_timestamp", _flag, _TRUTH, _IN),
-    "includeId": _Option("include_id", _flag, _TRUTH, _IN),
-    "pushdown": _Option("pushdown", _flag, _TRUTH, (READ,)),
-    "batchRows": _Option("batch_rows", _whole(1), _COUNT, _IN),
-    "maxOffsetsPerTrigger": _Option("max_per_trigger", _whole(1), _COUNT, (FOLLOW,)),
-    "minOffsetsPerTrigger": _Option("min_per_trigger", _whole(1), _COUNT, (FOLLOW,)),
-    "maxTriggerDelay": _Option("max_trigger_delay", _duration, _TIME, (FOLLOW,)),
-    "snapshotDir": _Option("snapshot_dir", str, "a folder", (READ,)),
-    "snapshotMaxAge": _Option("snapshot_max_age", _duration, _TIME, (READ,)),
-    "snapshotRetention": _Option("snapshot_retention", _duration, _TIME, (READ,)),
-    "cacheDir": _Option("cache_dir", str, "a folder", _IN),
-    "cacheSize": _Option("cache_bytes", _size, "bytes, or a number with k, m or g", _IN),
-    "rowsPerCommit": _Option("write_rows", _whole(1), _COUNT, (WRITE,)),
-}

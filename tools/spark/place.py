@@ -19,7 +19,6 @@ from ...recovery import manifest
 from ...recovery.manifest import Manifest
 from ...storage import folder, sharing
 from ...storage.errors import CorruptionError, InvalidArgument, NotAStore
-from ...storage.store_map import MAX_READERS
 from ...stream.source import Direct
 
 SNAPSHOT, SHARDS, LIVE = "snapshot", "shards", "live store"
@@ -100,11 +99,7 @@ def opened(path: str) -> Iterator[Direct]:
     """The store or snapshot at ``path``, for reading; closed, mapped no more, at the end."""
     if not Path(path).is_dir():
         raise NotAStore(f"there is nothing at {path} (any more) on this machine; load the data frame again")
-    share = sharing.attach(
-        Path(path), readonly=True, create=False, durability="commit", map_size=None, max_map_size=None,
-        max_readers=MAX_READERS, uses_journal=True, settings=dict,
-    )
-    source = Direct(share, 0.0)
+    source = Direct(sharing.read_only(Path(path)), 0.0)
     try:
         yield source
     finally:

@@ -132,7 +132,7 @@ def plan(source: Source, windows: dict[bytes, Window], options: Options, at_rest
         pieces: list[Piece] = []
         for counter, header, window, before, entries in found:
             whole = Piece(
-                str(source.path), header.name, max(window.start, make_id(*header.first)),
+                str(source.env.path), header.name, max(window.start, make_id(*header.first)),
                 min(window.end, make_id(*header.last)), entries, before,
             )
             cut = _cut(whole, size, options)
@@ -202,7 +202,7 @@ def _bounds(counter: Counter, header: headers.StreamHeader, window: Window) -> t
 def _located(txn: RaxTransaction, name: bytes, source: Source) -> tuple[int, headers.StreamHeader]:
     located = headers.find(txn, name)
     if located is None:
-        raise NoStream(f"there is no stream {shown(name)} in {source.path} (any more)")
+        raise NoStream(f"there is no stream {shown(name)} in {source.env.path} (any more)")
     return located
 
 

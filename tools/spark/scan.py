@@ -77,7 +77,7 @@ def batches(part: Part, columns: Columns, options: Options) -> Iterator[pa.Recor
 
 def _batches(piece: Piece, columns: Columns, options: Options) -> Iterator[pa.RecordBatch]:
     with opened(piece.path) as source:
-        live.touch(source.path)
+        live.touch(source.env.path)
         piece = plan.resolved(source, piece)
         nodes = read_nodes(source, piece.stream, piece.start, piece.end)
         yield from _decoded(nodes, piece, columns, options, options.mode == arrow.PERMISSIVE)

@@ -10,16 +10,11 @@ released entry's due time where the snapshot knows it (shards), else null.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any, NamedTuple
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
-from pyspark.sql.types import (
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
 from ...recovery.manifest import GroupSummary
 from ...recovery.shards import ShardSet
@@ -95,15 +90,9 @@ class TableReader(DataSourceReader):
         assert isinstance(partition, TablePartition)
         if partition.table is None:
             return
-        rows: list[dict[str, Any]] = []
-        read = _group_rows if self._options.dataset == "groups" else _pending_rows
-        for row in read(partition.table):
-            rows.append(row)
-            if len(rows) == ROWS:
-                yield pa.RecordBatch.from_pylist(rows, schema=self._schema)
-                rows = []
-        if rows:
-            yield pa.RecordBatch.from_pylist(rows, schema=self._schema)
+        rows = (_group_rows if self._options.dataset == "groups" else _pending_rows)(partition.table)
+        while some := list(islice(rows, ROWS)):
+            yield pa.RecordBatch.from_pylist(some, schema=self._schema)
 
 
 def _tables(place: Place, options: Options) -> Iterator[_Table]:

@@ -25,21 +25,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgpack
 from pyspark import TaskContext
+from pyspark.sql import types
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
-from pyspark.sql.types import (
-    BinaryType,
-    BooleanType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegralType,
-    MapType,
-    StringType,
-    StructType,
-    TimestampNTZType,
-    TimestampType,
-)
 from xxhash import xxh3_128
 
 from ...recovery.store import Store
@@ -56,8 +43,10 @@ LOCK_TIMEOUT = 300.0  # seconds; tasks of one write wait for each other
 FORGOTTEN_MS = 7 * 86_400_000  # writes that were opened so long ago, and never ended
 
 _STATE = b"raxlog.spark.write/"
-_PLAIN = (StringType, BinaryType, BooleanType, IntegralType, FloatType, DoubleType, DecimalType, DateType,
-          TimestampType, TimestampNTZType)
+_PLAIN = (
+    types.StringType, types.BinaryType, types.BooleanType, types.IntegralType, types.FloatType, types.DoubleType,
+    types.DecimalType, types.DateType, types.TimestampType, types.TimestampNTZType,
+)
 
 Fields = dict[Any, Any]
 
@@ -72,7 +61,7 @@ class Written(WriterCommitMessage):
 class AppendingWriter(DataSourceArrowWriter):
     """Appends rows to one stream. Made on the driver, pickled into the tasks."""
 
-    def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
+    def __init__(self, options: Options, schema: types.StructType, overwrite: bool) -> None:
         if overwrite:
             raise InvalidArgument("a stream is a log: it cannot be overwritten. Use mode('append')")
         if options.stream is None:
@@ -168,14 +157,14 @@ def _forget(state: Any, key: bytes) -> None:
         del state[known]
 
 
-def _check(schema: StructType) -> bool:
+def _check(schema: types.StructType) -> bool:
     """Whether the rows are maps. InvalidArgument for columns that no entry can hold."""
-    maps = [field for field in schema.fields if isinstance(field.dataType, MapType)]
+    maps = [field for field in schema.fields if isinstance(field.dataType, types.MapType)]
     if not schema.fields:
         raise InvalidArgument("a data frame without columns has nothing to append")
     if maps:
         kind = maps[0].dataType
-        assert isinstance(kind, MapType)
+        assert isinstance(kind, types.MapType)
         if len(schema.fields) > 1:
             others = ", ".join(field.name for field in schema.fields if field is not maps[0])
             raise InvalidArgument(

@@ -1,0 +1,76 @@
+# The C types of commits.py.
+
+cimport cython
+from .write_transaction cimport WriteTransaction
+
+cdef class Call:
+    cdef public object operation
+    cdef public object result
+    cdef public object error
+    cdef public bint done
+    cdef public bint gone
+    cdef public object thread
+    cdef public object waiter
+    cdef public Call then
+    cdef public double woken
+
+cdef class Commits:
+    cdef readonly object env
+    cdef readonly object leading
+    cdef readonly object writing
+    cdef readonly object mutex
+    cdef readonly object queue
+    cdef readonly Call leader
+    cdef readonly list batch
+    cdef readonly Py_ssize_t last_batch
+    cdef readonly double last_commit
+    cdef readonly Py_ssize_t crowded
+    cdef readonly Py_ssize_t wanted
+    cdef readonly object gathered
+    cdef readonly bint locked
+    cdef public tuple silent
+    cdef public object transaction_thread
+    cdef public object open_write
+    cdef public tuple committing
+    cdef public bint owes_flush
+    cdef public dict warm
+    cdef public long long warm_id
+    cdef readonly long long epoch
+
+    cpdef bint in_own_transaction(self) except -1
+    cpdef object forget_warm(self)
+    cpdef object refuse_inside_transaction(self)
+    cpdef bint is_awaited(self) except -1
+
+    @cython.locals(now=double, left=double, leader=Call)
+    cdef bint wait(self, Call call, double deadline, object timeout) except -1
+    @cython.locals(call=Call, batch=list)
+    cpdef object hand_on(self, Call own, bint calm)
+    @cython.locals(call=Call, then=Call)
+    cdef object wake_done(self, Call own, bint calm)
+    @cython.locals(then=Call)
+    cpdef object pass_on(self, Call call)
+    @cython.locals(wanted="Py_ssize_t", batch=list, begun=double)
+    cdef object commit_batch(self)
+    cdef object gather(self, Py_ssize_t wanted)
+    @cython.locals(call=Call, alone=bint)
+    cdef object apply_all(self, list batch)
+    cdef object end(self, Call call, object error, object outside)
+    cdef object reported(self, object error)
+    @cython.locals(aged=bint, many="Py_ssize_t", refused=list)
+    cdef object attempt(self, list calls)
+    @cython.locals(call=Call)
+    cdef object run(self, WriteTransaction txn, list calls, list refused)
+    @cython.locals(before="long long")
+    cdef bint is_spoiled(self, WriteTransaction txn, Call call) except -1
+    @cython.locals(recorded=bint)
+    cdef object commit(self, WriteTransaction txn, list calls)
+    cdef object abort(self, WriteTransaction txn)
+    cpdef object pay_flush(self)
+    cpdef object wake_readers(self, object transaction_id)
+    cdef bint is_full(self, object error) except -1
+    cdef bint age_free_pages(self) except -1
+
+@cython.locals(call=Call)
+cdef object finish(list calls)
+cdef object wake(Call call)

@@ -1,0 +1,641 @@
+"""Commits: what every write of a process goes through, shared or alone, and the state of it.
+
+    thread A ─┐                            one LMDB write transaction
+    thread B ─┼─ queue ─ leader (B, say) ─ apply A, B, C in order ─ commit ─ wake A
+    thread C ─┘                                                          A wakes C
+
+    submit()          a call that shares its transaction with others
+    alone()           a transaction of one thread; the others queue
+    exclusively()     nothing else is written, in any process, while work runs here
+
+A lone durable commit is mostly waiting for the disk, so what counts is how many callers share
+one. A call that finds no leader leads: it takes the writer's lock, takes the queue as it stands,
+applies every call in one transaction, commits, and hands the lead to the first that came
+in between. No call returns before the commit that holds it is on disk. An exclusive call queues
+like any other; carrying no operation, it closes the batch before it, and leads for longer.
+
+  - Each follower sleeps on a lock of its own (kept per thread): waking is one release(), where
+    a shared condition wakes all for one. A wake-up is a hint: the woken thread looks whether
+    its call is done or leads, and else sleeps on.
+  - The leader wakes the first of its batch, and each wakes the next: threads that are woken
+    all at once queue for the interpreter's lock, which is a second sleep for each. Where
+    another thread computes all the time, each link of that chain would wait until that one
+    gives way; so a thread that runs late wakes all the rest, and for some batches the leader does.
+  - Before a new leader takes the queue it sleeps until as many calls wait as the last batch
+    had, but no longer than that batch took to commit. Without it N threads fall into two
+    halves that alternate; with it they share one commit. Asleep it leaves them the processor
+    and the interpreter's lock: beside a leader that looks again and again sixteen threads are
+    1.3 times as fast on an idle machine, two to three times on a busy one. A lone caller's
+    last batch is 1, so it never waits.
+  - A call that waits longer than ``lock_timeout`` is withdrawn from the queue before it
+    raises; once it is part of a batch its fate is the batch's.
+
+A batch is one transaction:
+
+    calls A B C     apply A, B, C in order ─ commit                      all done
+    B is refused    before it touched anything: B's error, A and C go on
+                    after: undo, apply A and C again
+    the map is full undo, grow, apply A, B, C again
+    no room at all  undo, then A alone, B alone, C alone: only what does not fit fails
+    any other       what the disk says counts; what it does not hold is undone, and applied one by
+    exception       one. Where none of the calls raises it again it came from outside (a signal's
+                    handler): it is the leader's
+
+No call is released before the batch is over, so that calls were applied twice cannot be seen; they
+are functions of the transaction, which is a fresh one each time. What an exception leaves, between
+any two steps, interrupts.py ends.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from _thread import get_ident, start_new_thread
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
+from itertools import pairwise, takewhile
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import lmdb
+
+from .. import crash_point as crash_points
+from .. import faults, generation
+from ..errors import LockTimeout, RaxlogError, ReadOnlyStore, StoreError, TransactionError
+from ..layout import STORE_KEY
+from . import interrupts
+from .write_transaction import WriteTransaction  # cimport
+
+if TYPE_CHECKING:
+    from ..environment import Environment
+
+SOURCE_HASH = ""
+
+T = TypeVar("T")
+
+_LONGEST_GATHERING = 0.001  # seconds, also where a commit takes longer
+_LOOK_AGAIN = 0.25  # seconds that a sleeping call waits for a hint
+_LATE = 0.004  # seconds from a wake-up until its thread runs: alone 0.00005, beside one that computes 0.005
+_CROWDED_BATCHES = 64
+_WARM_LIMIT = 1 << 14  # streams kept warm, of some 6 KB each; beyond it all are dropped, which costs a read each
+
+
+class _Waiter(threading.local):
+    """The lock a thread sleeps on, made once per thread and always held between waits."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.lock.acquire()
+
+
+_waiter = _Waiter()
+
+
+class Call:
+    """One caller's operation, and what became of it."""
+
+    __slots__ = ("done", "error", "gone", "operation", "result", "then", "thread", "waiter", "woken")
+
+    def __init__(self, operation: Callable[[WriteTransaction], Any] | None) -> None:
+        self.operation = operation  # None: the call wants the lead for itself
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self.done = False
+        self.gone = False  # its caller waits no more, or has been taken for such a one
+        self.thread: int = get_ident()
+        self.waiter: Any = None  # the lock its caller sleeps on
+        self.then: Call | None = None  # the call whose caller this one wakes, once it has been woken
+        self.woken = 0.0  # when that was asked for
+
+
+class Commits:
+    """The commit state of one environment: who leads and who waits, what is warm, what the last commit was.
+
+    Shared by all threads and handles of the process; made anew in a forked child.
+    """
+
+    __slots__ = (
+        "batch", "committing", "crowded", "env", "epoch", "gathered", "last_batch", "last_commit", "leader", "leading",
+        "locked", "mutex", "open_write", "owes_flush", "queue", "silent", "transaction_thread", "wanted", "warm",
+        "warm_id", "writing",
+    )
+
+    def __init__(self, env: Environment) -> None:
+        self.env = env
+        self.leading = threading.Lock()  # held by the thread that leads: close() waits
+        self.writing = threading.Lock()  # held while LMDB's write transaction is open: a fork waits
+        self.mutex = threading.Lock()  # of queue and leader
+        self.queue: deque[Call] = deque()
+        self.leader: Call | None = None
+        self.batch: list[Call] = []  # what the leader has taken from the queue
+        self.last_batch = 1
+        self.last_commit = 0.0  # seconds
+        self.crowded = 0  # batches in which no follower wakes another
+        self.wanted = 0  # the length of the queue at which the leader is woken
+        self.gathered = threading.Lock()
+        self.gathered.acquire()
+        self.locked = False  # the writer's lock has been asked for
+        self.silent: tuple[Call | None, float] = (None, 0.0)  # a leader that does not lead, and since when
+        # The commit under way, and what is kept from one to the next.
+        self.transaction_thread: int | None = None  # the thread that has a transaction of its own
+        self.open_write: lmdb.Transaction | None = None
+        self.committing: tuple[int, list[Call]] | None = None
+        self.owes_flush = False  # it has no record in the journal
+        self.warm: dict[Any, Any] = {}
+        self.warm_id = -1
+        self.epoch = 0  # moves with each commit of another process that is found
+
+    def submit(self, operation: Callable[[WriteTransaction], T], timeout: float) -> T:
+        """Apply ``operation`` in a transaction shared with others; its result once committed.
+
+        ``operation`` may be applied more than once (each time to a fresh transaction), so it
+        must be a function of the transaction alone. LockTimeout after ``timeout`` seconds.
+        """
+        self.refuse_inside_transaction()
+        call = Call(operation)
+        outside = None
+        try:
+            for _ in self.lead(call, timeout):
+                outside = self.commit_batch()
+        except BaseException:
+            start_new_thread(interrupts.leave, (self, call))
+            raise
+        if outside is not None:
+            raise outside
+        if call.error is not None:
+            raise call.error
+        return call.result  # type: ignore[no-any-return]
+
+    def alone(self, timeout: float) -> Generator[WriteTransaction, bool, None]:
+        """A transaction of this thread's own, as a generator: it yields the transaction, is sent
+        whether to keep it, and ends. Dropped before that, it undoes it. The others queue.
+
+        It cannot be applied again when the map is full, so room is made first.
+        """
+        self.refuse_inside_transaction()
+        env = self.env
+        call = Call(None)
+        try:
+            for _ in self.lead(call, timeout):
+                with self.writing:
+                    env.make_room()
+                    for txn in self.begin():
+                        self.transaction_thread = call.thread
+                        try:
+                            if (yield txn):
+                                self.commit(txn, [call])
+                            else:
+                                self.abort(txn)
+                        except BaseException as error:
+                            self.abort(txn)
+                            interrupts.settle(self, error)
+                            if isinstance(error, lmdb.Error):
+                                raise call.error or faults.meaning(env.path, error) from error
+                            raise
+                    self.transaction_thread = None
+        except BaseException:
+            start_new_thread(interrupts.leave, (self, call))
+            raise
+
+    def exclusively(self, work: Callable[[], T], timeout: float) -> T:
+        """Run ``work`` while nothing else is written, in this or any other process; it writes by apply().
+
+        Reads go on. A write by this thread that does not come from ``work`` itself is refused.
+        LockTimeout after ``timeout`` seconds of waiting.
+        """
+        self.refuse_inside_transaction()
+        call = Call(None)
+        try:
+            for _ in self.lead(call, timeout):
+                with self.writing:
+                    self.transaction_thread = call.thread
+                    call.result = work()
+                    self.transaction_thread = None
+        except BaseException:
+            start_new_thread(interrupts.leave, (self, call))
+            raise
+        return call.result  # type: ignore[no-any-return]
+
+    def apply(self, operation: Callable[[WriteTransaction], T]) -> T:
+        """A transaction of what runs exclusively(); committed when this returns."""
+        call = Call(operation)
+        try:
+            outside = self.apply_all([call])
+        except BaseException:
+            interrupts.settle(self)
+            raise
+        error = call.error or outside
+        if error is not None:
+            raise error
+        return call.result  # type: ignore[no-any-return]
+
+    def is_awaited(self) -> bool:
+        """Whether another call waits behind that of exclusively() or alone()."""
+        return len(self.queue) > 1
+
+    def in_own_transaction(self) -> bool:
+        """Whether this thread has a transaction open, or writes exclusively. Not once an exception has ended that."""
+        return self.transaction_thread == get_ident() and self.leading.locked()
+
+    def forget_warm(self) -> None:
+        """Drop what is kept from one write transaction to the next: it may not be what is on disk."""
+        self.warm_id = -1
+        self.warm = {}
+
+    def refuse_inside_transaction(self) -> None:
+        """TransactionError where this thread has a transaction open, ReadOnlyStore where nothing may be written."""
+        if self.transaction_thread is not None and self.in_own_transaction():
+            raise TransactionError(
+                "this thread has a transaction open; write through it (tx.stream(...)), or end it first"
+            )
+        if self.env.readonly:
+            raise ReadOnlyStore(f"{self.env.path} is open with readonly=True; open it without to write")
+
+    # -- the queue ----------------------------------------------------------------------
+
+    def lead(self, call: Call, timeout: float) -> Iterator[None]:
+        """Queue the call until it is done or leads. A loop over this has one turn, while it leads, or none."""
+        env = self.env
+        deadline = 0.0
+        with self.mutex:
+            leads = self.leader is None
+            if leads:
+                self.leader = call
+            self.queue.append(call)
+            if self.wanted and len(self.queue) >= self.wanted:
+                self.wanted = 0
+                release(self.gathered)
+        if not leads:
+            deadline = time.monotonic() + timeout
+            call.waiter = _waiter.lock
+            if env.buffer_state is not None:
+                env.buffer_state.make_way()
+        while leads or self.wait(call, deadline, timeout):
+            with self.leading:
+                if self.leader is call:
+                    self.locked = True
+                    env.lock_writer(timeout if leads else max(0.0, deadline - time.monotonic()))
+                    yield
+                    self.hand_on(call, True)
+                    return
+            if leads:
+                leads = False
+                deadline = time.monotonic() + timeout
+                call.waiter = _waiter.lock
+        self.pass_on(call)
+
+    def wait(self, call: Call, deadline: float, timeout: float) -> bool:
+        """Sleep until the call leads, or is done (False). LockTimeout."""
+        while not call.done:
+            now = time.monotonic()
+            with self.mutex:
+                if call.gone:  # it has been taken for lost
+                    call.gone = False
+                    self.queue.append(call)
+                    if self.leader is None:
+                        self.leader = call
+                leader = self.leader
+                if leader is call:
+                    return True
+                if now >= deadline and call in self.queue:
+                    self.queue.remove(call)
+                    break
+            if leader is not None and interrupts.is_lost(self, call, leader, now):
+                interrupts.leave(self, leader)
+                continue
+            left = min(deadline - now, _LOOK_AGAIN)
+            call.waiter.acquire(timeout=left if left > 0 else _LOOK_AGAIN)  # applied by now: the word comes soon
+        if call.done:
+            return False
+        raise LockTimeout(
+            f"waited {timeout:g} s for other threads of this process that write to "
+            f"{self.env.path}. Write from fewer threads, or raise lock_timeout."
+        )
+
+    def hand_on(self, own: Call, calm: bool) -> None:
+        """Wake the calls that are done, put back the others, hand the lead on. May be broken off and rerun."""
+        if self.locked:
+            if self.env.lock is not None:
+                self.env.lock.release()
+            self.locked = False
+        batch = self.batch
+        if len(batch) > 1:
+            self.wake_done(own, calm)
+        with self.mutex:
+            queue = self.queue
+            if len(batch) != 1 or not own.done:
+                for call in reversed(batch):
+                    if not (call.done or call.gone or call is own or call in queue):
+                        queue.appendleft(call)
+                if own in queue:
+                    queue.remove(own)
+            self.batch = []
+            if queue:
+                wake(queue[0])
+                self.leader = queue[0]
+            else:
+                self.leader = None
+
+    def wake_done(self, own: Call, calm: bool) -> None:
+        """Wake the first of those that are done; each wakes the next, unless others hold the interpreter."""
+        main = threading.main_thread().ident
+        with self.mutex:
+            done = [call for call in self.batch if call.done and call is not own and not call.gone]
+            if not self.crowded and calm:
+                # Signal handlers run in the main thread, before it can wake another: it ends no chain.
+                chain = [call for call in done if call.thread != main]
+                for call, then in pairwise(chain):
+                    call.then = then
+                done = chain[:1] + [call for call in done if call.thread == main]
+            elif self.crowded:
+                self.crowded -= 1
+        for call in done:
+            wake(call)
+
+    def pass_on(self, call: Call) -> None:
+        """Wake the call behind this one, which leaves. May be rerun: a wake-up is a hint."""
+        with self.mutex:  # either it is seen here which to wake, or wake_done() sees that this one has gone
+            call.gone = True
+            then = call.then
+        if then is None:
+            return
+        if call.woken and time.perf_counter() - call.woken > _LATE:
+            self.crowded = _CROWDED_BATCHES
+        while then is not None:
+            wake(then)
+            then = then.then if self.crowded else None
+
+    # -- leading ------------------------------------------------------------------------
+
+    def commit_batch(self) -> Exception | None:
+        """Commit what the queue holds. Returns the exception that came from outside, if one did."""
+        wanted = self.last_batch
+        if wanted > 1:
+            self.gather(wanted)
+        queue = self.queue
+        with self.mutex:
+            if len(queue) == 1:
+                self.batch = batch = [queue[0]]
+                queue.clear()
+            else:
+                self.batch = batch = list(takewhile(_shares, queue))
+                for _ in batch:
+                    queue.popleft()
+        self.last_batch = len(batch)
+        with self.writing:
+            begun = time.perf_counter()
+            outside = self.apply_all(batch)
+            self.last_commit = time.perf_counter() - begun
+        return outside
+
+    def gather(self, wanted: int) -> None:
+        """Sleep until so many calls wait. An early wake-up costs a smaller batch."""
+        self.gathered.acquire(blocking=False)  # a word that came too late for the leader before
+        with self.mutex:
+            if len(self.queue) >= wanted:
+                return
+            self.wanted = wanted
+        self.gathered.acquire(timeout=min(self.last_commit, _LONGEST_GATHERING))
+        self.wanted = 0
+
+    # -- a batch: calls in one transaction ------------------------------------------------
+
+    def apply_all(self, batch: list[Call]) -> Exception | None:
+        """Apply and commit the calls; each gets its result or its own error, and is done.
+
+        Returns the exception that came from outside, if one did.
+        """
+        error = self.attempt(batch)
+        if error is None:
+            return None
+        # What cannot be done together is done one by one, so that only what must fails.
+        alone = len(batch) == 1
+        outside = None if _is_known(error) else error
+        for call in batch:
+            if not call.done:
+                if not alone:
+                    error = self.attempt([call])
+                if error is not None:
+                    outside = self.end(call, error, outside)
+        return outside
+
+    def end(self, call: Call, error: Exception, outside: Exception | None) -> Exception | None:
+        """End a call that was tried alone, with this error. Returns the exception that came from outside, if any."""
+        if call.done:
+            return error  # it came once the commit counted
+        call.error = self.reported(error)
+        call.done = True
+        return None if type(error) is type(outside) else outside
+
+    def reported(self, error: Exception) -> Exception:
+        """The error that a caller gets for one that came out of a transaction."""
+        if not isinstance(error, lmdb.Error):
+            return error
+        reported = faults.meaning(self.env.path, error)
+        reported.__cause__ = error
+        return reported
+
+    def attempt(self, calls: list[Call]) -> Exception | None:
+        """One transaction for all calls. Returns the error that prevented the commit (store unchanged), or None.
+
+        Also the exception that came once the commit counted: then the calls are done.
+        """
+        refused: list[Call] = []  # those that have touched something before they raised
+        aged = False
+        while True:
+            try:
+                many = len(refused)
+                for txn in self.begin():
+                    self.run(txn, calls, refused)
+                if len(refused) == many:
+                    return None
+            except Exception as error:
+                if interrupts.settle(self, error):
+                    return None if _is_known(error) else error
+                if isinstance(error, lmdb.MapFullError) and self.env.grow():
+                    continue
+                if aged or not self.is_full(error) or not self.age_free_pages():
+                    return error
+                aged = True
+
+    def begin(self) -> Iterator[WriteTransaction]:
+        """A write transaction, for a loop of one turn, in which the caller commits or aborts it.
+
+        Whatever leaves the loop without, at whatever step, undoes it in the same thread, which alone can:
+        the interpreter drops the loop's iterator, and `with` in here is C's, so no exception comes between.
+        The caller holds the writer's lock, and ``writing``.
+        """
+        env = self.env
+        while True:
+            if env.failed_flush is not None:
+                raise StoreError(
+                    f"a flush of {env.path} to disk has failed ({env.failed_flush}), and nothing more is written "
+                    "through this opening of it. See to the disk; then close the store and open it again."
+                )
+            try:
+                with env.live().begin(write=True) as raw:
+                    if raw.id() - 1 != self.warm_id:
+                        self.epoch += 1
+                        env.forget_room()
+                        superseded = generation.successor(raw.get) is not None
+                    else:
+                        superseded = False
+                    if not superseded:
+                        self.open_write = raw
+                        if len(self.warm) > _WARM_LIMIT:
+                            self.warm = {}
+                        yield WriteTransaction(env, raw, self.warm, self.epoch)
+                        return
+                env.go_over()
+            except lmdb.MapResizedError:
+                env.adopt_map_size()
+            except lmdb.PanicError:
+                env.reopen()
+            except lmdb.Error as error:
+                raise faults.meaning(env.path, error) from error
+
+    def run(self, txn: WriteTransaction, calls: list[Call], refused: list[Call]) -> None:
+        """Apply and commit. Where a call raises after it had touched something: undone, and it is ``refused``."""
+        try:
+            for call in calls:
+                if call not in refused and self.is_spoiled(txn, call):
+                    refused.append(call)
+                    self.abort(txn)
+                    return
+            self.commit(txn, calls)
+        except BaseException:
+            self.abort(txn)
+            raise
+
+    def is_spoiled(self, txn: WriteTransaction, call: Call) -> bool:
+        """Apply one call. Whether it has left the transaction in a state in which nothing can be committed."""
+        before = txn.changes
+        try:
+            call.result = call.operation(txn)  # type: ignore[misc]
+            call.error = None
+        except RaxlogError as error:
+            call.error = error
+            return not txn.is_untouched(before, error)
+        except lmdb.Error as error:
+            if isinstance(error, lmdb.PanicError) or self.is_full(error):
+                raise
+            # LMDB has given up the transaction with it: that call's error, not the others'.
+            call.error = self.reported(error)
+            return True
+        return False
+
+    def commit(self, txn: WriteTransaction, calls: list[Call]) -> None:
+        """Commit what the calls have changed; they are done then, and as safe as the durability says.
+
+        StoreFull, and nothing written, where the store may not become as large (growth.py). After any
+        exception: settle().
+        """
+        if txn.changes == 0:
+            # No flush to disk, and the warm stays warm: LMDB writes nothing for it, and waits for no reader.
+            txn.raw.commit()
+            self.warm_id = txn.id - 1
+        else:
+            env = self.env
+            self.committing = (txn.id, calls)
+            if crash_points.listener is not None:
+                crash_points.crash_point("commit.before")
+            txn.flush()
+            env.at_most += txn.pages_more
+            if env.at_most > env.enough_for:
+                env.require_room(txn.pages())
+            if env.flushes_meta_itself:
+                kept = env.journal
+                recorded = kept is not None and txn.room >= 0 and kept.write(txn.id, txn.record)
+                self.owes_flush = not recorded
+                txn.raw.commit()
+                if recorded:
+                    kept.written = None  # type: ignore[union-attr]
+                else:
+                    self.pay_flush()
+            else:
+                txn.raw.commit()
+            self.warm_id = txn.id
+            if crash_points.listener is not None:
+                crash_points.crash_point("commit.after")
+            self.wake_readers(txn.id)
+        self.open_write = None
+        finish(calls)
+        self.committing = None  # last: until then settle() knows of them
+
+    def abort(self, txn: WriteTransaction) -> None:
+        """Undo everything, also what was kept warm. Harmless after a commit, failed or not.
+
+        LMDB's binding undoes a write only at a moment when no thread at all is in one of its
+        calls, and threads that read all the time leave it none, for minutes. So the gate is
+        shut for it: it waits for the reads under way, and no more begin.
+        """
+        self.forget_warm()
+        self.env.gate.shut(txn.raw.abort)
+        self.open_write = None
+
+    def pay_flush(self) -> None:
+        """Flush the meta page of a commit that has no record in the journal."""
+        self.env.live().sync(True)
+        self.owes_flush = False
+
+    def wake_readers(self, transaction_id: int) -> None:
+        """Tell sleeping readers, in any process, that a commit is visible. About 0.7 µs.
+
+        The content is never trusted, only the event counts; a failure costs a reader at most
+        its safety period, so it is not worth failing a write that is already on disk.
+        """
+        try:
+            os.pwrite(self.env.wake.fileno(), transaction_id.to_bytes(8, "little"), 0)  # type: ignore[union-attr]
+        except TimeoutError:
+            raise  # a signal's handler did
+        except (OSError, ValueError):
+            return  # it has been closed since, say
+
+    def is_full(self, error: Exception) -> bool:
+        """Whether an error says that room is missing."""
+        return isinstance(error, lmdb.MapFullError) or (
+            isinstance(error, lmdb.Error) and faults.why_full(self.env.path, error) is not None
+        )
+
+    def age_free_pages(self) -> bool:
+        """LMDB uses pages again two commits after they were freed. If there are many: commit once."""
+        try:
+            for txn in self.begin():
+                used = self.env.pages_used()
+                if used - txn.pages() < used // 8:
+                    self.abort(txn)
+                    return False
+                txn.put(STORE_KEY, txn.get(STORE_KEY) or b"")
+                self.commit(txn, [])
+        except lmdb.Error as error:
+            return interrupts.settle(self, error)
+        return True
+
+
+def finish(calls: list[Call]) -> None:
+    """They are done."""
+    for call in calls:
+        call.done = True
+
+
+def wake(call: Call) -> None:
+    """Wake the call's thread, where it sleeps."""
+    if call.waiter is not None:
+        call.woken = time.perf_counter()
+        release(call.waiter)
+
+
+def release(sleeper: threading.Lock) -> None:
+    """Give back a lock that a thread sleeps on, if none has."""
+    try:
+        sleeper.release()
+    except RuntimeError:
+        return  # it has been woken already
+
+
+def _shares(call: Call) -> bool:
+    return call.operation is not None
+
+
+def _is_known(error: Exception) -> bool:
+    return isinstance(error, lmdb.Error | RaxlogError)

@@ -1,0 +1,81 @@
+"""Words of a mapped file on which processes sleep and wake each other: futexes.
+
+    byte 0    the last place given out in the line (writer_lock.py), as uint64; 0: the line is empty
+         8    64 words, uint32: the process in place n sleeps until word n mod 64 changes
+
+All of it is a hint, and means nothing to the next process that opens the store: a sleep ends by itself.
+Where the system has no futex, sleep() looks every 2 ms; where the disk has no room for
+the words, each process has words of its own, and sleeps to the end.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from . import disk
+
+_WORDS = 64
+_SIZE = 8 + 4 * _WORDS
+_NAP = 0.002
+_WAIT, _WAKE, _ALL = 0, 1, 0x7FFFFFFF  # from <linux/futex.h>
+_CALLS = {"x86_64": 202, "aarch64": 98, "riscv64": 98, "ppc64le": 221, "s390x": 238}
+_CALL = _CALLS.get(os.uname().machine) if sys.platform == "linux" and sys.maxsize > 1 << 32 else None
+
+
+class TurnWords:
+    """The words in the file at ``path``, which is made as long as they need."""
+
+    __slots__ = ("_address", "_futex", "_words", "last")
+
+    def __init__(self, path: Path) -> None:
+        mapped = _mapped(path)
+        self.last = memoryview(mapped)[:8].cast("Q")  # one native store each: nothing is seen by half
+        self._words = memoryview(mapped)[8:].cast("I")
+        self._futex: Any = None
+        self._address = 0
+
+    def word(self, place: int) -> int:
+        """What sleep() wants to know: read it before looking whether there is a reason to sleep."""
+        return self._words[place % _WORDS]
+
+    def sleep(self, place: int, word: int, seconds: float) -> bool:
+        """Sleep until the word of that place is another, or so long; whether it is. A signal ends it too."""
+        if _CALL is None:
+            end = time.monotonic() + seconds
+            while self.word(place) == word and time.monotonic() < end:
+                time.sleep(_NAP)
+        else:
+            self._call(place, _WAIT, word, struct.pack("qq", int(seconds), int(seconds % 1 * 1e9)))
+        return self.word(place) != word
+
+    def wake(self, place: int) -> None:
+        """End the sleep in that place. About 3 µs."""
+        self._words[place % _WORDS] = self.word(place) + 1 & 0xFFFFFFFF
+        if _CALL is not None:
+            self._call(place, _WAKE, _ALL, None)
+
+    def _call(self, place: int, what: int, number: int, until: bytes | None) -> None:
+        if self._futex is None:
+            import ctypes  # noqa: PLC0415 - only a process that waits pays for it
+
+            self._address = ctypes.addressof(ctypes.c_char.from_buffer(self._words))
+            call = ctypes.CDLL(None).syscall
+            call.argtypes = (ctypes.c_long, ctypes.c_void_p, ctypes.c_int, ctypes.c_uint32, ctypes.c_char_p)
+            self._futex = call
+        self._futex(_CALL, self._address + 4 * (place % _WORDS), what, number, until)
+
+
+def _mapped(path: Path) -> mmap.mmap:
+    try:
+        with disk.open_file(path, os.O_RDWR) as file:  # another than the one with the locks: a map keeps it open
+            if os.fstat(file.fileno()).st_size < _SIZE:
+                disk.allocate(path, 0, _SIZE)  # a page that has no room on the disk would be a bus error
+            return mmap.mmap(file.fileno(), _SIZE)
+    except OSError:
+        return mmap.mmap(-1, _SIZE)

@@ -1,0 +1,151 @@
+"""raxlog bench in small: every case has its contenders, in the table and in JSON. No figure is judged."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_runs import CLI, Run, one_line
+from raxlog.tools.bench import CASES, TABLE
+
+pytest_plugins = ["cli_fixtures"]
+
+CROWDED = ("reader", "handover", "processes")  # starts processes
+SMALL = ("--slices", "2", "--seconds", "0.02", "--entries", "1000")
+CONTENDERS = {
+    "lone": ["sqlite3 (WAL, FULL)", "bare py-lmdb put of 60 B", "raxlog", "disk, 4 KB flushed"],
+    "reader": ["sqlite3 (WAL, FULL)", "raxlog", "disk, 4 KB flushed"],
+    "handover": ["sqlite3 (WAL, FULL)", "raxlog", "disk, 4 KB flushed"],
+    "threads": ["sqlite3 (WAL, FULL), alone", "raxlog, 16 threads", "disk, 4 KB flushed"],
+    "processes": ["raxlog, 1 process", "raxlog, 8 processes", "disk, 4 KB flushed"],
+    "queue": ["sqlite3, less state", "sqlite3, a group's state", "raxlog", "disk, 4 KB flushed for 50"],
+    "batches": ["sqlite3 (WAL, FULL)", "raxlog", "disk, 4 KB flushed for 1,000"],
+}
+
+
+def contests(out: str) -> dict[str, dict[str, Any]]:
+    """The figures of each contest by their contenders."""
+    found: dict[str, dict[str, Any]] = {}
+    for figure in json.loads(out)["figures"]:
+        found.setdefault(figure["contest"], {})[figure["contender"]] = figure
+    return found
+
+
+def test_the_cases_that_run_by_themselves_are_those_of_a_commit() -> None:
+    assert [*TABLE] == [*CONTENDERS]
+    assert set(TABLE) < set(CASES)
+
+
+@pytest.mark.parametrize("case", CONTENDERS)
+def test_a_case_gives_rates_ratios_and_processor_time_beside_its_peer_and_the_disk(raxlog_cli: Run, case: str) -> None:
+    status, out, err = raxlog_cli("bench", case, *SMALL, "--json", "--slices", "1" if case in CROWDED else "2")
+    assert (status, err) == (0, "")
+    figures = next(iter(contests(out).values()))
+    assert [name for name in figures if "redis" not in name] == CONTENDERS[case]
+    for figure in figures.values():
+        assert len(figure["rounds"]) == len(figure["cpu_rounds"]) == (1 if case in CROWDED else 2)
+        assert 0 < figure["low"] <= figure["median"] <= figure["high"]
+        assert figure["cpu"] > 0
+        assert figure["ratio"] > 0
+    first = next(iter(figures.values()))
+    assert (first["ratio"], first["cpu_ratio"]) == (1, 1)
+    if case == "processes":
+        assert [*contests(out)["the longest that one of them has waited"]] == ["raxlog, 8 processes"]
+    if case == "queue":
+        assert "raxlog" in contests(out)["durable read + ack of 100, fused, entries"]
+
+
+def test_the_table_has_a_line_and_a_bar_for_each_contender_and_the_plot_is_a_png(
+        raxlog_cli: Run, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    status, out, err = raxlog_cli("bench", "lone", "batches", *SMALL, "--plot", "b.png")
+    assert (status, err) == (0, "")
+    lines = out.splitlines()
+    assert "kernels" in lines[0]
+    assert "a durable append" in lines
+    raxlogs = [line for line in lines if line.startswith("  raxlog ")]
+    assert len(raxlogs) == 2
+    for line in raxlogs:
+        assert line.count("×") == 2  # of rates, of processor times
+        assert "CPU" in line
+        assert " .. " in line
+        assert "━" in line
+    assert Path("b.png").read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["b.png"]
+
+
+def test_the_growth_curve_goes_by_entries_threads_and_processes(raxlog_cli: Run) -> None:
+    pytest.importorskip("matplotlib")
+    status, out, _ = raxlog_cli(
+        "bench", "growth", "--slices", "1", "--seconds", "0.01", "--entries", "1000", "--json", "--plot", "g.png")
+    assert status == 0
+    found = contests(out)
+    assert [*found["append, by entries"]] == ["sqlite3 (WAL, FULL), 1,000", "raxlog, 1,000"]
+    for work in ("append", "read of 100"):
+        assert [*found[f"{work}, by threads"]] == [f"raxlog, {many}" for many in (1, 2, 4, 8, 16)]
+        assert [*found[f"{work}, by processes"]] == [f"raxlog, {many}" for many in (1, 2, 4, 8)]
+    assert all(figure["cpu"] > 0 for figures in found.values() for figure in figures.values())
+    assert Path("g.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_cpu_says_where_the_time_goes_by_package_and_function(raxlog_cli: Run) -> None:
+    status, out, _ = raxlog_cli("bench", "--cpu", "batches", "--slices", "1", "--seconds", "0.6", "--json")
+    assert status == 0
+    (profile,) = json.loads(out)["profiles"]
+    assert (profile["contender"], profile["contest"]) == ("raxlog", "a durable append, 1,000 a commit")
+    assert 0 <= profile["kernel"] <= 1
+    assert profile["samples"] > 0
+    for rows in (profile["packages"], profile["functions"]):
+        assert sum(row["share"] for row in rows) == pytest.approx(1)
+    assert any(row["name"].startswith("raxlog.") for row in profile["packages"])
+    assert any(row["name"].count(".") >= 2 for row in profile["functions"])
+    assert "in the kernel" in raxlog_cli("bench", "--cpu", "batches", "--slices", "1", "--seconds", "0.2")[1]
+
+
+def test_what_cannot_be_run_is_status_2_and_one_line(raxlog_cli: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    for arguments, said in (
+        (("nope",), "lone, reader, handover"), (("lone", "--plot", "absent/b.png"), "--plot"),
+        (("--cpu", "lone", "--plot", "b.png"), "--cpu"), (("lone", "--slices", "0"), "--slices"),
+        (("lone", "--seconds", "x"), "--seconds"),
+    ):
+        status, out, err = raxlog_cli("bench", *arguments)
+        assert (status, out) == (2, "")
+        assert said in one_line(err)
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)  # as where it is not installed
+    status, out, err = raxlog_cli("bench", "lone", "--plot", "b.png")
+    assert (status, out) == (2, "")
+    assert "pip install 'raxlog[bench]'" in one_line(err)
+    assert raxlog_cli("bench", "lone", "--dir", "absent")[0] == 3
+    assert list(Path().iterdir()) == []
+
+
+@pytest.mark.parametrize("case", ["threads", "processes"])
+def test_ctrl_c_ends_a_run_with_one_line_and_leaves_neither_stores_nor_processes(case: str, tmp_path: Path) -> None:
+    command = [*CLI, "bench", case, "--seconds", "30", "--dir", str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as run:
+        try:
+            until = time.monotonic() + 20
+            while not list(tmp_path.glob("*/0/*.disk")) and time.monotonic() < until:
+                time.sleep(0.02)
+            time.sleep(0.7)
+            run.send_signal(signal.SIGINT)
+            out, err = run.communicate(timeout=20)
+        finally:
+            run.kill()
+    assert (run.returncode, out, err) == (130, b"", b"raxlog: interrupted\n")
+    assert list(tmp_path.iterdir()) == []
+    lines = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout
+    assert str(tmp_path) not in lines
+
+
+def test_the_module_is_the_same_command() -> None:
+    ran = subprocess.run([sys.executable, "-m", "raxlog.tools.bench", "nope"], capture_output=True, text=True,
+                         timeout=60, check=False)
+    assert ran.returncode == 2
+    assert "there is no case 'nope'" in one_line(ran.stderr)

@@ -1,0 +1,182 @@
+"""Seen-times: exact at once within a process, on disk a few seconds later, and no commit for a read in vain."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from typing import Any
+
+import pytest
+import raxlog
+from raxlog.stream import group as group_module
+from raxlog.stream import group_read
+from raxlog.stream.probe import Probe, StreamProbe
+
+OTHER = """
+import sys, raxlog
+with raxlog.open(sys.argv[1]) as store:
+    print(*(int(one.seen * 1000) for group in store.stream("q").info(full=True).groups for one in group.consumers))
+"""
+
+
+class Clock:
+    """The time that groups go by, in ms."""
+
+    def __init__(self) -> None:
+        self.now = 1_700_000_000_000
+
+    def __call__(self) -> int:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    for module in (group_module, group_read):
+        monkeypatch.setattr(module, "now_ms", clock)
+    return clock
+
+
+@pytest.fixture
+def group(store: raxlog.Store) -> raxlog.Group:
+    return store.stream("q").create_group("g", create_stream=True)
+
+
+def last_commit(store: raxlog.Store) -> int:
+    return int(store._env.live().info()["last_txnid"])
+
+
+def on_disk(store: raxlog.Store) -> list[int]:
+    """What another process sees, by name."""
+    told = subprocess.run([sys.executable, "-c", OTHER, store.path], capture_output=True, text=True, check=True)
+    return [int(word) for word in told.stdout.split()]
+
+
+def idles(group: raxlog.Group) -> list[float]:
+    return [one.idle for one in group.consumers()]
+
+
+def test_a_read_in_vain_is_seen_at_once_and_not_committed(store: raxlog.Store, group: Any, clock: Clock) -> None:
+    began = clock.now
+    group.create_consumer("a")
+    group.create_consumer("b")
+    before = last_commit(store)
+    clock.now += 2000
+    assert group.read("a") == []
+    assert group.read("a", block=0.001) == []
+    assert idles(group) == [0, 2]
+    clock.now += 1000
+    assert group.read("a") == []
+    assert group.autoclaim("b")[1] == []
+    assert idles(group) == [0, 0]
+    assert store.stream("q").info(full=True).groups[0].consumers[0].seen * 1000 == clock.now
+    with store.transaction() as tx:
+        clock.now += 1000
+        assert tx.group("q", "g").read("a") == []
+        assert [one.idle for one in tx.group("q", "g").consumers()] == [0, 1]
+    assert last_commit(store) == before
+    assert on_disk(store) == [began, began]
+
+
+def test_what_a_few_seconds_bring_is_written_for_all_of_a_group_at_once(store: Any, group: Any, clock: Clock) -> None:
+    names = [f"c{n:02}" for n in range(50)]
+    for name in names:
+        group.create_consumer(name)
+    before = last_commit(store)
+    for _ in range(20):  # seconds
+        for name in names:
+            assert group.read(name) == []
+        clock.now += 1000
+        assert max(idles(group)) == 1
+    assert 0 < last_commit(store) - before <= 5
+    assert all(clock.now - seen < 6000 for seen in on_disk(store))
+
+
+def test_the_next_change_of_a_consumer_brings_its_seen_time(store: raxlog.Store, group: Any, clock: Clock) -> None:
+    for name in "abc":
+        group.create_consumer(name)
+    first = store.stream("q").append({"n": 1})
+    clock.now += 1000
+    assert len(group.read("a")) == 1
+    clock.now += 1000
+    assert group.read("b", ack=[first]) == []
+    store.stream("q").append({"n": 2})
+    clock.now += 1000
+    assert len(group.read("c", noack=True)) == 1
+    assert on_disk(store) == [clock.now - 2000, clock.now - 1000, clock.now]
+    assert [one.inactive for one in group.consumers()] == [2, None, None]
+
+
+def test_a_consumer_that_is_gone_is_not_brought_back(store: raxlog.Store, group: Any, clock: Clock) -> None:
+    for name in "ab":
+        assert group.read(name) == group.read(name) == []
+    group.delete_consumer("a")
+    clock.now += 10_000
+    assert group.read("b") == []
+    assert [one.name for one in group.consumers()] == [b"b"]
+    assert group.read("a") == []
+    assert [one.name for one in group.consumers()] == [b"a", b"b"]
+    group.destroy()
+    with pytest.raises(raxlog.NoGroup):
+        group.read("a")
+
+
+def test_an_empty_history_is_an_answer_after_a_read_in_vain_as_well(store: raxlog.Store, group: Any) -> None:
+    assert store.read_group("g", "a", {"q": ">"}) == store.read_group("g", "a", {"q": ">"}) == {}
+    assert store.read_group("g", "a", {"q": "0"}) == {"q": []}
+
+
+def test_after_a_read_in_vain_too_a_read_past_the_own_transaction_is_refused(store: Any, group: raxlog.Group) -> None:
+    assert group.read("a") == group.read("a") == []
+    with store.transaction(), pytest.raises(raxlog.TransactionError):
+        group.read("a")
+
+
+def test_what_comes_between_two_reads_in_vain_is_read(store: raxlog.Store, group: Any) -> None:
+    assert group.read("a") == group.read("a") == []
+    store.stream("q").append({"n": 1})
+    (entry,) = group.read("a")
+    assert group.read("b") == group.read("b") == []
+    group.nack(entry.id)
+    assert [one.id for one in group.read("b", claim_idle=0)] == [entry.id]
+
+
+def test_fifty_idle_readers_commit_once_in_a_few_seconds(store: raxlog.Store, group: Any) -> None:
+    for n in range(50):
+        group.create_consumer(f"c{n}")
+    before, begun = last_commit(store), time.monotonic()
+    end = begun + 2.5
+
+    def reads(name: str) -> None:
+        while time.monotonic() < end:
+            group.read(name, block=0.1)
+
+    threads = [threading.Thread(target=reads, args=(f"c{n}",)) for n in range(50)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert last_commit(store) - before <= (time.monotonic() - begun) / 3
+
+
+@pytest.mark.parametrize("standing", [5, 50])
+def test_a_wait_costs_the_same_however_many_stand_before_it(store: Any, group: Any, monkeypatch: Any,
+                                                            standing: int) -> None:
+    """Probes looked at by a hundred reads that wait in vain behind others."""
+    looks: list[Probe] = []
+    real = StreamProbe.value
+    stop = raxlog.Stop()
+    threads = [threading.Thread(target=group.read, args=(f"c{n}",), kwargs={"block": 0, "stop": stop})
+               for n in range(standing)]
+    for thread in threads:
+        thread.start()
+    assert group.read("x") == []
+    monkeypatch.setattr(StreamProbe, "value", lambda probe, txn: (looks.append(probe), real(probe, txn))[1])
+    for _ in range(100):
+        assert group.read("x", block=0.001) == []
+    stop.set()
+    for thread in threads:
+        thread.join()
+    assert len(looks) <= 100 * 2 + 20
