@@ -8,7 +8,8 @@ from __future__ import annotations
 import multiprocessing
 import os
 import random
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -32,9 +33,10 @@ def drawn(chance: random.Random, n: int) -> Step:
         ("rename", name, chance.choice(NAMES)), ("delete_stream", name), ("group", name, group),
         ("destroy", name, group), ("read", name, group, consumer, chance.randrange(1, 9)),
         ("ack", name, group, some), ("claim", name, group, consumer, some), ("ack_delete", name, group, some),
-        ("drop", name, group, consumer), ("publish", n), ("configure", name, chance.choice(["none", "zstd"])),
-        ("compact",),
-    ], [30, 12, 6, 3, 2, 2, 1, 6, 1, 16, 8, 5, 4, 1, 6, 2, 1])[0]
+        ("force", name, group, consumer, some), ("nack", name, group, some[:1]),
+        ("history", name, group, consumer), ("drop", name, group, consumer), ("publish", n),
+        ("configure", name, chance.choice(["none", "zstd"])), ("compact",),
+    ], [30, 12, 6, 3, 2, 2, 1, 6, 1, 16, 8, 5, 4, 3, 3, 3, 1, 6, 2, 1])[0]
 
 
 def perform(store: raxlog.Store, step: Step) -> Any:
@@ -74,6 +76,12 @@ def perform(store: raxlog.Store, step: Step) -> Any:
             return group.ack(*[f"{n}-0" for n in given[2]])
         if what == "ack_delete":
             return [one.name for one in group.ack_delete(*[f"{n}-0" for n in given[2]])]
+        if what == "force":
+            return [str(entry.id) for entry in group.claim(given[2], *[f"{n}-0" for n in given[3]], force=True)]
+        if what == "nack":
+            return group.nack(*[f"{n}-0" for n in given[2]])
+        if what == "history":
+            return [str(entry.id) for entry in group.read(given[2], ids="0")]
         if what == "claim":
             return [str(entry.id) for entry in group.claim(given[2], *[f"{n}-0" for n in given[3]])]
         return group.delete_consumer(given[2])
@@ -87,7 +95,8 @@ def contents(store: raxlog.Store) -> Any:
         (name, store.stream(name).last_id, [(str(entry.id), entry.pairs) for entry in store.stream(name).range()],
          [(group.name, group.last_delivered_id, group.entries_read, group.lag,
            [(str(row.id), row.consumer, row.deliveries) for row in store.stream(name).group(group.name).pending(
-               count=10_000)])
+               count=10_000)],
+           [(one.name, one.pending) for one in store.stream(name).group(group.name).consumers()])
           for group in store.stream(name).groups()])
         for name in store.streams()
     ]
@@ -101,6 +110,52 @@ def serve(path: Path, line: Connection) -> None:
     store.close()
 
 
+@contextmanager
+def another(path: Path) -> Iterator[Connection]:
+    """A process that serves."""
+    line, far = FORK.Pipe()
+    process = FORK.Process(target=serve, args=(path, far), daemon=True)
+    process.start()
+    try:
+        yield line
+    finally:
+        line.send(None)
+        process.join(20)
+
+
+def test_what_another_process_claims_is_counted_with_its_new_owner(path: Path) -> None:
+    """The group's record is the same afterwards, byte by byte; those of the consumers are not."""
+    with another(path) as other, raxlog.open(path) as store:
+        stream = store.stream("a")
+        for n in range(1, 5):
+            stream.append({"n": n}, id=f"{n}-0")
+        group = stream.create_group("g", "0")
+        assert len(group.read("x")) == 4
+        group.claim("y", "4-0")
+        other.send(("claim", "a", "g", "y", [1, 2]))
+        assert other.recv() == ["1-0", "2-0"]
+        assert group.ack("1-0", "3-0") == 2
+        assert [(one.name, one.pending) for one in group.consumers()] == [(b"x", 0), (b"y", 2)]
+    assert raxlog.check(path).ok
+
+
+def test_an_entry_that_another_process_makes_pending_is_not_deleted(path: Path) -> None:
+    """In the place of one that it acknowledges: the group's record is the same afterwards."""
+    with another(path) as other, raxlog.open(path) as store:
+        stream = store.stream("a")
+        for n in range(1, 6):
+            stream.append({"n": n}, id=f"{n}-0")
+        group = stream.create_group("g", "0")
+        assert len(group.read("x")) == 5
+        assert group.ack("1-0", "2-0") == 2
+        assert [one.name for one in stream.delete_ex("1-0", refs="acked")] == ["DELETED"]
+        other.send(("ack", "a", "g", [5]))
+        other.send(("force", "a", "g", "x", [2]))
+        assert [other.recv(), other.recv()] == [1, ["2-0"]]
+        assert [one.name for one in stream.delete_ex("2-0", refs="acked")] == ["REFERENCED"]
+    assert raxlog.check(path).ok
+
+
 @pytest.mark.parametrize("run", range(4))
 def test_calls_of_three_processes_in_turn_do_what_they_do_in_one(tmp_path: Path, run: int) -> None:
     print(f"RAXLOG_SEED={SEED}")
@@ -110,12 +165,7 @@ def test_calls_of_three_processes_in_turn_do_what_they_do_in_one(tmp_path: Path,
     with ExitStack() as stack:
         lines = []
         for _ in range(3):
-            line, far = FORK.Pipe()
-            process = FORK.Process(target=serve, args=(together, far), daemon=True)
-            process.start()
-            stack.callback(process.join, 20)
-            stack.callback(line.send, None)
-            lines.append(line)
+            lines.append(stack.enter_context(another(together)))
         alone = stack.enter_context(raxlog.open(tmp_path / "alone.rax"))
         for n in range(1, 400):
             step = drawn(chance, n)
