@@ -37,7 +37,7 @@ from ..stream.group_state import UNKNOWN, create_group, find_group, locate_group
 from ..stream.header import NodeLimits
 from ..stream.id import AnyID
 from ..stream.names import text_of
-from ..stream.probe import Keyed
+from ..stream.probe import Finding
 from ..stream.references import DeleteResult
 from ..stream.source import Direct
 from ..stream.sweeping import doom_stream
@@ -143,7 +143,7 @@ class DurableSubscription(Inbox[Message]):
         stream = stream_of(wanted.name)
         self._group = Group(source, stream, GROUP, None)
         self._release_the_dead()
-        live.watch(self, _News(stream), self._ack_wait)
+        live.watch(self, Finding(_news, stream), self._ack_wait)
         self.signal()
 
     @property
@@ -261,18 +261,13 @@ class DurableSubscription(Inbox[Message]):
         return released
 
 
-class _News(Keyed):
-    """A probe: the last ID of the stream of that name, and when the next message that was given back can be had."""
-
-    __slots__ = ()
-
-    def value(self, txn: RaxTransaction) -> Hashable:
-        """The value now. About 10 µs."""
-        found = headers.find(txn, *self.key)
-        state = None if found is None else find_group(txn, found[0], GROUP)
-        if found is None or state is None:
-            return None
-        return (found[0], *found[1].last, state.pel(txn).next_due())
+def _news(txn: RaxTransaction, stream: bytes) -> Hashable:
+    """The last ID of a stream, and when the next message that was given back can be had. About 10 µs."""
+    found = headers.find(txn, stream)
+    state = None if found is None else find_group(txn, found[0], GROUP)
+    if found is None or state is None:
+        return None
+    return (found[0], *found[1].last, state.pel(txn).next_due())
 
 
 def _owner_of(consumer: bytes) -> int | None:

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from ..storage.errors import StoreClosed
 from ..storage.rax import RaxTransaction
 from ..stream.clock import duration_ms
-from ..stream.probe import Keyed
+from ..stream.probe import Finding
 from ..stream.source import Direct, ask
 from ..stream.stop import StopFlag, is_stopped
 from ..stream.waiting import waiting_of
@@ -40,16 +40,6 @@ def is_interested(txn: RaxTransaction, subject: str | bytes, queue: str | bytes 
     return any(row.queue == wanted for row in all_rows(txn, head))
 
 
-class InterestProbe(Keyed):
-    """Interest in one subject, and one queue or none, as something to wait for."""
-
-    __slots__ = ()
-
-    def value(self, txn: RaxTransaction) -> bool:
-        """Whether there is any now."""
-        return is_interested(txn, *self.key)
-
-
 class Watch:
     """Notifications of first and last interest in a literal subject. To be used by one thread.
 
@@ -61,13 +51,14 @@ class Watch:
 
     def __init__(self, source: Direct, subject: str | bytes, queue: str | bytes | None = None) -> None:
         self._source = source
-        self._probe = InterestProbe(subjects.literal(subject), None if queue is None else name_bytes(queue, "queue"))
+        wanted = None if queue is None else name_bytes(queue, "queue")
+        self._probe = Finding(is_interested, subjects.literal(subject), wanted)
         self._told: bool | None = None
         self._closed = False
 
     def now(self) -> bool:
         """Whether there is interest now. Does not count as having been told."""
-        return ask(self._source, self._probe.value)
+        return bool(ask(self._source, self._probe.value))
 
     def wait(self, timeout: float | None = None, stop: StopFlag | None = None) -> bool | None:
         """The state, as soon as it is not the one told last; the first call tells it at once.

@@ -38,6 +38,18 @@ class Keyed:
         return hash((type(self), self.key))
 
 
+class Finding(Keyed):
+    """What a function finds: ``Finding(f, a, b).value(txn)`` is ``f(txn, a, b)``."""
+
+    __slots__ = ()
+
+    def value(self, txn: RaxTransaction) -> Hashable:
+        """What it finds now."""
+        function, *arguments = self.key
+        found: Hashable = function(txn, *arguments)
+        return found
+
+
 class StreamProbe(Keyed):
     """A stream by name: (number, last ms, last seq), None where there is none."""
 
