@@ -14,6 +14,7 @@ watcher is one get, whatever else is subscribed.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator
 
@@ -25,7 +26,7 @@ from ..stream.source import Direct, ask
 from ..stream.stop import StopFlag, is_stopped
 from ..stream.waiting import waiting_of
 from . import subject as subjects
-from .matching import LITERALS
+from .matching import head_of
 from .members import all_rows
 from .subscription import name_bytes
 
@@ -35,9 +36,9 @@ def is_interested(txn: RaxTransaction, subject: str | bytes, queue: str | bytes 
 
     SubjectError for a subject that is invalid or has a wildcard.
     """
-    head = LITERALS + subjects.key_form(subjects.literal(subject)) + b"\0"
+    head = head_of(subjects.literal(subject))
     wanted = None if queue is None else name_bytes(queue, "queue")
-    return any(row.queue == wanted for row in all_rows(txn, head))
+    return any(row.queue == wanted for row in all_rows(txn, head, txn.get(head)))
 
 
 class Watch:
@@ -80,14 +81,9 @@ class Watch:
 
     def __iter__(self) -> Iterator[bool]:
         """The state now and at each change, until close() or until the store is closed."""
-        while True:
-            try:
-                state = self.wait()
-            except StoreClosed:
-                return
-            if state is None:
-                return
-            yield state
+        with contextlib.suppress(StoreClosed):
+            while (state := self.wait()) is not None:
+                yield state
 
     def close(self) -> None:
         """Tell nothing more. A wait under way ends with the next change, or with the store."""

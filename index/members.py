@@ -101,9 +101,8 @@ def further_rows(txn: RaxTransaction, head: bytes, count: int) -> Iterator[tuple
         found = cursor.next()
 
 
-def all_rows(txn: RaxTransaction, head: bytes) -> list[Row]:
-    """Everybody who subscribed to the pattern with this head."""
-    value = txn.get(head)
+def all_rows(txn: RaxTransaction, head: bytes, value: bytes | None) -> list[Row]:
+    """Everybody who subscribed to the pattern with this head, whose value is None where it is not there."""
     if value is None:
         return []
     further, rows = decode(head, value)
