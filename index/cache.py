@@ -19,16 +19,17 @@ stream of subjects that reach nobody displaces only its like.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections import defaultdict
+from threading import get_ident
 from typing import NamedTuple
-from weakref import ReferenceType, WeakSet, ref
+from weakref import WeakSet
 
 from ..storage.rax import RaxTransaction
 from ..storage.sharing import forget_in_child
 from ..stream.clock import whole
 from . import matching
 from . import subject as subjects
-from .matching import NOBODY, Match
+from .matching import Match
 from .sublist import STATE_KEY, state_of
 
 MAX_ENTRIES = 4096
@@ -58,26 +59,51 @@ class Statistics(NamedTuple):
     average_fanout: float  # over all matches
 
 
-class _Epoch:
-    """The results of one state of the index."""
+class _Results:
+    """Results in two halves, the young and the old one; ``most`` of each half, naming ``most_size`` together."""
 
-    __slots__ = ("nobody", "nobody_old", "old", "size", "stamp", "young")
+    __slots__ = ("most", "most_size", "old", "size", "young")
 
-    def __init__(self, stamp: bytes | None) -> None:
-        self.stamp = stamp
+    def __init__(self, most: int, most_size: float) -> None:
+        self.most = most
+        self.most_size = most_size
         self.young: dict[str | bytes, Match] = {}
         self.old: dict[str | bytes, Match] = {}
-        self.size = 0
-        self.nobody: dict[str | bytes, Match] = {}
-        self.nobody_old: dict[str | bytes, Match] = {}
+        self.size = 0  # of the young half
+
+    def __contains__(self, subject: object) -> bool:
+        return subject in self.young or subject in self.old
+
+    def take(self, subject: str | bytes) -> Match | None:
+        """The result for a subject, out of the old half if it lies there: to be kept anew."""
+        found = self.young.get(subject)
+        return self.old.pop(subject, None) if found is None else found
+
+    def keep(self, subject: str | bytes, found: Match) -> None:
+        """Keep a result in the young half, unless it is there or alone too large."""
+        size = found.size
+        if size > self.most_size or subject in self.young:
+            return
+        if len(self.young) >= self.most or self.size + size > self.most_size:
+            self.old = self.young
+            self.young, self.size = {}, 0
+        self.young[subject] = found
+        self.size += size
+
+    def everything(self) -> dict[str | bytes, Match]:
+        """Both halves; of what lies in both for a moment, one."""
+        return self.old | self.young
 
 
-class _Tally(threading.local):
-    """What one thread has counted: nobody else writes it, so no count is lost, and no lock is needed."""
+class _Epoch:
+    """The results of one state of the index: matches with subscribers, and those without."""
 
-    def __init__(self, register: Callable[[list[int]], None]) -> None:
-        self.counts = [0, 0, 0]  # hits, misses, deliveries of both
-        register(self.counts)
+    __slots__ = ("found", "nobody", "stamp")
+
+    def __init__(self, stamp: bytes | None, max_entries: int, max_fanout: int) -> None:
+        self.stamp = stamp
+        self.found = _Results(max_entries // 2, max_fanout / 2)
+        self.nobody = _Results((max_entries + 15) // 16, 0)
 
 
 class Cache:
@@ -90,21 +116,18 @@ class Cache:
                      kept
     """
 
-    __slots__ = (
-        "__weakref__", "_ended", "_epoch", "_lock", "_max_entries", "_max_fanout", "_most", "_tallies", "_tally",
-    )
+    __slots__ = ("__weakref__", "_epoch", "_lock", "_max_entries", "_max_fanout", "_tallies")
 
     def __init__(self, max_entries: int = MAX_ENTRIES, max_fanout: int = MAX_FANOUT) -> None:
         whole("max_entries", max_entries, 0)
         whole("max_fanout", max_fanout, 0)
         self._max_entries = max_entries
         self._max_fanout = max_fanout
-        self._epoch = _Epoch(_NEVER)
         self._lock = threading.Lock()
-        self._most = 0
-        self._ended = [0, 0, 0]  # what threads have counted that are no more
-        self._tallies: list[tuple[ReferenceType[threading.Thread], list[int]]] = []
-        self._tally = _Tally(self._register)
+        # [hits, misses, deliveries of both, most deliveries of one] by thread: no other writes there, so no
+        # count is lost, and no lock is needed. A thread that gets the number of one that has ended counts on.
+        self._tallies: defaultdict[int, list[int]] = defaultdict(lambda: [0, 0, 0, 0])
+        self._epoch = _Epoch(_NEVER, max_entries, max_fanout)
         _caches.add(self)
 
     def match(self, txn: RaxTransaction, subject: str | bytes) -> Match:
@@ -120,16 +143,18 @@ class Cache:
         epoch = self._epoch
         stamp = txn.get(STATE_KEY)
         if stamp != epoch.stamp:
-            self._epoch = epoch = _Epoch(stamp)
+            self._epoch = epoch = _Epoch(stamp, self._max_entries, self._max_fanout)
         try:
-            hit = epoch.young.get(subject)
+            hit = epoch.found.young.get(subject)
+            if hit is None:
+                hit = epoch.nobody.young.get(subject)
         except TypeError:  # it cannot be a key, so it is neither str nor bytes
             subjects.raw_subject(subject)
             raise
         if hit is None:
             return self._look_further(txn, epoch, subject)
-        counts = self._tally.counts
-        counts[0] += 1  # a hit
+        counts = self._tallies[get_ident()]
+        counts[_HITS] += 1
         counts[2] += hit.fanout
         return hit
 
@@ -137,9 +162,9 @@ class Cache:
         """What matching.has_interest() answers; from the cache if there is a result. Not counted."""
         epoch = self._epoch
         if self._max_entries and txn.get(STATE_KEY) == epoch.stamp and isinstance(subject, str | bytes):
-            if subject in epoch.young or subject in epoch.old:
+            if subject in epoch.found:
                 return True
-            if subject in epoch.nobody or subject in epoch.nobody_old:
+            if subject in epoch.nobody:
                 return False
         return matching.has_interest(txn, subject)
 
@@ -148,18 +173,16 @@ class Cache:
         state = state_of(txn)
         count = state.plain + state.members
         epoch = self._epoch
-        live = epoch.stamp == txn.get(STATE_KEY)
-        with self._lock:
-            cached = [*epoch.young.values(), *epoch.old.values()] if live else []
-            nobody = len(epoch.nobody.keys() | epoch.nobody_old.keys()) if live else 0
-            tallies = [self._ended, *[counts for _, counts in self._tallies]]
-            hits, misses, fanout = (sum(column) for column in zip(*tallies, strict=True))
-        matches = hits + misses
+        cached: list[Match] = []
+        if epoch.stamp == txn.get(STATE_KEY):
+            with self._lock:
+                cached = [*epoch.found.everything().values(), *epoch.nobody.everything().values()]
+        hits, misses, fanout, most = zip([0] * 4, *self._tallies.copy().values(), strict=True)
+        matches = sum(hits) + sum(misses)
         return Statistics(
             count, state.plain, state.members, state.literals, state.wildcards, state.generation,
-            state.next_id - 1, state.next_id - 1 - count, matches, hits, hits / matches if matches else 0.0,
-            len(cached) + nobody, sum(found.size for found in cached), self._most,
-            fanout / matches if matches else 0.0,
+            state.next_id - 1, state.next_id - 1 - count, matches, sum(hits), sum(hits) / matches if matches else 0.0,
+            len(cached), sum(found.size for found in cached), max(most), sum(fanout) / matches if matches else 0.0,
         )
 
     def after_fork(self) -> None:
@@ -169,57 +192,27 @@ class Cache:
 
     def clear(self) -> None:
         """Forget all results. Counters stay."""
-        self._epoch = _Epoch(_NEVER)
-
-    def _register(self, counts: list[int]) -> None:
-        """A thread counts for the first time. What ended threads have counted is added up."""
-        with self._lock:
-            going_on = []
-            for thread, theirs in self._tallies:
-                known = thread()
-                if known is not None and known.is_alive():
-                    going_on.append((thread, theirs))
-                else:
-                    self._ended = [a + b for a, b in zip(self._ended, theirs, strict=True)]
-            self._tallies = [*going_on, (ref(threading.current_thread()), counts)]
+        self._epoch = _Epoch(_NEVER, self._max_entries, self._max_fanout)
 
     def _count(self, what: int, found: Match) -> None:
-        counts = self._tally.counts
+        counts = self._tallies[get_ident()]
         counts[what] += 1
         counts[2] += found.fanout
-        if found.fanout > self._most:
-            with self._lock:
-                self._most = max(self._most, found.fanout)
+        counts[3] = max(counts[3], found.fanout)
 
     def _look_further(self, txn: RaxTransaction, epoch: _Epoch, subject: str | bytes) -> Match:
         """The old half, those that reach nobody, and at last the index."""
         with self._lock:
-            found = epoch.old.pop(subject, None)
-            if found is None and (subject in epoch.nobody or subject in epoch.nobody_old):
-                found = NOBODY
+            found = epoch.found.take(subject)
+            if found is None:
+                found = epoch.nobody.take(subject)
         what = _MISSES if found is None else _HITS
         if found is None:
             found = matching.match(txn, subject)
         self._count(what, found)
         with self._lock:
-            self._keep(epoch, subject, found)
+            (epoch.found if found else epoch.nobody).keep(subject, found)
         return found
-
-    def _keep(self, epoch: _Epoch, subject: str | bytes, found: Match) -> None:
-        if not found:
-            if len(epoch.nobody) * 16 >= self._max_entries and subject not in epoch.nobody:
-                epoch.nobody_old = epoch.nobody
-                epoch.nobody = {}
-            epoch.nobody[subject] = NOBODY
-            return
-        size = found.size
-        if size * 2 > self._max_fanout or subject in epoch.young:
-            return
-        if (len(epoch.young) + 1) * 2 > self._max_entries or (epoch.size + size) * 2 > self._max_fanout:
-            epoch.old = epoch.young
-            epoch.young, epoch.size = {}, 0
-        epoch.young[subject] = found
-        epoch.size += size
 
 
 _caches: WeakSet[Cache] = WeakSet()

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from ..storage.commit.write_transaction import WriteTransaction
 from ..storage.errors import InvalidArgument, InvalidName, ReadOnlyStore
@@ -34,6 +34,8 @@ from .leases import Leases
 from .listening import DEFAULT_LIMIT
 from .live import Live
 from .ring import LiveMessage
+
+T = TypeVar("T")
 
 MAX_CHANNEL = 1 << 16
 
@@ -71,30 +73,30 @@ class Subscriber(Queue[ChannelMessage]):
 
         All of them in one commit; none for what is held already.
         """
-        return self._subscribe("subscribe", CHANNEL, channels)
+        return self._reply("subscribe", CHANNEL, channels, 1)
 
     def psubscribe(self, *globs: Any) -> list[Reply]:
         """Hear every channel that one of these globs matches, copies included. PSUBSCRIBE."""
-        return self._subscribe("psubscribe", GLOB, globs)
+        return self._reply("psubscribe", GLOB, globs, 1)
 
     def ssubscribe(self, *channels: Any) -> list[Reply]:
         """Hear shard channels: a namespace and a count of their own, no globs. SSUBSCRIBE."""
-        return self._subscribe("ssubscribe", SHARD, channels)
+        return self._reply("ssubscribe", SHARD, channels, 1)
 
     def unsubscribe(self, *channels: Any) -> list[Reply]:
         """Hear these channels no more, or without arguments none at all. UNSUBSCRIBE.
 
         A reply for each, also for one that was not held; one with None where none was.
         """
-        return self._unsubscribe("unsubscribe", CHANNEL, channels)
+        return self._reply("unsubscribe", CHANNEL, channels, -1)
 
     def punsubscribe(self, *globs: Any) -> list[Reply]:
         """Hear by these globs no more; they are compared as text. PUNSUBSCRIBE."""
-        return self._unsubscribe("punsubscribe", GLOB, globs)
+        return self._reply("punsubscribe", GLOB, globs, -1)
 
     def sunsubscribe(self, *channels: Any) -> list[Reply]:
         """Hear these shard channels no more. SUNSUBSCRIBE."""
-        return self._unsubscribe("sunsubscribe", SHARD, channels)
+        return self._reply("sunsubscribe", SHARD, channels, -1)
 
     @property
     def channels(self) -> list[Any]:
@@ -116,7 +118,7 @@ class Subscriber(Queue[ChannelMessage]):
         if self._closed:
             return
         with self._changing:
-            self._change({kind: list(held) for kind, held in self._held.items()}, -1)
+            self._change([(kind, name) for kind, held in self._held.items() for name in held], -1)
             for held in self._held.values():
                 held.clear()
         self._live.release(self)
@@ -131,40 +133,25 @@ class Subscriber(Queue[ChannelMessage]):
 
     # -- within -------------------------------------------------------------------------
 
-    def _subscribe(self, verb: str, kind: bytes, names: tuple[Any, ...]) -> list[Reply]:
-        wanted = _names(verb, names, kind)
+    def _reply(self, verb: str, kind: bytes, names: tuple[Any, ...], by: int) -> list[Reply]:
+        """Subscribe to names (``by`` 1) or give them up (-1; without names all of the kind): a reply for each."""
         with self._changing:
             self._require_open()
             held = self._held[kind]
-            new = [name for name in dict.fromkeys(wanted) if name not in held]
-            if new:
-                self._change({kind: new}, 1)
+            wanted = _names(verb, names, kind) if names or by > 0 else list(held)
+            self._change([(kind, name) for name in dict.fromkeys(wanted) if (name in held) is (by < 0)], by)
             replies: list[Reply] = []
             for name in wanted:
-                held[name] = None
+                if by > 0:
+                    held[name] = None
+                else:
+                    held.pop(name, None)
                 replies.append((verb, text_of(name, self._encoding), self._count(kind)))
-            return replies
+            return replies or [(verb, None, self._count(kind))]
 
-    def _unsubscribe(self, verb: str, kind: bytes, names: tuple[Any, ...]) -> list[Reply]:
-        with self._changing:
-            self._require_open()
-            held = self._held[kind]
-            wanted = _names(verb, names, kind) if names else list(held)
-            if not wanted:
-                return [(verb, None, self._count(kind))]
-            gone = [name for name in dict.fromkeys(wanted) if name in held]
-            if gone:
-                self._change({kind: gone}, -1)
-            replies: list[Reply] = []
-            for name in wanted:
-                held.pop(name, None)
-                replies.append((verb, text_of(name, self._encoding), self._count(kind)))
-            return replies
-
-    def _change(self, names: dict[bytes, list[bytes]], by: int) -> None:
-        """Subscribe to (or give up) all of these in one commit, here and on disk."""
+    def _change(self, changes: list[tuple[bytes, bytes]], by: int) -> None:
+        """Subscribe to (or give up) all of these kinds and names in one commit, here and on disk."""
         live = self._live
-        changes = [(kind, name) for kind, some in names.items() for name in some]
         if not changes:
             return
 
@@ -297,33 +284,27 @@ class Channels:
 
     def numpat(self) -> int:
         """How many different globs are subscribed to. PUBSUB NUMPAT, since Redis 6.2."""
-        return self._numpat()[0]
+        return self._ask(channel_rows.numpat)[0]
 
     def pattern_subscriptions(self) -> int:
         """How many subscriptions to globs there are: what NUMPAT told before Redis 6.2."""
-        return self._numpat()[1]
-
-    def _numpat(self) -> tuple[int, int]:
-        self._settle()
-        return ask(self._source, channel_rows.numpat)
+        return self._ask(channel_rows.numpat)[1]
 
     def _names(self, kind: bytes, pattern: Any) -> list[Any]:
         glob = None if pattern is None else _name("glob", pattern)
-        self._settle()
-        names = ask(self._source, lambda txn: channel_rows.names(txn, kind, glob))
+        names = self._ask(lambda txn: channel_rows.names(txn, kind, glob))
         return [text_of(name, self._encoding) for name in names]
 
     def _numsub(self, kind: bytes, channels: tuple[Any, ...]) -> dict[Any, int]:
         names = [_name("channel", channel) for channel in channels]
-        self._settle()
-        with self._source.read() as txn:
-            counts = [channel_rows.numsub(txn, kind, name) for name in names]
+        counts = self._ask(lambda txn: [channel_rows.numsub(txn, kind, name) for name in names])
         asked = (bytes(given) if isinstance(given, bytearray) else given for given in channels)
         return dict(zip(asked, counts, strict=True))
 
-    def _settle(self) -> None:
-        """Remove what dead processes left, so that the figures are those of the living."""
+    def _ask(self, question: Callable[[Any], T]) -> T:
+        """Ask once what dead processes left has been removed, so that the figures are those of the living."""
         routes.purge(self._source, self._leases)
+        return ask(self._source, question)
 
 
 def _name(what: str, given: Any) -> bytes:

@@ -37,7 +37,7 @@ from ..stream.group_state import UNKNOWN, create_group, find_group, locate_group
 from ..stream.header import NodeLimits
 from ..stream.id import AnyID
 from ..stream.names import text_of
-from ..stream.probe import Keyed
+from ..stream.probe import Finding
 from ..stream.references import DeleteResult
 from ..stream.source import Direct
 from ..stream.sweeping import doom_stream
@@ -134,7 +134,7 @@ class DurableSubscription(Inbox[Message]):
         self._ack_wait = float(ack_wait)
         self._prefetch = prefetch
         self._consumer = b"%x.%d" % (live.owner, next(_numbers))
-        self._taking = threading.Lock()
+        self._taking = threading.RLock()
         self._ahead: deque[Entry] = deque()  # delivered to this consumer, and not yet taken
         self.subject = wanted.subject.decode("utf-8", UNDECODABLE)
         self.name = text_of(wanted.name, self._encoding)
@@ -143,7 +143,7 @@ class DurableSubscription(Inbox[Message]):
         stream = stream_of(wanted.name)
         self._group = Group(source, stream, GROUP, None)
         self._release_the_dead()
-        live.watch(self, _News(stream), self._ack_wait)
+        live.watch(self, Finding(_news, stream), self._ack_wait)
         self.signal()
 
     @property
@@ -198,15 +198,16 @@ class DurableSubscription(Inbox[Message]):
             return self._ready()
 
     def _look(self) -> None:
-        """Read ahead, if nothing is left of the last time. Under the lock."""
-        if self._closed or self._ahead:
-            return
-        try:
-            self._read_ahead()
-            if not self._ahead and self._release_the_dead():
+        """Read ahead, if nothing is left of the last time."""
+        with self._taking:
+            if self._closed or self._ahead:
+                return
+            try:
                 self._read_ahead()
-        except NoGroup:
-            self._closed = True  # somebody has removed the subscription: so it ends
+                if not self._ahead and self._release_the_dead():
+                    self._read_ahead()
+            except NoGroup:
+                self._closed = True  # the subscription has been removed: so it ends
 
     def _ready(self) -> Message | None:
         """A message that has been read ahead, if there is one."""
@@ -221,12 +222,8 @@ class DurableSubscription(Inbox[Message]):
         if not self._ahead:
             import asyncio  # noqa: PLC0415 - only who awaits pays for it
 
-            await asyncio.to_thread(self._look_alone)
+            await asyncio.to_thread(self._look)
         return self._ready()  # not taken in that thread: a task cancelled meanwhile would take it along
-
-    def _look_alone(self) -> None:
-        with self._taking:
-            self._look()
 
     def _message(self, entry: Entry) -> Message:
         pairs = entry.pairs
@@ -250,29 +247,20 @@ class DurableSubscription(Inbox[Message]):
     def _release(self, consumer: bytes) -> bool:
         """Give back what a consumer had in hand, and delete it; whether it had anything."""
         released = False
-        while True:
-            rows = self._group.pending("-", "+", _RELEASED_AT_ONCE, consumer=consumer)
-            if rows:
-                released = True
-                self._group.nack(*(row.id for row in rows), mode="fail")
-            if len(rows) < _RELEASED_AT_ONCE:
-                break
+        while rows := self._group.pending("-", "+", _RELEASED_AT_ONCE, consumer=consumer):
+            released = True
+            self._group.nack(*(row.id for row in rows), mode="fail")
         self._group.delete_consumer(consumer)
         return released
 
 
-class _News(Keyed):
-    """A probe: the last ID of the stream of that name, and when the next message that was given back can be had."""
-
-    __slots__ = ()
-
-    def value(self, txn: RaxTransaction) -> Hashable:
-        """The value now. About 10 µs."""
-        found = headers.find(txn, *self.key)
-        state = None if found is None else find_group(txn, found[0], GROUP)
-        if found is None or state is None:
-            return None
-        return (found[0], *found[1].last, state.pel(txn).next_due())
+def _news(txn: RaxTransaction, stream: bytes) -> Hashable:
+    """The last ID of a stream, and when the next message that was given back can be had. About 10 µs."""
+    found = headers.find(txn, stream)
+    state = None if found is None else find_group(txn, found[0], GROUP)
+    if found is None or state is None:
+        return None
+    return (found[0], *found[1].last, state.pel(txn).next_due())
 
 
 def _owner_of(consumer: bytes) -> int | None:

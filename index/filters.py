@@ -6,6 +6,7 @@ What a group has met once it remembers, so a subject that comes again costs one 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import Any
 
 from ..storage.errors import InvalidArgument
@@ -27,16 +28,10 @@ def checked(given: Any) -> list[bytes]:
 
 def matcher(patterns: list[bytes]) -> Callable[[bytes], bool]:
     """What tells whether a subject matches one of the patterns."""
-    known: dict[bytes, bool] = {}
 
+    @lru_cache(_MOST_REMEMBERED)
     def matches(subject: bytes) -> bool:
-        answer = known.get(subject)
-        if answer is None:
-            answer = any(subjects.matches(pattern, subject) for pattern in patterns)
-            if len(known) >= _MOST_REMEMBERED:
-                known.clear()
-            known[subject] = answer
-        return answer
+        return any(subjects.matches(pattern, subject) for pattern in patterns)
 
     return matches
 

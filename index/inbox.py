@@ -19,13 +19,13 @@ An inbox is shared by as many threads and tasks as like; each message goes to on
 from __future__ import annotations
 
 import contextlib
-import sys
 import threading
 import time
 import weakref
 from abc import abstractmethod
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
@@ -54,8 +54,7 @@ class Inbox(Generic[M]):
         self._callbacks = callbacks
         self.is_called = False  # Callbacks has it among those it is to see to
         self._signal = object()  # the last one
-        self._sleepers: list[threading.Lock] = []
-        self._tasks: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
+        self._sleepers: list[Callable[[], object]] = []  # what wakes each thread or task that lies there
         self._closed = False
         self._error: BaseException | None = None  # why it was closed, if not by its owner
 
@@ -96,13 +95,14 @@ class Inbox(Generic[M]):
         """Sleep until there is another signal than the one seen, or a stop, but no longer than that."""
         sleeper = threading.Lock()
         sleeper.acquire()
-        self._sleepers.append(sleeper)
+        wake_it = partial(wake, sleeper)
+        self._sleepers.append(wake_it)
         try:
             if self._signal is seen:
                 sleep(sleeper, seconds, stop)
         finally:
             with contextlib.suppress(ValueError):
-                self._sleepers.remove(sleeper)
+                self._sleepers.remove(wake_it)
 
     def __iter__(self) -> Iterator[M]:
         return self
@@ -130,14 +130,14 @@ class Inbox(Generic[M]):
                 self._raise_error()
                 raise StopAsyncIteration
             future: asyncio.Future[None] = loop.create_future()
-            task = (loop, future)
-            self._tasks.append(task)
+            wake_it = partial(_wake_task, loop, future)
+            self._sleepers.append(wake_it)
             try:
                 if self._signal is seen:
                     await future
             finally:
                 with contextlib.suppress(ValueError):
-                    self._tasks.remove(task)
+                    self._sleepers.remove(wake_it)
 
     def __enter__(self) -> Self:
         return self
@@ -162,11 +162,8 @@ class Inbox(Generic[M]):
     def signal(self) -> None:
         """There may be something to take, or it is the end."""
         self._signal = object()
-        for sleeper in tuple(self._sleepers):
-            wake(sleeper)
-        for loop, future in tuple(self._tasks):
-            with contextlib.suppress(RuntimeError):  # that loop has been closed meanwhile
-                loop.call_soon_threadsafe(_wake, future)
+        for wake_it in tuple(self._sleepers):
+            wake_it()
         if self._callback is not None and not self._closed:
             self._callbacks.call(self)
 
@@ -179,23 +176,22 @@ class Inbox(Generic[M]):
     def forget(self) -> None:
         """In a child after fork: it is the parent's, and ends here."""
         self._sleepers = []
-        self._tasks = []
         self._closed = True
 
     def call_back(self) -> bool:
         """Take one message and call the callback with it; whether there was one. What is raised is reported."""
         try:
             message = None if self._closed else self._take()
-        except BaseException:
-            _report()
+        except BaseException as error:
+            _report(error)
             return False  # the next signal tries again: at once it would fail again, for ever
         if message is None:
             return False
         assert self._callback is not None
         try:
             self._callback(message)
-        except BaseException:  # the user's, whatever it is: the others' messages go on
-            _report()
+        except BaseException as error:  # the user's, whatever it is: the others' messages go on
+            _report(error)
         return True
 
     def _raise_error(self) -> None:
@@ -252,16 +248,19 @@ class Queue(Inbox[M]):
             return None
 
 
-def _report() -> None:
-    """Report the exception being handled as any in a thread is."""
-    kind, error, trace = sys.exc_info()
-    assert kind is not None
-    threading.excepthook(threading.ExceptHookArgs((kind, error, trace, threading.current_thread())))
+def _report(error: BaseException) -> None:
+    """Report an exception as any in a thread is."""
+    thread = threading.current_thread()
+    threading.excepthook(threading.ExceptHookArgs((type(error), error, error.__traceback__, thread)))
 
 
-def _wake(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)
+def _wake_task(loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None:
+    def wake_it() -> None:
+        if not future.done():
+            future.set_result(None)
+
+    with contextlib.suppress(RuntimeError):  # that loop has been closed since
+        loop.call_soon_threadsafe(wake_it)
 
 
 class Callbacks:

@@ -14,18 +14,19 @@ watcher is one get, whatever else is subscribed.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Iterator
 
 from ..storage.errors import StoreClosed
 from ..storage.rax import RaxTransaction
 from ..stream.clock import duration_ms
-from ..stream.probe import Keyed
+from ..stream.probe import Finding
 from ..stream.source import Direct, ask
 from ..stream.stop import StopFlag, is_stopped
 from ..stream.waiting import waiting_of
 from . import subject as subjects
-from .matching import LITERALS
+from .matching import head_of
 from .members import all_rows
 from .subscription import name_bytes
 
@@ -35,19 +36,9 @@ def is_interested(txn: RaxTransaction, subject: str | bytes, queue: str | bytes 
 
     SubjectError for a subject that is invalid or has a wildcard.
     """
-    head = LITERALS + subjects.key_form(subjects.literal(subject)) + b"\0"
+    head = head_of(subjects.literal(subject))
     wanted = None if queue is None else name_bytes(queue, "queue")
-    return any(row.queue == wanted for row in all_rows(txn, head))
-
-
-class InterestProbe(Keyed):
-    """Interest in one subject, and one queue or none, as something to wait for."""
-
-    __slots__ = ()
-
-    def value(self, txn: RaxTransaction) -> bool:
-        """Whether there is any now."""
-        return is_interested(txn, *self.key)
+    return any(row.queue == wanted for row in all_rows(txn, head, txn.get(head)))
 
 
 class Watch:
@@ -61,13 +52,14 @@ class Watch:
 
     def __init__(self, source: Direct, subject: str | bytes, queue: str | bytes | None = None) -> None:
         self._source = source
-        self._probe = InterestProbe(subjects.literal(subject), None if queue is None else name_bytes(queue, "queue"))
+        wanted = None if queue is None else name_bytes(queue, "queue")
+        self._probe = Finding(is_interested, subjects.literal(subject), wanted)
         self._told: bool | None = None
         self._closed = False
 
     def now(self) -> bool:
         """Whether there is interest now. Does not count as having been told."""
-        return ask(self._source, self._probe.value)
+        return bool(ask(self._source, self._probe.value))
 
     def wait(self, timeout: float | None = None, stop: StopFlag | None = None) -> bool | None:
         """The state, as soon as it is not the one told last; the first call tells it at once.
@@ -89,14 +81,9 @@ class Watch:
 
     def __iter__(self) -> Iterator[bool]:
         """The state now and at each change, until close() or until the store is closed."""
-        while True:
-            try:
-                state = self.wait()
-            except StoreClosed:
-                return
-            if state is None:
-                return
-            yield state
+        with contextlib.suppress(StoreClosed):
+            while (state := self.wait()) is not None:
+                yield state
 
     def close(self) -> None:
         """Tell nothing more. A wait under way ends with the next change, or with the store."""

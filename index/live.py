@@ -29,7 +29,7 @@ from typing import Any, NoReturn
 from ..storage.commit.write_transaction import WriteTransaction
 from ..storage.errors import CorruptionError, StoreClosed, StoreError
 from ..storage.sharing import forget_in_child
-from ..stream.probe import Keyed, Probe
+from ..stream.probe import Finding, Probe
 from ..stream.source import Direct
 from ..stream.waiting import waiting_of
 from . import channel_rows, ring, routes
@@ -38,7 +38,6 @@ from .leases import LIVE, Leases
 from .ring import LiveMessage
 
 _AT_ONCE = 256  # messages read in one transaction
-
 
 
 class Live:
@@ -54,7 +53,7 @@ class Live:
         self._noted: int | None = None  # the owner, once its record is in the store
         self._closed = False
         self._thread: threading.Thread | None = None
-        self._changes = _Changes()
+        self._changes = 0  # how often the thread has been asked to look again
         self._next: int | None = None  # the number of the message to read next
         self.callbacks = Callbacks()
         # By subscription ID; by (kind, channel or glob) and then listener: since which message.
@@ -160,7 +159,7 @@ class Live:
 
     def _poke(self) -> None:
         """Let the thread look at what it is to wait for."""
-        self._changes.number += 1
+        self._changes += 1
         self._source.env.commits.wake_readers(0)
 
     # -- the end ------------------------------------------------------------------------
@@ -207,14 +206,11 @@ class Live:
     # -- the thread ---------------------------------------------------------------------
 
     def _run(self) -> None:
-        failed: BaseException | None = None
         try:
             self._listen()
             return
-        except StoreClosed:
-            pass  # that is how it ends
         except BaseException as error:  # whatever it is: who waits must not wait for ever
-            failed = error
+            failed = None if isinstance(error, StoreClosed) else error  # that is how it ends
         with self._mutex:
             self._thread = None
             left = list(self._inboxes)
@@ -223,6 +219,7 @@ class Live:
 
     def _listen(self) -> None:
         waiting = waiting_of(self._source.env)
+        moved = Finding(lambda txn: self._changes)
         seen: dict[Probe, Hashable] = {}
         due: dict[Inbox[Any], float] = {}
         while True:
@@ -232,14 +229,14 @@ class Live:
                     return
                 durables = dict(self._durables)
                 noted = self._noted  # before the transaction begins: it must have seen that commit
-            changes = self._changes.number
+            changes = self._changes
             with self._source.read() as txn:
                 found, deliveries = self._read(txn, noted)
                 before, seen = seen, {probe: probe.value(txn) for probe, _ in durables.values()}
                 seen[_RING] = self._next
-                seen[self._changes] = changes
+                seen[moved] = changes
                 if noted is not None:
-                    seen[_Noted(noted)] = True
+                    seen[Finding(channel_rows.owned, noted)] = True
             for delivery in deliveries:
                 _deliver(*delivery)
             now = time.monotonic()
@@ -314,31 +311,8 @@ def _deliver(number: int, message: LiveMessage, glob: bytes | None, heard: _Hear
             listener.hear(formed)
 
 
-class _Changes:
-    """A probe for this process alone: how often the thread has been told to look again."""
-
-    __slots__ = ("number",)
-
-    def __init__(self) -> None:
-        self.number = 0
-
-    def value(self, txn: Any) -> Hashable:
-        """The number now."""
-        return self.number
-
-
-class _Noted(Keyed):
-    """A probe: whether this process is still noted in the store, as the owner it was made with."""
-
-    __slots__ = ()
-
-    def value(self, txn: Any) -> Hashable:
-        """Whether it is. One look-up."""
-        return channel_rows.owned(txn, *self.key)
-
-
 _Heard = list[tuple[Queue[Any], int]]  # listeners, and since which message each
 _NONE = (None, 0)
-_RING = ring.RingProbe()
+_RING = Finding(lambda txn: ring.position(txn)[0])
 _all: weakref.WeakSet[Live] = weakref.WeakSet()
 forget_in_child(_all, Live.forget)

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..storage.layout import LITERAL, WILDCARD, family
 from ..storage.rax import RaxTransaction
@@ -47,15 +47,16 @@ class Match:
     ``queues``   {queue: its members}, over all patterns of the queue that match: one group
 
     Not to be changed: it is shared by all who find it in the cache. The order is unspecified,
-    and every ID occurs once.
+    and every ID occurs once. Where it leads to is noted in ``reach`` when that is first asked (routes.py).
     """
 
-    __slots__ = ("by_kind", "fanout", "queues")
+    __slots__ = ("by_kind", "fanout", "queues", "reach")
 
     def __init__(self, by_kind: dict[int, tuple[int, ...]], queues: dict[bytes, tuple[Member, ...]]) -> None:
         self.by_kind = by_kind
         self.queues = queues
         self.fanout = sum(map(len, by_kind.values())) + len(queues)  # deliveries: a group counts once
+        self.reach: Any = None
 
     def __bool__(self) -> bool:
         return self.fanout > 0
@@ -77,6 +78,11 @@ class Match:
 
 
 NOBODY = Match({}, {})
+
+
+def head_of(pattern: bytes) -> bytes:
+    """The key of the first row of a pattern's subscribers."""
+    return (WILDCARDS if subjects.has_wildcard(pattern) else LITERALS) + subjects.key_form(pattern) + b"\0"
 
 
 def pick(group: tuple[Member, ...], random: Random) -> Member:
@@ -195,8 +201,6 @@ def patterns(txn: RaxTransaction, within: str | bytes = ">") -> Iterator[tuple[b
     Literals first, each kind in the order of its tokens. For trees and listings.
     """
     for pattern, key, value in overlapping(txn, within):
-        further, rows = members.decode(key, value)
-        for more, page in members.further_rows(txn, key, further):
-            rows += members.decode(more, page)[1]
+        rows = members.all_rows(txn, key, value)
         plain = sum(row.queue is None for row in rows)
         yield pattern, plain, len(rows) - plain

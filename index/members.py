@@ -20,11 +20,11 @@ neighbour when both fill half of one.
 from __future__ import annotations
 
 import struct
-from bisect import bisect_left
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import repeat
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..storage.commit.write_transaction import WriteTransaction
 from ..storage.errors import CorruptionError
@@ -101,9 +101,8 @@ def further_rows(txn: RaxTransaction, head: bytes, count: int) -> Iterator[tuple
         found = cursor.next()
 
 
-def all_rows(txn: RaxTransaction, head: bytes) -> list[Row]:
-    """Everybody who subscribed to the pattern with this head."""
-    value = txn.get(head)
+def all_rows(txn: RaxTransaction, head: bytes, value: bytes | None) -> list[Row]:
+    """Everybody who subscribed to the pattern with this head, whose value is None where it is not there."""
     if value is None:
         return []
     further, rows = decode(head, value)
@@ -115,111 +114,68 @@ def all_rows(txn: RaxTransaction, head: bytes) -> list[Row]:
 class Members:
     """The rows of one pattern, for a change. ``head`` is the key of its first row."""
 
-    __slots__ = ("_txn", "further", "head")
+    __slots__ = ("_further", "_head", "_txn")
 
     def __init__(self, txn: WriteTransaction, head: bytes) -> None:
         self._txn = txn
-        self.head = head
+        self._head = head
+        value = txn.get(head)
+        self._further: int | None = None if value is None else unseal(head, value)[0]  # None: there is no head
 
-    def add(self, rows: Sequence[Row]) -> bool:
+    def add(self, rows: list[Row]) -> bool:
         """Add subscribers whose IDs ascend and exceed all that are there. Whether they are the first."""
-        value = self._txn.get(self.head)
-        if value is None:
-            if len(rows) == 1:
-                self._txn.put(self.head, encode(self.head, 0, rows))
-                return True
-            added = self._put_cut(self.head, rows)
-            if added > 1:
-                self._set_further(added - 1)
+        if self._further is None:
+            self._replace([self._head], rows)
             return True
-        further, old = decode(self.head, value)
-        last = self.head
-        if further:
-            last = self._floor(b"\xff" * 8)
-            old = decode(last, self._value(last))[1]
-        free = CAPACITY - len(old)
-        start = 0
-        if free > 0:
-            longer = old + list(rows[:free])
-            packed = encode(last, 0 if further else further, longer)
-            if len(packed) <= MAX_VALUE:
-                start = free
-                self._txn.put(last, packed)
-        made = self._put_cut(None, rows[start:]) if rows[start:] else 0
-        if made:
-            self._set_further(further + made)
+        last = self._floor((1 << 64) - 1)
+        old = self._rows(last)
+        if len(encode(last, 0, old + rows[: CAPACITY - len(old)])) <= MAX_VALUE:
+            self._replace([last], old + rows)
+        else:
+            self._replace([], rows)  # what is full stays as it is
         return False
 
     def remove(self, ids: Iterable[int]) -> tuple[list[Row], bool]:
         """Remove those of the subscribers that are there; they, and whether nobody is left."""
-        value = self._txn.get(self.head)
-        if value is None:
-            return [], False
-        wanted = set(ids)
-        if not unseal(self.head, value)[0]:
-            rows = decode(self.head, value)[1]
-            return self._remove_from(self.head, 0, rows, wanted), len(wanted) >= len(rows) and not self._is_there()
         gone: list[Row] = []
-        left = sorted(wanted)
-        start = 0
-        while start < len(left) and self._is_there():
-            key = self._floor(left[start].to_bytes(8, "big"))
-            further, rows = decode(key, self._value(key))
-            following = self._after(key)
-            bound = 1 << 64 if following is None else int.from_bytes(following[-8:], "big")
-            end = bisect_left(left, bound, start)
-            gone += self._remove_from(key, further, rows, set(left[start:end]))
-            start = end
-        return gone, not self._is_there()
+        wanted = sorted(set(ids))
+        while wanted and self._further is not None:
+            key = self._floor(wanted[0])
+            rows = self._rows(key)
+            end = bisect_right(wanted, max(wanted[0], rows[-1].id if rows else 0))
+            here = set(wanted[:end])
+            del wanted[:end]
+            left = [row for row in rows if row.id not in here]
+            if len(left) < len(rows):
+                gone += [row for row in rows if row.id in here]
+                self._shrink(key, left)
+        return gone, self._further is None
 
     def change(self, number: int, new: Callable[[Row], Row]) -> bool:
         """Replace one subscriber by what ``new`` makes of it; False if it is not there."""
-        if self._txn.get(self.head) is None:
+        if self._further is None:
             return False
-        key = self._floor(number.to_bytes(8, "big"))
-        further, rows = decode(key, self._value(key))
-        changed = [new(row) if row.id == number else row for row in rows]
+        key = self._floor(number)
+        rows = self._rows(key)
         if not any(row.id == number for row in rows):
             return False
-        if len(encode(key, further, changed)) > MAX_VALUE:
-            half = len(changed) // 2
-            self._txn.put(key, encode(key, further, changed[:half]))
-            self._put_cut(None, changed[half:])
-            self._set_further(self._further() + 1)
-        else:
-            self._txn.put(key, encode(key, further, changed))
+        self._replace([key], [new(row) if row.id == number else row for row in rows])
         return True
 
     # -- rows ---------------------------------------------------------------------------
 
-    def _is_there(self) -> bool:
-        return self._txn.get(self.head) is not None
-
-    def _remove_from(self, key: bytes, further: int, rows: list[Row], wanted: set[int]) -> list[Row]:
-        """Take subscribers out of one row; those that were in it."""
-        gone = [row for row in rows if row.id in wanted]
-        if gone:
-            self._replace(key, further, [row for row in rows if row.id not in wanted])
-        return gone
-
-    def _value(self, key: bytes) -> Any:
+    def _rows(self, key: bytes) -> list[Row]:
         value = self._txn.get(key)
         if value is None:
             raise CorruptionError(f"the row {key.hex()} of subscribers is missing")
-        return value
+        return decode(key, value)[1]
 
-    def _further(self) -> int:
-        further: int = unseal(self.head, self._value(self.head))[0]
-        return further
-
-    def _set_further(self, further: int) -> None:
-        row = unseal(self.head, self._value(self.head))
-        self._txn.put(self.head, seal(self.head, [further, *row[1:]]))
-
-    def _floor(self, packed: bytes) -> bytes:
+    def _floor(self, number: int) -> bytes:
         """The key of the row that holds this ID, if any does. The head is there."""
+        if not self._further:
+            return self._head
         cursor = self._txn.cursor()
-        wanted = self.head + packed
+        wanted = self._head + number.to_bytes(8, "big")
         if cursor.set_range(wanted):
             if cursor.key() == wanted:
                 return wanted
@@ -227,73 +183,52 @@ class Members:
         else:
             cursor.last()
         key: bytes = cursor.key()
-        if not key.startswith(self.head):
-            raise CorruptionError(f"the subscribers under {self.head.hex()} have lost their first row")
+        if not key.startswith(self._head):
+            raise CorruptionError(f"the subscribers under {self._head.hex()} have lost their first row")
         return key
 
-    def _after(self, key: bytes) -> bytes | None:
-        cursor = self._txn.cursor()
-        if not cursor.set_range(key + b"\0"):
-            return None
-        following: bytes = cursor.key()
-        return following if following.startswith(self.head) else None
+    def _shrink(self, key: bytes, rows: list[Row]) -> None:
+        """Store what is left of a row, joined to a neighbour if that leaves room for as many again."""
+        keys = [key]
+        if self._further and len(rows) * 4 <= CAPACITY:
+            if key == self._head:
+                other = next(further_rows(self._txn, key, self._further))[0]
+                keys, both = [key, other], rows + self._rows(other)
+            else:
+                other = self._floor(int.from_bytes(key[-8:], "big") - 1)
+                keys, both = [other, key], self._rows(other) + rows
+            if len(both) > len(rows) > 0 and (
+                len(both) * 2 > CAPACITY or len(encode(key, 0, both)) * 2 > MAX_VALUE
+            ):
+                keys = [key]
+            else:
+                rows = both
+        self._replace(keys, rows)
 
-    def _put_cut(self, key: bytes | None, rows: Sequence[Row]) -> int:
-        """Store rows from ``key`` on (None: under their own first ID), cut to size; how many rows."""
-        made = 0
+    def _replace(self, keys: list[bytes], rows: list[Row]) -> None:
+        """Store subscribers in place of rows that stand side by side, cut to size."""
+        head = self._head
         pieces = [rows[at : at + CAPACITY] for at in range(0, len(rows), CAPACITY)]
+        made: dict[bytes, list[Row]] = {}
         while pieces:
             piece = pieces.pop(0)
-            at = self.head + piece[0].id.to_bytes(8, "big") if key is None else key
-            packed = encode(at, 0, piece)
-            if len(packed) > MAX_VALUE and len(piece) > 1:
+            if len(piece) > 1 and len(encode(head, 0, piece)) > MAX_VALUE:
                 half = len(piece) // 2
                 pieces[:0] = [piece[:half], piece[half:]]
-                continue
-            self._txn.put(at, packed)
-            key = None
-            made += 1
-        return made
-
-    def _replace(self, key: bytes, further: int, rows: list[Row]) -> None:
-        """Store what is left of a row, join it to a neighbour, or delete it."""
-        head = self.head
-        if len(rows) * 4 > CAPACITY:
-            self._txn.put(key, encode(key, further, rows))
-            return
-        if key == head:
-            if not further:
-                if rows:
-                    self._txn.put(head, encode(head, 0, rows))
-                else:
-                    self._txn.delete(head)
-                return
-            self._txn.put(head, encode(head, further, rows))
-            following = self._after(head)
-            if following is None:
-                raise CorruptionError(f"of the subscribers under {head.hex()} {further} further rows should be there")
-            self._join(head, further, rows, following, decode(following, self._value(following))[1])
-            return
-        before = self._floor((int.from_bytes(key[-8:], "big") - 1).to_bytes(8, "big"))
-        its_further, its_rows = decode(before, self._value(before))
-        if not self._join(before, its_further, its_rows, key, rows):
-            self._txn.put(key, encode(key, 0, rows))
-
-    def _join(self, first: bytes, further: int, rows: list[Row], second: bytes, others: list[Row]) -> bool:
-        """Put two neighbouring rows into the first, if that leaves it room for as many again."""
-        both = rows + others
-        if len(both) * 2 > CAPACITY and rows and others:
-            return False
-        packed = encode(first, further, both)
-        if len(packed) * 2 > MAX_VALUE and rows and others:
-            return False
-        self._txn.delete(second)
-        self._txn.put(first, packed)
-        left = self._further() - 1
-        if first != self.head and not both:
-            raise CorruptionError(f"the row {first.hex()} of subscribers is empty")
-        if left or unseal(self.head, self._value(self.head))[1]:
-            self._set_further(left)
-        else:
-            self._txn.delete(self.head)
-        return True
+            else:
+                made[head + piece[0].id.to_bytes(8, "big") if made or not keys else keys[0]] = piece
+        if head in keys:
+            made.setdefault(head, [])  # it stays as long as there is another row
+        further = (self._further or 0) + len(made) - len(keys)
+        if head not in made and further != self._further:
+            made[head] = self._rows(head)
+        self._further = further
+        for key in keys:
+            if key not in made:
+                self._txn.delete(key)
+        for key, piece in made.items():
+            if piece or further:
+                self._txn.put(key, encode(key, further if key == head else 0, piece))
+            else:
+                self._txn.delete(key)
+                self._further = None

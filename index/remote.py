@@ -24,7 +24,7 @@ from ..storage.errors import CorruptionError, InvalidArgument, SubjectError
 from ..storage.layout import MAX_KEY, REMOTE, REMOTE_BY_ROUTE, REMOTE_COUNT, family
 from ..storage.rax import RaxTransaction, family_rows
 from ..storage.records import seal, unseal
-from ..stream.source import Source, ask
+from ..stream.source import Source, ask, asking, changing
 from . import subject as subjects
 from .matching import heads
 from .subscription import checked_weight, name_bytes, sized
@@ -239,39 +239,17 @@ class RemoteInterest:
     def __init__(self, source: Source) -> None:
         self._source = source
 
-    def apply(self, route: str | bytes, account: str | bytes, subject: str | bytes, queue: str | bytes | None = None,
-              weight: int = 1) -> bool:
-        """Note that a route wants a subject of an account; False if it was known. See apply()."""
-        return self._source.submit(lambda txn: apply(txn, route, account, subject, queue, weight))
-
-    def update(self, route: str | bytes, account: str | bytes, subject: str | bytes, queue: str | bytes,
-               weight: int) -> bool:
-        """Set the weight of a queue's row; False if it is not there."""
-        return self._source.submit(lambda txn: update(txn, route, account, subject, queue, weight))
-
-    def remove(self, route: str | bytes, account: str | bytes, subject: str | bytes,
-               queue: str | bytes | None = None) -> bool:
-        """Remove one row; False if it is not there."""
-        return self._source.submit(lambda txn: remove(txn, route, account, subject, queue))
-
-    def remove_route(self, route: str | bytes, account: str | bytes | None = None) -> int:
-        """Remove all rows of a route, or those of one account of it; how many there were."""
-        return self._source.submit(lambda txn: remove_route(txn, route, account))
-
-    def has_interest(self, account: str | bytes, subject: str | bytes) -> bool:
-        """Whether any route wants this literal subject of the account."""
-        return ask(self._source, lambda txn: has_remote_interest(txn, account, subject))
-
-    def match(self, account: str | bytes, subject: str | bytes) -> RemoteMatch:
-        """Which routes want this literal subject of the account, and with which weights."""
-        return ask(self._source, lambda txn: match_remote(txn, account, subject))
+    apply = changing(apply)
+    update = changing(update)
+    remove = changing(remove)
+    remove_route = changing(remove_route)
+    has_interest = asking(has_remote_interest)
+    match = asking(match_remote)
+    __len__ = asking(count)
 
     def __iter__(self) -> Iterator[RemoteSubscription]:
         """All rows of one moment, by account and subject; in memory, 100 bytes and the names of each."""
         return iter(ask(self._source, lambda txn: list(all_remote(txn))))
-
-    def __len__(self) -> int:
-        return ask(self._source, count)
 
     def __bool__(self) -> bool:
         return True

@@ -18,14 +18,12 @@ ones. The numbers begin with 1 and are never used twice.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from itertools import islice
 from typing import Any, NamedTuple
 
 from ..storage import layout, records
 from ..storage.commit.write_transaction import WriteTransaction
 from ..storage.rax import family_rows
-from ..stream.probe import Keyed
 
 SUBJECT, CHANNEL, SHARD = 0, 1, 2  # kinds of messages
 
@@ -125,13 +123,3 @@ def messages(txn: Any, start: int, most: int) -> list[tuple[int, LiveMessage]]:
             break
         found.append((int.from_bytes(key[len(ROWS):], "big"), LiveMessage(*records.unseal(key, value))))
     return found
-
-
-class RingProbe(Keyed):
-    """Something to wait for: the number of the next message."""
-
-    __slots__ = ()
-
-    def value(self, txn: Any) -> Hashable:
-        """The number now. About 1.5 µs."""
-        return position(txn)[0]

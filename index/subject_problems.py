@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 
 from ..storage import layout
 from ..storage.errors import CorruptionError, RaxlogError, UnsupportedFormat
@@ -19,6 +20,7 @@ from ..storage.rax import RaxTransaction, family_rows
 from ..storage.records import unseal
 from . import members, remote
 from . import subject as subjects
+from .matching import head_of
 from .sublist import State, state_of
 from .subscription import KINDS, ROWS, Subscription, decode, row_key, sized
 
@@ -42,8 +44,7 @@ class _Tally:
 
     def __init__(self) -> None:
         self.subscriptions = self.owned = self.queued = self.named = 0
-        self.plain = self.members = self.literals = self.wildcards = 0
-        self.greatest = 0
+        self.state = State()  # what should be stated; its next ID is the least that may be
         self.shapes: Counter[bytes] = Counter()
 
 
@@ -55,7 +56,7 @@ def _local(txn: RaxTransaction, state: State | None) -> Iterator[str]:
             yield one
             continue
         tally.subscriptions += 1
-        tally.greatest = max(tally.greatest, one.id)
+        tally.state.next_id = max(tally.state.next_id, one.id + 1)
         tally.owned += bool(one.owner)
         tally.queued += one.queue is not None
         tally.named += one.name is not None
@@ -66,11 +67,11 @@ def _local(txn: RaxTransaction, state: State | None) -> Iterator[str]:
         for what in _patterns(txn, layout.family(0, kind), kind == layout.WILDCARD, tally):
             sound = False
             yield what
-    if tally.plain + tally.members != tally.subscriptions:
+    found = tally.state.plain + tally.state.members
+    if found != tally.subscriptions:
         sound = False
         yield (
-            f"{tally.subscriptions} subscriptions are stored, and {tally.plain + tally.members} stand "
-            "among the subscribers of their patterns"
+            f"{tally.subscriptions} subscriptions are stored, and {found} stand among the subscribers of their patterns"
         )
     for what, kind, count, suffix_of in (
         ("owner", layout.SUBSCRIPTION_BY_OWNER, tally.owned, lambda one: _sized_id(one.owner, one.id)),
@@ -81,21 +82,20 @@ def _local(txn: RaxTransaction, state: State | None) -> Iterator[str]:
     if not sound:  # else each subscriber is another subscription, and there are as many of both
         yield from _lost(txn)
     yield from _shapes(txn, tally)
+    tally.state.shape_tokens = sum(map(len, tally.shapes))
     if state is not None:
-        yield from _state(state, tally)
+        yield from _state(state, tally.state)
 
 
-def _state(state: State, tally: _Tally) -> Iterator[str]:
-    shape_tokens = sum(map(len, tally.shapes))
-    for what, stated, counted in (
-        ("plain subscriptions", state.plain, tally.plain), ("members of queues", state.members, tally.members),
-        ("literal subjects", state.literals, tally.literals), ("patterns", state.wildcards, tally.wildcards),
-        ("tokens of shapes", state.shape_tokens, shape_tokens),
+def _state(state: State, found: State) -> Iterator[str]:
+    for what, name in (
+        ("plain subscriptions", "plain"), ("members of queues", "members"), ("literal subjects", "literals"),
+        ("patterns", "wildcards"), ("tokens of shapes", "shape_tokens"),
     ):
-        if stated != counted:
-            yield f"the subject index states {stated} {what}, and {counted} are there"
-    if state.next_id <= tally.greatest:
-        yield f"the subject index would give the ID {state.next_id} next, and {tally.greatest} is in use"
+        if getattr(state, name) != getattr(found, name):
+            yield f"the subject index states {getattr(state, name)} {what}, and {getattr(found, name)} are there"
+    if state.next_id < found.next_id:
+        yield f"the subject index would give the ID {state.next_id} next, and {found.next_id - 1} is in use"
     if state.generation < (1 if state.next_id > 1 else 0):
         yield f"the subject index has the generation {state.generation}, and subscriptions have been made"
 
@@ -121,8 +121,7 @@ def _patterns(txn: RaxTransaction, prefix: bytes, wild: bool, tally: _Tally) -> 
             pattern = subjects.from_key_form(key[len(prefix) : end + 1])
             if not subjects.is_valid(pattern) or subjects.has_wildcard(pattern) is not wild:
                 yield f"{subjects.shown(pattern)} stands among {'patterns' if wild else 'literal subjects'}"
-            tally.wildcards += wild
-            tally.literals += not wild
+            tally.state.count_pattern(wild, 1)
             if wild:
                 tally.shapes[subjects.shape(pattern)] += 1
             if not rows and not further:
@@ -135,12 +134,11 @@ def _patterns(txn: RaxTransaction, prefix: bytes, wild: bool, tally: _Tally) -> 
             if due < 0 or not rows or int.from_bytes(key[-8:], "big") > rows[0].id or further:
                 yield f"the row {key.hex()} of subscribers is not where it belongs"
             last = max(last, int.from_bytes(key[-8:], "big") - 1)
+        tally.state.count(rows, 1)
         for row in rows:
             if row.id <= last:
                 yield f"subscription {row.id} is not in order among the subscribers of {subjects.shown(pattern)}"
             last = row.id
-            tally.members += row.queue is not None
-            tally.plain += row.queue is None
             one = _lookup(txn, row.id)
             if one is None or (one.subject, one.kind, one.queue, one.weight) != (
                 pattern, row.kind, row.queue, row.weight
@@ -174,23 +172,20 @@ def _references(txn: RaxTransaction, what: str, kind: int, expected: int,
 
 def _lost(txn: RaxTransaction) -> Iterator[str]:
     """Subscriptions that a match would miss. Looked for one pattern at a time, so cheaply."""
-    heads: dict[bytes, frozenset[int]] = {}
+
+    @lru_cache(1000)
+    def subscribers(head: bytes) -> frozenset[int]:
+        return frozenset(row.id for row in members.all_rows(txn, head, txn.get(head)))
+
     for key, value in family_rows(txn, ROWS):
         one = _read(key, value)
         if isinstance(one, str) or not subjects.is_valid(one.subject):
             continue
-        kind = layout.WILDCARD if subjects.has_wildcard(one.subject) else layout.LITERAL
-        head = layout.family(0, kind) + subjects.key_form(one.subject) + b"\0"
-        there = heads.get(head)
-        if there is None:
-            try:
-                there = frozenset(row.id for row in members.all_rows(txn, head))
-            except (RaxlogError, ValueError, IndexError, TypeError):
-                continue  # reported with the rows themselves
-            if len(heads) >= 1000:
-                heads.clear()
-            heads[head] = there
-        if one.id not in there:
+        try:
+            is_found = one.id in subscribers(head_of(one.subject))
+        except (RaxlogError, ValueError, IndexError, TypeError):
+            continue  # reported with the rows themselves
+        if not is_found:
             yield f"subscription {one.id} to {subjects.shown(one.subject)} is not among its subscribers"
 
 

@@ -32,7 +32,7 @@ from ..storage.errors import CorruptionError, NoSubscription, SubjectError, Subs
 from ..storage.rax import Rax, RaxTransaction, family_rows
 from ..storage.records import seal, unseal
 from . import subject as subjects
-from .matching import LITERALS, WILDCARDS
+from .matching import head_of
 from .members import Members, Row
 from .subscription import ROWS, Subscription, checked, checked_weight, decode, encode, name_bytes, row_key, sized
 
@@ -60,6 +60,17 @@ class State:
         self.literals = literals  # different subjects without a wildcard
         self.wildcards = wildcards  # different patterns with one
         self.shape_tokens = shape_tokens
+
+    def count(self, rows: Sequence[Row], by: int) -> None:
+        """Count subscribers in (``by`` 1) or out (-1)."""
+        members = sum(row.queue is not None for row in rows)
+        self.members += by * members
+        self.plain += by * (len(rows) - members)
+
+    def count_pattern(self, wild: bool, by: int) -> None:
+        """Count a pattern in or out."""
+        self.wildcards += by * wild
+        self.literals += by * (not wild)
 
     def store(self, txn: WriteTransaction) -> None:
         """Put the record, as of a new generation."""
@@ -102,14 +113,9 @@ def insert_many(txn: WriteTransaction, subscriptions: Sequence[Subscription]) ->
     for pattern, group in groups:
         wild = subjects.has_wildcard(pattern)
         rows = [Row(one.id, one.kind, one.queue, one.weight) for one in group]
-        if Members(txn, _head(pattern, wild)).add(rows):
-            if wild:
-                state.wildcards += 1
-            else:
-                state.literals += 1
-        members = sum(one.queue is not None for one in group)
-        state.members += members
-        state.plain += len(group) - members
+        if Members(txn, head_of(pattern)).add(rows):
+            state.count_pattern(wild, 1)
+        state.count(rows, 1)
     for key, patterns_of_it in shapes.items():
         txn.put(key, seal(key, [patterns_of_it]))
     for key, value in sorted(records):
@@ -136,18 +142,14 @@ def remove_many(txn: WriteTransaction, numbers: Iterable[int]) -> list[Subscript
     for pattern, group in groupby(sorted(gone, key=_subject_of), _subject_of):
         wild = subjects.has_wildcard(pattern)
         ids = [one.id for one in group]
-        rows, left_empty = Members(txn, _head(pattern, wild)).remove(ids)
+        rows, left_empty = Members(txn, head_of(pattern)).remove(ids)
         if len(rows) != len(ids):
             raise CorruptionError(f"subscriptions to {subjects.shown(pattern)} are not among its subscribers")
-        members = sum(row.queue is not None for row in rows)
-        state.members -= members
-        state.plain -= len(rows) - members
+        state.count(rows, -1)
         if left_empty:
+            state.count_pattern(wild, -1)
             if wild:
-                state.wildcards -= 1
                 _drop_shape(txn, pattern, state)
-            else:
-                state.literals -= 1
     for one in gone:
         txn.delete(row_key(one.id))
         for key in _references(one):
@@ -171,7 +173,7 @@ def set_weight(txn: WriteTransaction, number: int, weight: int) -> Subscription:
     if old.weight == weight:
         return old
     new = old._replace(weight=weight)
-    head = _head(old.subject, subjects.has_wildcard(old.subject))
+    head = head_of(old.subject)
     if not Members(txn, head).change(number, lambda row: row._replace(weight=weight)):
         raise CorruptionError(f"subscription {number} is not among the subscribers of {subjects.shown(old.subject)}")
     txn.put(row_key(number), encode(new))
@@ -211,7 +213,7 @@ def _new_shapes(txn: WriteTransaction, wanted: Iterable[bytes], state: State) ->
     changed: dict[bytes, int] = {}
     tokens = state.shape_tokens
     for pattern in wanted:
-        if not subjects.has_wildcard(pattern) or txn.get(_head(pattern, True)) is not None:
+        if not subjects.has_wildcard(pattern) or txn.get(head_of(pattern)) is not None:
             continue
         key = _SHAPES + subjects.shape(pattern)
         if key not in changed:
@@ -244,10 +246,6 @@ def _patterns_of(txn: RaxTransaction, key: bytes) -> int:
     return 0 if value is None else int(unseal(key, value)[0])
 
 
-def _head(pattern: bytes, wild: bool) -> bytes:
-    return (WILDCARDS if wild else LITERALS) + subjects.key_form(pattern) + b"\0"
-
-
 def _references(one: Subscription) -> list[bytes]:
     """The keys that lead to a subscription, beside its pattern's."""
     number = one.id.to_bytes(8, "big")
@@ -278,10 +276,7 @@ def by_name(txn: RaxTransaction, name: str | bytes) -> Subscription | None:
     """The durable subscription of that name, None if there is none."""
     key = _BY_NAME + name_bytes(name, "durable name")
     value = txn.get(key)
-    if value is None:
-        return None
-    number: int = unseal(key, value)[0]
-    return get(txn, number)
+    return None if value is None else get(txn, unseal(key, value)[0])
 
 
 def by_owner(txn: RaxTransaction, owner: str | bytes) -> list[Subscription]:

@@ -30,7 +30,7 @@ from .entry import Entry
 from .group_state import find_group, require_group
 from .id import AnyID, StreamID, parse_id
 from .id_row import row_of
-from .probe import GroupProbe, Probe, StreamProbe
+from .probe import Finding, Probe, StreamProbe, group_moves
 from .seen import SeenTimes, is_due, seen_times_of
 from .source import Direct, Source
 from .stop import StopFlag, is_stopped
@@ -208,7 +208,7 @@ def _look(txn: Any, wanted: GroupRead, targets: list[Target],
     for target in targets:
         stream_probe = StreamProbe(target.stream)
         seen[stream_probe] = stream_probe.value(txn)
-        group_probe = GroupProbe(target.stream, wanted.group, wanted.min_idle is not None)
+        group_probe = Finding(group_moves, target.stream, wanted.group, wanted.min_idle is not None)
         seen[group_probe] = group_probe.value(txn)
         found = headers.find(txn, target.stream)
         state = None if found is None else find_group(txn, found[0], wanted.group)

@@ -38,6 +38,18 @@ class Keyed:
         return hash((type(self), self.key))
 
 
+class Finding(Keyed):
+    """What a function finds: ``Finding(f, a, b).value(txn)`` is ``f(txn, a, b)``."""
+
+    __slots__ = ()
+
+    def value(self, txn: RaxTransaction) -> Hashable:
+        """What it finds now."""
+        function, *arguments = self.key
+        found: Hashable = function(txn, *arguments)
+        return found
+
+
 class StreamProbe(Keyed):
     """A stream by name: (number, last ms, last seq), None where there is none."""
 
@@ -57,27 +69,16 @@ class StreamProbe(Keyed):
         return (self._known, *header.last)
 
 
-class GroupProbe(Keyed):
-    """A consumer group: its number and how often set_id has moved it; None if it is not there.
+def group_moves(txn: RaxTransaction, stream: bytes, group: bytes, claims: bool) -> Hashable:
+    """A consumer group to wait for: its number and how often set_id has moved it; None if it is not there.
 
-    With ``claims``, also when its next pending entry falls due: for readers that claim.
+    With ``claims``, also when its next pending entry falls due: for readers that claim. About 8 µs, or twice that.
     """
-
-    __slots__ = ("claims", "group", "stream")
-
-    def __init__(self, stream: bytes, group: bytes, claims: bool) -> None:
-        super().__init__(stream, group, claims)
-        self.stream = stream
-        self.group = group
-        self.claims = claims
-
-    def value(self, txn: RaxTransaction) -> Hashable:
-        """The value now. About 8 µs, twice that with ``claims``."""
-        number = headers.number_of(txn, self.stream)
-        state = None if number is None else find_group(txn, number, self.group)
-        if state is None:
-            return None
-        if not self.claims:
-            return state.number, state.group, state.moves
-        pel = state.pel(txn)
-        return state.number, state.group, state.moves, pel.next_due(), pel.oldest_time()
+    number = headers.number_of(txn, stream)
+    state = None if number is None else find_group(txn, number, group)
+    if state is None:
+        return None
+    if not claims:
+        return state.number, state.group, state.moves
+    pel = state.pel(txn)
+    return state.number, state.group, state.moves, pel.next_due(), pel.oldest_time()

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager
-from functools import partial
-from typing import Any, NoReturn, Protocol, TypeVar
+from functools import partial, wraps
+from typing import Any, Concatenate, NoReturn, ParamSpec, Protocol, TypeVar
 
 from ..storage.commit.write_transaction import WriteTransaction
 from ..storage.environment import Environment
@@ -24,6 +24,7 @@ from .id import StreamID
 
 T = TypeVar("T")
 P = TypeVar("P", list[StreamID], bytes)
+A = ParamSpec("A")
 
 PIECE = 10_000  # entries that one commit reads, acknowledges or deletes, outside transactions
 PIECE_ASKED = 2_000  # where groups are asked about each, and of rows claimed
@@ -55,6 +56,33 @@ def ask(source: Source, question: Callable[[Any], T]) -> T:
     """What a function finds in a transaction to read in."""
     with source.read() as txn:
         return question(txn)
+
+
+class Handle(Protocol):
+    """What has a source for its calls."""
+
+    _source: Source
+
+
+def asking(question: Callable[Concatenate[Any, A], T]) -> Callable[Concatenate[Handle, A], T]:
+    """A function of a transaction as a method of a handle: asked in a transaction to read in."""
+
+    @wraps(question)
+    def method(handle: Handle, /, *args: A.args, **options: A.kwargs) -> T:
+        with handle._source.read() as txn:
+            return question(txn, *args, **options)
+
+    return method
+
+
+def changing(operation: Callable[Concatenate[WriteTransaction, A], T]) -> Callable[Concatenate[Handle, A], T]:
+    """The same for a function that writes: a commit of its own, or part of the transaction that is open."""
+
+    @wraps(operation)
+    def method(handle: Handle, /, *args: A.args, **options: A.kwargs) -> T:
+        return handle._source.submit(lambda txn: operation(txn, *args, **options))
+
+    return method
 
 
 def in_pieces(source: Source, given: P, act: Callable[[P, WriteTransaction], T], most: int = PIECE) -> list[T]:
