@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import lmdb
+from lmdb.verify import VerifyError, verify
 
 from ..index import publish_problems, subject_problems
 from ..storage import folder, generation, meta_pages
@@ -113,11 +114,6 @@ class Walk:
 
     def verify(self) -> None:
         """LMDB's own verifier, its known false alarm left out. Beside a writer it may not come to an end."""
-        try:
-            from lmdb.verify import VerifyError, verify  # noqa: PLC0415 - came with lmdb 2
-        except ImportError:
-            self.find.note("LMDB's own verifier is not installed: it came with py-lmdb 2")
-            return
         self.find.begin("pages", 1)
         for _ in range(_TRIES):
             before = [meta.transaction for meta in self.file.metas()]

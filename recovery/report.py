@@ -84,6 +84,16 @@ class Report:
         if len(self.problems) < MOST_PROBLEMS:
             self.problems.append(problem)
 
+    def take(self, message: dict[str, Any]) -> None:
+        """Take in what a walk tells: a problem, a note, its counts, which generation it looks at."""
+        if "problem" in message:
+            self.add(Problem(**message["problem"]))
+        elif "note" in message:
+            self.notes.append(message["note"])
+        else:
+            self.counts |= message.get("counts", {})
+            self.generation = message.get("generation", self.generation)
+
     def as_dict(self) -> dict[str, Any]:
         """The whole report, for JSON."""
         return {

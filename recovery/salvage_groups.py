@@ -16,7 +16,7 @@ from typing import Any
 
 from ..storage import layout, records
 from ..storage.errors import RaxlogError
-from ..storage.rax import Rax
+from ..storage.rax import Rax, family_rows
 from ..stream.bucket import Bucket
 from ..stream.group_state import ConsumerState, GroupState
 from ..stream.header import shown
@@ -59,7 +59,7 @@ class GroupsBuilder:
             self._build(states[group])
         known = {*states, *(int.from_bytes(suffix[8:], "big") for suffix in self._doomed if len(suffix) == 12)}
         strays: Counter[int] = Counter()
-        for key, value in self._gathered.items(layout.family(self._number, layout.PENDING)):
+        for key, value in family_rows(self._gathered, layout.family(self._number, layout.PENDING)):
             group = int.from_bytes(key[9:13], "big")
             if group not in known:
                 strays[group] += len(Bucket.decode(key, value))
@@ -88,7 +88,7 @@ class GroupsBuilder:
     def _without_record(self, group: int, name: bytes) -> GroupState:
         state = GroupState(self._number, group, name)
         last = b""
-        for key, value in self._gathered.items(layout.group_family(self._number, layout.PENDING, group)):
+        for key, value in family_rows(self._gathered, layout.group_family(self._number, layout.PENDING, group)):
             last = Bucket.decode(key, value).ids[-16:]
         if last:
             state.last = unpack_id(last)
@@ -140,7 +140,7 @@ class GroupsBuilder:
         released = []
         there: set[bytes] = set()
         last = (-1, -1)
-        for key, value in self._gathered.items(layout.group_family(self._number, layout.PENDING, state.group)):
+        for key, value in family_rows(self._gathered, layout.group_family(self._number, layout.PENDING, state.group)):
             there.add(key[-16:])
             for sid, nack in Bucket.decode(key, value).rows():
                 if sid <= last:

@@ -16,10 +16,11 @@ from typing import Any, NamedTuple
 from ..storage import block, layout, records
 from ..storage.errors import RaxlogError
 from ..storage.ordinals import EVERY, DeadCounts, OrdinalIndex
+from ..storage.rax import family_rows
 from ..stream import header as headers
 from ..stream import node
 from ..stream.header import NodeLimits, StreamHeader, shown
-from ..stream.id import StreamID, make_id
+from ..stream.id import make_id
 from .salvage_pages import Gathered
 from .salvage_report import Loss
 
@@ -107,7 +108,7 @@ class StreamBuilder:
     def _valid_nodes(self) -> Any:
         last = (0, 0)
         begun = False
-        for key, value in self._gathered.items(layout.family(self.number, layout.NODE)):
+        for key, value in family_rows(self._gathered, layout.family(self.number, layout.NODE)):
             ms, seq = layout.node_id(key)
             try:
                 head = block.header(key, value)
@@ -127,22 +128,23 @@ class StreamBuilder:
 
     def _tell_head(self) -> None:
         """Where the first entry's node is gone: from there to the first node that is left."""
+        prefix = layout.family(self.number, layout.NODE)
+        keys = (key for key, _ in family_rows(self._gathered, prefix))
         if self.old is None:
-            first = first_id(self._gathered, self.number)
-            prefix = layout.family(self.number, layout.NODE)
-            if first is not None and self._gathered.is_hidden(prefix, prefix + bytes(first)):
-                self._lose("entries, unless they had been trimmed", (0, 1), first.prev(), None)
+            first = next(keys, None)
+            if first is not None and self._gathered.is_hidden(prefix, first):
+                end = make_id(*layout.node_id(first)).prev()
+                self._lose("entries, unless they had been trimmed", (0, 1), end, None)
             return
         if not self.old.length:
             return
-        keys = (key for key, _ in self._gathered.items(layout.family(self.number, layout.NODE)))
         behind = next((key for key in keys if layout.node_id(key) > self.old.first), None)
         held = self._holds(self.old.first)
         if not held and behind is not None:
             self._lose("entries", self.old.first, make_id(*layout.node_id(behind)).prev(), None)
 
     def _holds(self, sid: tuple[int, int]) -> bool:
-        for key, value in self._gathered.items(layout.family(self.number, layout.NODE)):
+        for key, value in family_rows(self._gathered, layout.family(self.number, layout.NODE)):
             ms, seq = layout.node_id(key)
             if (ms, seq) > sid:
                 return False
@@ -219,10 +221,3 @@ class StreamBuilder:
     def put(self, key: bytes, row: list[Any]) -> None:
         """Write a row of the stream."""
         self._txn.put(key, records.seal(key, row))
-
-
-def first_id(gathered: Gathered, number: int) -> StreamID | None:
-    """The ID of a stream's first node among what was gathered."""
-    for key, _ in gathered.items(layout.family(number, layout.NODE)):
-        return make_id(*layout.node_id(key))
-    return None
