@@ -13,20 +13,19 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import lmdb
-from xxhash import xxh3_64_hexdigest
 
 from ..storage import faults, folder, layout, records
 from ..storage.errors import CorruptionError, RaxlogError, StoreError, UnsupportedFormat
 from . import aside, manifest
-from .digest import DIGEST, read_digest, verified
+from .digest import DIGEST, read_digest
 from .incremental import CHANGES, read_changes
 from .manifest import FileSums, Manifest
-from .places import local_path, place_of
-from .snapshot import DATA, flush, placed, store_row
+from .places import LocalPlace, local_path, place_of
+from .snapshot import DATA, flush, placed, store_row, walk
 
 _BATCH = 10_000  # changes applied in one transaction
 _SPARE = 64 << 20
@@ -74,7 +73,13 @@ def restore(snapshot: str | os.PathLike[str], destination: str | os.PathLike[str
                 f"{base} is of a store of format {made.store_format}; this raxlog reads up to {layout.FORMAT}. "
                 "Restore it with a newer raxlog."
             )
-        _copy_verified(base / DATA, generation / folder.DATA, made.sums(DATA), say)
+        sums = made.sums(DATA)
+        with (generation / folder.DATA).open("wb") as copy:
+            for chunk, problem in manifest.chunks_of(LocalPlace(base), DATA, sums):
+                if problem:
+                    raise CorruptionError(f"{base}: {problem}")
+                copy.write(chunk)
+                say("copy", copy.tell(), sums.bytes)
         folder.reserve_lock(generation)
         folder.furnish(place)
         _apply(place, links, say)
@@ -118,24 +123,6 @@ def _parent(path: Path, made: Manifest) -> tuple[Path, Manifest] | None:
     return None
 
 
-def _copy_verified(source: Path, to: Path, sums: FileSums, say: aside.Progress) -> None:
-    done = 0
-    try:
-        data = source.open("rb")
-    except OSError as error:
-        raise CorruptionError(f"{source} cannot be read ({error})") from error
-    with data, to.open("wb") as copy:
-        for number, wanted in enumerate(sums.sums):
-            chunk = data.read(sums.chunk)
-            if xxh3_64_hexdigest(chunk) != wanted:
-                raise CorruptionError(f"{source}: {manifest.wrong_chunk(number, sums.chunk, sums.bytes)}")
-            copy.write(chunk)
-            done += len(chunk)
-            say("copy", done, sums.bytes)
-        if done != sums.bytes or data.read(1):
-            raise CorruptionError(f"{source} has not the {sums.bytes} bytes that its manifest says")
-
-
 def _apply(place: Path, links: list[tuple[Path, Manifest]], say: aside.Progress) -> None:
     generation = place / folder.FIRST_GENERATION
     room = (generation / folder.DATA).stat().st_size + 3 * sum(made.changed_bytes for _, made in links) + _SPARE
@@ -143,10 +130,10 @@ def _apply(place: Path, links: list[tuple[Path, Manifest]], say: aside.Progress)
     try:
         with lmdb.open(str(generation), map_size=room, create=False, sync=False) as env:
             for path, made in links[1:]:
-                manifest.require_sums(path, {name: made.sums(name) for name in (CHANGES, DIGEST)})
+                manifest.require(LocalPlace(path), made, CHANGES, DIGEST)
                 _apply_changes(env, path / CHANGES, made, say)
             source, made = links[-1]
-            manifest.require_sums(source, {DIGEST: made.sums(DIGEST)})
+            manifest.require(LocalPlace(source), made, DIGEST)
             _require_equal(env, source, made, say)
             with env.begin(write=True) as txn:
                 row = store_row(txn)
@@ -162,14 +149,12 @@ def _apply_changes(env: lmdb.Environment, changes: Path, made: Manifest, say: as
     while done < total:
         before = done
         with env.begin(write=True) as txn:
-            for key, value in rows:
+            for key, value in islice(rows, _BATCH):
                 if value is None:
                     txn.delete(key)
                 else:
                     txn.put(key, value)
                 done += 1
-                if done - before == _BATCH:
-                    break
         say("apply", done, total)
         if done == before:
             raise CorruptionError(f"the increment {changes} has {done} changes, its manifest says {total}")
@@ -177,15 +162,15 @@ def _apply_changes(env: lmdb.Environment, changes: Path, made: Manifest, say: as
 
 def _require_equal(env: lmdb.Environment, source: Path, made: Manifest, say: aside.Progress) -> None:
     wanted = read_digest(source / DIGEST)
-    with env.begin(buffers=True) as txn, txn.cursor() as cursor:
-        for done, (key, value) in enumerate(verified(cursor)):
-            if next(wanted, None) != (key, bytes(value[:8])):
-                raise CorruptionError(f"what {source} restores to differs from its digest at key {key.hex()}")
-            if done % 4096 == 0:
-                say("check", done, made.records)
+
+    def compare(key: bytes, value: bytes) -> None:
+        if next(wanted, None) != (key, bytes(value[:8])):
+            raise CorruptionError(f"what {source} restores to differs from its digest at key {key.hex()}")
+
+    with env.begin(buffers=True) as txn:
+        walk(txn, compare, say, made.records)
     if next(wanted, None) is not None:
         raise CorruptionError(f"what {source} restores to has fewer records than its digest")
-    say("check", made.records, made.records)
 
 
 # -- verify -----------------------------------------------------------------------------------
@@ -201,10 +186,7 @@ def verify(snapshot: str | os.PathLike[str], *, progress: aside.Progress | None 
     say = progress or (lambda *_: None)
     place = place_of(snapshot)
     try:
-        if local is None:
-            made = manifest.decode(place.read(folder.MANIFEST), f"{place.url}/{folder.MANIFEST}")
-        else:
-            made = manifest.read(local)
+        made = manifest.read(snapshot)
     except CorruptionError as error:
         return Verification(place.url, None, 0, 0, (error.what,))
     links, problems = [(place, made)], []
@@ -215,18 +197,17 @@ def verify(snapshot: str | os.PathLike[str], *, progress: aside.Progress | None 
             problems.append(getattr(error, "what", str(error)))
     total, done, files = sum(link.bytes for _, link in links), 0, 0
     for where, link in links:
-        wanted = dict(link.files)
-        wanted.update({shard.path: FileSums(shard.bytes, 0, (shard.sum,)) for shard in link.shards})
+        wanted = link.files | {shard.path: FileSums(shard.bytes, 0, (shard.sum,)) for shard in link.shards}
         for name, sums in wanted.items():
-            problems += manifest.problems_of(where, name, sums, partial(_tell, say, done, total))
+            read = done
+            for chunk, problem in manifest.chunks_of(where, name, sums):
+                problems += [problem] if problem else []
+                read += len(chunk)
+                say("verify", read, total)
             done += sums.bytes
             files += 1
             say("verify", done, total)
     return Verification(place.url, made.kind, files, done, tuple(problems))
-
-
-def _tell(say: aside.Progress, before: int, total: int, more: int) -> None:
-    say("verify", before + more, total)
 
 
 # -- retention --------------------------------------------------------------------------------

@@ -24,10 +24,11 @@ from pathlib import Path
 from typing import Self
 
 from ..storage import zstd
-from ..storage.errors import CorruptionError, StoreError
+from ..storage.errors import StoreError
 from . import aside, manifest
-from .digest import DIGEST, DigestWriter, read_digest
+from .digest import DIGEST, DigestWriter, read_digest, read_rows
 from .manifest import Manifest, sums_of
+from .places import LocalPlace
 from .snapshot import Say, build, flush, reading, source_transaction, stamped, store_row, walk
 from .summary import streams_of
 
@@ -47,7 +48,7 @@ def make(store: Path, destination: Path, parent: Path, progress: aside.Progress 
     before = manifest.read(parent)
     if before.kind == "shards":
         raise StoreError(f"{parent} is a set of shards; an increment builds on a full snapshot or an increment.")
-    manifest.require_sums(parent, {DIGEST: before.sums(DIGEST)})
+    manifest.require(LocalPlace(parent), before, DIGEST)
     return build(compare, store, destination, progress, {"parent": str(parent)})
 
 
@@ -126,22 +127,5 @@ class ChangesWriter:
 
 def read_changes(path: Path) -> Iterator[tuple[bytes, bytes | None]]:
     """Keys and their new values (None: gone), in the order of keys. CorruptionError."""
-    try:
-        with path.open("rb") as file, zstd.unpacked(file) as rows:
-            held = b""
-            while more := rows.read(_FLUSH):
-                held += more
-                at = 0
-                while at + _ROW.size <= len(held):
-                    kind, key_size, value_size = _ROW.unpack_from(held, at)
-                    middle = at + _ROW.size + key_size
-                    end = middle + value_size
-                    if end > len(held):
-                        break
-                    yield held[middle - key_size : middle], held[middle:end] if kind == _PUT else None
-                    at = end
-                held = held[at:]
-    except (OSError, *zstd.ERRORS) as error:
-        raise CorruptionError(f"the increment {path} cannot be read ({error})") from error
-    if held:
-        raise CorruptionError(f"the increment {path} ends in the middle of a row")
+    for (kind, key_size, _), row in read_rows(path, f"the increment {path}", _ROW, lambda _, key, value: key + value):
+        yield row[:key_size], row[key_size:] if kind == _PUT else None

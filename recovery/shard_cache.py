@@ -66,16 +66,19 @@ class ShardCache:
             raise StoreError(f"a shard cannot be kept in {self.folder}: {error}. Name another cache.") from error
 
     @contextlib.contextmanager
-    def _locked(self, name: str) -> Iterator[None]:
+    def _locked(self, name: str, how: int = fcntl.LOCK_EX) -> Iterator[None]:
+        """Hold the lock on a shard. OSError where it cannot be had, or ``how`` says not to wait for it."""
         path = self.folder / f"{name}{_LOCK}"
         while True:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                fcntl.flock(descriptor, how)
+                held = False
                 with contextlib.suppress(FileNotFoundError):
-                    if os.path.samestat(os.stat(path), os.fstat(descriptor)):
-                        yield
-                        return
+                    held = os.path.samestat(os.stat(path), os.fstat(descriptor))
+                if held:
+                    yield
+                    return
             finally:
                 os.close(descriptor)
 
@@ -120,28 +123,13 @@ class ShardCache:
             if old.endswith(_LOCK) or old == name:
                 continue
             owner = old.partition(_PART)[0]
-            if self._remove(old, owner if owner != name else None):
+            ours = owner == name
+            lock = contextlib.nullcontext() if ours else self._locked(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with contextlib.suppress(OSError), lock:  # not what another process fetches or opens
+                (self.folder / old).unlink(missing_ok=True)
+                if not ours:
+                    (self.folder / f"{owner}{_LOCK}").unlink(missing_ok=True)
                 held -= bytes_
-
-    def _remove(self, old: str, owner: str | None) -> bool:
-        """Remove a file nobody is fetching or opening; with a whole shard goes its lock."""
-        if owner is None:
-            (self.folder / old).unlink(missing_ok=True)
-            return True
-        lock = self.folder / f"{owner}{_LOCK}"
-        try:
-            descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        except OSError:
-            return False
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            (self.folder / old).unlink(missing_ok=True)
-            lock.unlink(missing_ok=True)
-        except BlockingIOError:
-            return False
-        finally:
-            os.close(descriptor)
-        return True
 
 
 def _sum(file: BinaryIO) -> tuple[int, str]:

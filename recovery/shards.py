@@ -38,7 +38,7 @@ from .manifest import Manifest, ShardFile, sums_of
 from .places import LocalPlace, RemotePlace, local_path, place_of
 from .shard_cache import ShardCache
 from .shard_format import ShardHeader, ShardReader, ShardWriter
-from .snapshot import Say, copy, flush, lmdb_at_rest, placed, source_transaction, stamped, walk
+from .snapshot import Say, build, copy, flush, lmdb_at_rest, source_transaction, stamped, walk
 
 PENDING = "pending"
 _COPY = "copy"
@@ -60,18 +60,16 @@ def make(store: Path, destination: str | os.PathLike[str], shards: int | None, s
 
     StoreError where something is there already, and as for a full snapshot.
     """
-    arguments = {"store": str(store), "shards": shards, "shard_bytes": shard_bytes}
+    arguments = {"shards": shards, "shard_bytes": shard_bytes}
     local = local_path(destination)
     if local is not None:
-        with placed(local) as place:
-            aside.run(cut, {"place": str(place), **arguments}, progress)
-            return manifest.read(place)
+        return build(cut, store, local, progress, arguments)
     remote = RemotePlace(os.fspath(destination))
     if not remote.is_vacant():
         raise StoreError(f"something is at {remote.url} already; nothing is ever overwritten. Name a new place.")
     try:
         with tempfile.TemporaryDirectory(prefix="raxlog-shards-") as temporary:
-            aside.run(cut, {"place": temporary, **arguments}, progress)
+            aside.run(cut, {"store": str(store), "place": temporary, **arguments}, progress)
             made = manifest.read(temporary)
             _upload(Path(temporary), remote, made, progress)
     except OSError as error:
@@ -195,12 +193,7 @@ class ShardSet:
 
     def __init__(self, where: str | os.PathLike[str]) -> None:
         self.place = place_of(where)
-        name = f"{self.place.url}/{folder.MANIFEST}"
-        try:
-            data = self.place.read(folder.MANIFEST)
-        except NotAStore:
-            raise NotAStore(f"there is no snapshot at {self.place.url}: it has no {folder.MANIFEST}.") from None
-        self.manifest = manifest.decode(data, name)
+        self.manifest = manifest.read(where)
         if self.manifest.kind != "shards":
             raise NotAStore(f"{self.place.url} is a snapshot of kind {self.manifest.kind!r}, not a set of shards.")
 
@@ -232,7 +225,7 @@ class ShardSet:
         if summary is None:
             return
         name = f"{summary.number}/{PENDING}"
-        manifest.require(self.place, self.place.url, name, self.manifest.sums(name))
+        manifest.require(self.place, self.manifest, name)
         with self.place.open(name) as file:
             try:
                 with zstd.unpacked(file) as rows:

@@ -25,9 +25,10 @@ from typing import Any
 
 import lmdb
 
-from ..storage import faults, folder, layout, records
+from ..storage import faults, folder, journal, layout, records
 from ..storage.environment import Environment
 from ..storage.errors import CorruptionError, StoreError, StoreFull
+from ..storage.rax import family_rows
 from ..storage.store_map import MAX_READERS
 from . import aside, manifest
 from .digest import DIGEST, DigestWriter, verified
@@ -170,17 +171,12 @@ def lmdb_at_rest(generation: Path) -> lmdb.Environment:
 
 def leave_out_journal(generation: Path) -> None:
     """Delete the commit journal from a copy: what it says is of the store it was copied from."""
-    journal = layout.family(0, layout.JOURNAL)
-    with lmdb_at_rest(generation) as env, env.begin() as txn, txn.cursor() as cursor:
-        if not cursor.set_range(journal) or not cursor.key().startswith(journal):
+    with lmdb_at_rest(generation) as env, env.begin() as txn:
+        if next(family_rows(txn, layout.family(0, layout.JOURNAL)), None) is None:
             return
     room = (generation / folder.DATA).stat().st_size + (1 << 20)
-    with (
-        lmdb.open(str(generation), map_size=room, create=False) as env, env.begin(write=True) as txn,
-        txn.cursor() as cursor,
-    ):
-        while cursor.set_range(journal) and cursor.key().startswith(journal):
-            cursor.delete()
+    with lmdb.open(str(generation), map_size=room, create=False) as env:
+        journal.leave_out(env)
     (generation / folder.LOCK).unlink()
 
 
