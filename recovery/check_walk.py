@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -48,6 +49,8 @@ _FALSE_ALARMS = ("neither reachable nor in the freeDB", "!= OVPAGES(")
 class Walk:
     """One check of one generation. ``tell`` is given every message as a dict."""
 
+    tree: PageTree  # once begin() has found one
+
     def __init__(self, generation: Path, tell: Callable[[dict[str, Any]], None]) -> None:
         self.data = generation / folder.DATA
         self.generation = generation
@@ -59,7 +62,6 @@ class Walk:
         except OSError as error:
             raise StoreError(f"{self.data} cannot be read: {error}.") from error
         self.meta: Meta | None = None
-        self.tree: PageTree | None = None
 
     def close(self) -> None:
         """Close the file."""
@@ -135,7 +137,6 @@ class Walk:
     def walk(self) -> None:
         """All records, then all streams."""
         tree, find, meta = self.tree, self.find, self.meta
-        assert tree is not None
         assert meta is not None
         find.begin("records", meta.entries)
         stock = check_records(tree, self.file, find)
@@ -154,12 +155,11 @@ class Walk:
         self._subjects()
 
     def _stream(self, stock: Inventory, number: int) -> None:
-        assert self.tree is not None
         tree, find, name = self.tree, self.find, stock.name_of(number)
         header = check_stream(tree, number, name, find)
-        parts: dict[str, Callable[[], None]] = {
-            "group": lambda: check_groups(tree, number, name, header, stock.doomed, find),
-            "append": lambda: check_appends(tree, number, name, find),
+        parts = {
+            "group": partial(check_groups, tree, number, name, header, stock.doomed, find),
+            "append": partial(check_appends, tree, number, name, find),
         }
         for what, part in parts.items():
             try:
@@ -169,7 +169,6 @@ class Walk:
 
     def _subjects(self) -> None:
         """What the subject index says of itself."""
-        assert self.tree is not None
         self.find.begin("subjects", 1)
         try:
             for what in chain(subject_problems.problems(self.tree), publish_problems.problems(self.tree)):
@@ -181,7 +180,6 @@ class Walk:
 
     def look_up(self, txn: lmdb.Transaction[Any], start: bytes = b"") -> None:
         """Every key again, through LMDB, from the leaf of a key on."""
-        assert self.tree is not None
         assert self.meta is not None
         tree, find = self.tree, self.find
         find.begin("look-ups", self.meta.entries)
@@ -216,7 +214,7 @@ def in_force(path: Path) -> Path:
     for _ in range(_MOST_MARKS):
         with closing(Walk(found, lambda message: None)) as walk:
             try:
-                if not walk.choose_meta(None) or not walk.begin() or walk.tree is None:
+                if not walk.choose_meta(None) or not walk.begin():
                     break
                 newer = generation.successor(walk.tree.get)
             except RaxlogError:

@@ -21,9 +21,9 @@ _EVERY = 256  # steps between two lines of progress
 class Findings:
     """Collects problems and counts of one check. ``tell`` is given each message as a dict."""
 
-    def __init__(self, tell: Callable[[dict[str, Any]], None], tree: PageTree | None = None) -> None:
+    def __init__(self, tell: Callable[[dict[str, Any]], None]) -> None:
         self._tell = tell
-        self.tree = tree
+        self.tree: PageTree | None = None
         self.counts: Counter[str] = Counter()
         self._part = ""
         self._done = 0

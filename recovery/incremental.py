@@ -19,7 +19,6 @@ from __future__ import annotations
 import io
 import struct
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
@@ -27,9 +26,9 @@ from ..storage import zstd
 from ..storage.errors import StoreError
 from . import aside, manifest
 from .digest import DIGEST, DigestWriter, read_digest, read_rows
-from .manifest import Manifest, sums_of
+from .manifest import Manifest
 from .places import LocalPlace
-from .snapshot import Say, build, flush, reading, source_transaction, stamped, store_row, walk
+from .snapshot import Say, build, finish, reading, source_transaction, stamped, store_row, walk
 from .summary import streams_of
 
 CHANGES = "changes"
@@ -78,9 +77,7 @@ def compare(say: Say, store: str, place: str, parent: str) -> None:
             parent=before.id, parent_name=Path(parent).resolve().name, streams=streams_of(txn, node_bytes),
             changed=changes.changed, gone=changes.gone, changed_bytes=changes.bytes,
         )
-    files = {name: sums_of(building / name, say) for name in (CHANGES, DIGEST)}
-    manifest.write(building, replace(made, files=files))
-    flush(building)
+    finish(building, made, (CHANGES, DIGEST), say)
 
 
 class ChangesWriter:

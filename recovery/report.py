@@ -96,15 +96,7 @@ class Report:
 
     def as_dict(self) -> dict[str, Any]:
         """The whole report, for JSON."""
-        return {
-            "path": self.path,
-            "generation": self.generation,
-            "ok": self.ok,
-            "problems": [problem.as_dict() for problem in self.problems],
-            "counts": dict(self.counts),
-            "notes": list(self.notes),
-            "seconds": self.seconds,
-        }
+        return asdict(self) | {"ok": self.ok, "problems": [problem.as_dict() for problem in self.problems]}
 
     def __str__(self) -> str:
         if self.ok:

@@ -25,7 +25,7 @@ from ..storage.pages import PageFile
 from ..storage.rax import family_rows
 from ..stream.header import NodeLimits, shown
 from . import aside
-from .check_records import SUBJECT_KINDS
+from .check_records import STREAM_KINDS, SUBJECT_KINDS
 from .check_walk import Walk, in_force
 from .report import Report
 from .salvage_groups import GroupsBuilder
@@ -36,11 +36,6 @@ from .snapshot import flush, placed
 
 _LIVE = (layout.CHANNEL, layout.LIVE_MESSAGE, layout.OWNER)  # of processes, none of which has the new store open
 _SPARE = 64 << 20
-_BUILT = frozenset({
-    layout.DEAD, layout.ORDINAL, layout.GROUP_NAME, layout.CONSUMER_NAME, layout.IDEMPOTENT, layout.IDEMPOTENT_AGE,
-    layout.NODE, layout.HEADER, layout.GROUP, layout.CONSUMER, layout.PENDING, layout.PENDING_BY_CONSUMER,
-    layout.PENDING_BY_TIME, layout.RELEASED,
-})  # fmt: skip
 
 
 def salvage(source: str | os.PathLike[str], destination: str | os.PathLike[str],
@@ -221,7 +216,7 @@ class _Builder:
             groups.build()
             remembered = groups.build_appends()
             for key, value in family_rows(self._gathered, ours):
-                if key[8] not in _BUILT:
+                if key[8] not in STREAM_KINDS:  # those have been built anew
                     txn.put(key, value)
             stream.write_header()
         self._report.lost += stream.lost

@@ -172,10 +172,8 @@ def gather(file: PageFile, with_doubtful: bool = False) -> Gathered:
         reached = tree.reached
         for fault in tree.faults:
             gathered.damaged[fault.page] = fault.what
-            if fault.hides:
+            if fault.hides or fault.page in reached:  # or records on it may lie under wrong keys
                 gathered.hidden.append((fault.low, fault.high))
-            elif fault.page in reached:
-                gathered.hidden.append((fault.low, fault.high))  # records on it may lie under wrong keys
         for index in range(tree.leaves):
             number = tree.page_at(index)
             gathered.take_page(number, file.page(number), False, False)

@@ -11,6 +11,7 @@ counters that only grow) and gets what the nodes hold.
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, NamedTuple
 
 from ..storage import block, layout, records
@@ -49,17 +50,13 @@ class StreamBuilder:
         self.lost: list[Loss] = []
         self.entries = 0
         self.nodes = 0
-        self.old = self._header()
+        self.old: StreamHeader | None = None
+        with contextlib.suppress(*_FAILURES):
+            self.old = headers.load(gathered, number)
         self.header = self.old or StreamHeader(name, NodeLimits())
         self.header.name = name
         if self.old is None:
             self.lost.append(Loss("header: limits and counters are as in a new stream", self.shown))
-
-    def _header(self) -> StreamHeader | None:
-        try:
-            return headers.load(self._gathered, self.number)
-        except _FAILURES:
-            return None
 
     def _lose(self, what: str, first: tuple[int, int], last: tuple[int, int] | None, entries: int | None) -> None:
         end = None if last is None else str(make_id(*last))
@@ -129,32 +126,24 @@ class StreamBuilder:
     def _tell_head(self) -> None:
         """Where the first entry's node is gone: from there to the first node that is left."""
         prefix = layout.family(self.number, layout.NODE)
-        keys = (key for key, _ in family_rows(self._gathered, prefix))
+        rows = family_rows(self._gathered, prefix)
         if self.old is None:
-            first = next(keys, None)
+            first, _ = next(rows, (None, b""))
             if first is not None and self._gathered.is_hidden(prefix, first):
                 end = make_id(*layout.node_id(first)).prev()
                 self._lose("entries, unless they had been trimmed", (0, 1), end, None)
             return
         if not self.old.length:
             return
-        behind = next((key for key in keys if layout.node_id(key) > self.old.first), None)
-        held = self._holds(self.old.first)
-        if not held and behind is not None:
-            self._lose("entries", self.old.first, make_id(*layout.node_id(behind)).prev(), None)
-
-    def _holds(self, sid: tuple[int, int]) -> bool:
-        for key, value in family_rows(self._gathered, layout.family(self.number, layout.NODE)):
-            ms, seq = layout.node_id(key)
-            if (ms, seq) > sid:
-                return False
-            try:
+        for key, value in rows:
+            master = layout.node_id(key)
+            if master > self.old.first:
+                self._lose("entries", self.old.first, make_id(*master).prev(), None)
+                return
+            with contextlib.suppress(*_FAILURES):
                 listpack = block.listpack_of(key, value, block.header(key, value))
-                if node.last_entry_id(listpack, ms, seq) >= sid:
-                    return True
-            except _FAILURES:
-                continue
-        return False
+                if node.last_entry_id(listpack, *master) >= self.old.first:
+                    return
 
     def _gap(self, old_marks: DeadCounts, start: int, stop: int, last: tuple[int, int],
              behind: tuple[int, int] | None) -> None:

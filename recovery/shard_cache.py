@@ -25,7 +25,7 @@ from xxhash import xxh3_64
 
 from ..storage.errors import CorruptionError, InvalidArgument, StoreError
 from .manifest import ShardFile
-from .places import Place
+from .places import RemotePlace
 
 _LOCK = ".lock"
 _PART = ".part-"
@@ -44,7 +44,7 @@ class ShardCache:
         self.folder = Path(folder)
         self.limit = limit
 
-    def open(self, place: Place, shard: ShardFile) -> BinaryIO:
+    def open(self, place: RemotePlace, shard: ShardFile) -> BinaryIO:
         """The shard as an open local file, fetched if need be.
 
         CorruptionError where what was fetched is not what the manifest says; NotAStore or
@@ -55,10 +55,13 @@ class ShardCache:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             with self._locked(name):
-                file = self._whole(kept, shard)
+                file = _opened(kept, shard)
                 if file is None:
                     self._make_room(shard.bytes, name)
                     file = self._fetched(place, shard, kept)
+                else:
+                    with contextlib.suppress(FileNotFoundError):
+                        os.utime(kept)
                 if shard.bytes > self.limit:
                     kept.unlink(missing_ok=True)
                 return file
@@ -82,26 +85,12 @@ class ShardCache:
             finally:
                 os.close(descriptor)
 
-    def _whole(self, kept: Path, shard: ShardFile) -> BinaryIO | None:
-        """The kept shard, opened and verified, its time set to now; None if it must be fetched."""
-        try:
-            file: BinaryIO = open(kept, "rb")  # noqa: SIM115 - the caller closes it
-        except FileNotFoundError:
-            return None
-        if _sum(file) == (shard.bytes, shard.sum):
-            with contextlib.suppress(FileNotFoundError):
-                os.utime(kept)
-            return file
-        file.close()
-        return None
-
-    def _fetched(self, place: Place, shard: ShardFile, kept: Path) -> BinaryIO:
+    def _fetched(self, place: RemotePlace, shard: ShardFile, kept: Path) -> BinaryIO:
         part = kept.with_name(f"{kept.name}{_PART}{os.urandom(4).hex()}")
         try:
             place.fetch(shard.path, part)
-            file: BinaryIO = open(part, "rb")  # noqa: SIM115 - the caller closes it
-            if _sum(file) != (shard.bytes, shard.sum):
-                file.close()
+            file = _opened(part, shard)
+            if file is None:
                 raise CorruptionError(f"{place.url}/{shard.path} is not the file that its manifest speaks of")
             part.rename(kept)
             return file
@@ -132,9 +121,15 @@ class ShardCache:
                 held -= bytes_
 
 
-def _sum(file: BinaryIO) -> tuple[int, str]:
-    """Size and xxh3_64 of a file, which is left at its beginning."""
+def _opened(path: Path, shard: ShardFile) -> BinaryIO | None:
+    """A local file, opened, if it is the shard, whole; None where it must be fetched."""
+    try:
+        file: BinaryIO = open(path, "rb")  # noqa: SIM115 - the caller closes it
+    except FileNotFoundError:
+        return None
     found = hashlib.file_digest(file, xxh3_64).hexdigest()  # type: ignore[arg-type]  # it has all that is asked for
-    total = file.tell()
-    file.seek(0)
-    return total, found
+    if (file.tell(), found) == (shard.bytes, shard.sum):
+        file.seek(0)
+        return file
+    file.close()
+    return None

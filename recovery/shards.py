@@ -20,7 +20,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import msgpack
 
@@ -34,11 +34,11 @@ from ..stream.header import shown
 from ..stream.id import StreamID, make_id, pack_id, unpack_id
 from ..stream.writer import located
 from . import aside, manifest
-from .manifest import Manifest, ShardFile, sums_of
+from .manifest import Manifest, ShardFile
 from .places import LocalPlace, RemotePlace, local_path, place_of
 from .shard_cache import ShardCache
 from .shard_format import ShardHeader, ShardReader, ShardWriter
-from .snapshot import Say, build, copy, flush, lmdb_at_rest, source_transaction, stamped, walk
+from .snapshot import Say, build, copy, finish, lmdb_at_rest, source_transaction, stamped, walk
 
 PENDING = "pending"
 _COPY = "copy"
@@ -121,10 +121,7 @@ def cut(say: Say, store: str, place: str, shards: int | None, shard_bytes: int |
                 say("cut", done, total)
                 _write_pending(txn, building, stream.number)
     shutil.rmtree(building / _COPY, ignore_errors=True)
-    sums = {f"{stream.number}/{PENDING}": sums_of(building / str(stream.number) / PENDING, say)
-            for stream in listed.streams}
-    manifest.write(building, replace(made, files=sums, shards=tuple(files)))
-    flush(building)
+    finish(building, replace(made, shards=tuple(files)), [f"{one.number}/{PENDING}" for one in listed.streams], say)
 
 
 def _cut_stream(txn: Any, building: Path, number: int, parts: int) -> Iterator[ShardFile]:
@@ -210,14 +207,12 @@ class ShardSet:
     @contextlib.contextmanager
     def open(self, shard: ShardFile, cache: ShardCache | None = None) -> Iterator[ShardReader]:
         """A reader of one shard; over ``cache`` if the set is not on this machine's disk."""
-        name = f"{self.place.url}/{shard.path}"
-        file: BinaryIO
         if cache is None or isinstance(self.place, LocalPlace):
             file = self.place.open(shard.path)
         else:
             file = cache.open(self.place, shard)
         with file:
-            yield ShardReader(file, name)
+            yield ShardReader(file, f"{self.place.url}/{shard.path}")
 
     def pending(self, stream: bytes) -> Iterator[PendingEntry]:
         """The pending entries of all groups of a stream, group by group, each in the order of IDs."""

@@ -18,7 +18,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -115,8 +115,12 @@ def describe(building: Path, transaction: int, say: Say) -> None:
         with copied.begin() as txn:
             streams = streams_of(txn, node_bytes)
             made = stamped(txn, "full", transaction, digest.records, streams=streams)
-    files = {name: sums_of(building / name, say) for name in FILES}
-    manifest.write(building, replace(made, files=files))
+    finish(building, made, FILES, say)
+
+
+def finish(building: Path, made: Manifest, names: Iterable[str], say: Say) -> None:
+    """Write the manifest, with the checksums of its files; all of it goes to disk."""
+    manifest.write(building, replace(made, files={name: sums_of(building / name, say) for name in names}))
     flush(building)
 
 

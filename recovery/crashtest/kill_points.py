@@ -8,13 +8,10 @@ A pattern that no point fits is a failure: a test that cannot fail proves nothin
 
 from __future__ import annotations
 
-import fcntl
 import fnmatch
-import mmap
 import os
 import signal
-import struct
-import threading
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,8 +22,6 @@ from ...storage.errors import InvalidArgument
 from .report import ModeResult
 from .stage import Stage
 from .system_calls import SystemCalls
-
-_COUNT = struct.Struct("<Q")
 
 
 class KillAt:
@@ -78,18 +73,13 @@ class Points:
         run = stage.undisturbed(result, watched=False, before=lambda: crash_point.tell(_Noting(counted)))
         if run is None:
             return
-        hits: dict[str, int] = {}
-        for name in counted.read_text(encoding="utf-8").splitlines():
-            hits[name] = hits.get(name, 0) + 1
+        hits = Counter(counted.read_text(encoding="utf-8").splitlines())
         for pattern in self.patterns:
             if not any(fnmatch.fnmatchcase(name, pattern) for name in hits):
                 stage.fail(result, pattern, "never reached: the workload passes no such point")
         wanted = [(name, hit) for name, count in hits.items() if self._fits(name)
                   for hit in _spread(count, self.most_hits)]
-        result.planned = len(wanted)
-        for name, hit in wanted:
-            if stage.is_over(result):
-                return
+        for name, hit in stage.each(result, wanted):
             self._kill(stage, result, name, hit)
 
     def _fits(self, name: str) -> bool:
@@ -97,17 +87,16 @@ class Points:
 
     def _kill(self, stage: Stage, result: ModeResult, name: str, hit: int) -> None:
         folder = stage.fresh()
-        counter = stage.scratch / "hits"
-        counter.write_bytes(_COUNT.pack(0))
-        run = stage.run(folder, watched=False, before=lambda: crash_point.tell(_Killing(counter, name, hit)))
-        where = f"{name}, hit {hit}"
+        counted = stage.scratch / "hits"
+        counted.write_bytes(b"")
+        run = stage.run(folder, watched=False, before=lambda: crash_point.tell(_Noting(counted, name, hit)))
         result.cases += 1
-        if _COUNT.unpack(counter.read_bytes())[0] < hit:
-            found: str | None = f"never reached in this run: it {run.ending()}"
+        wrong = ""
+        if counted.read_bytes().count(b"\n") < hit:
+            wrong = f"never reached in this run: it {run.ending()}"
         else:
             result.reached[name] = result.reached.get(name, 0) + 1
-            found = stage.checked(folder, run.acks)
-        stage.settle(result, where, found, folder, run.acks)
+        stage.settle(result, f"{name}, hit {hit}", folder, run, wrong)
 
 
 def _spread(count: int, most: int | None) -> list[int]:
@@ -117,32 +106,25 @@ def _spread(count: int, most: int | None) -> list[int]:
 
 
 class _Noting:
-    """Notes the name of every point that is reached, by whatever process of the workload."""
+    """Notes the name of every point that is reached, by whatever process of the workload.
 
-    def __init__(self, path: Path) -> None:
+    With ``hit`` only that of one point, and at its N-th hit all processes are killed. One file counts for all of
+    them: what is appended to it is never lost, and whoever finds the N-th there kills.
+    """
+
+    def __init__(self, path: Path, only: str = "", hit: int = 0) -> None:
         self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND)
+        self._only = only
+        self._most = hit * len(_noted(only))
 
     def __call__(self, name: str) -> None:
-        os.write(self._descriptor, name.encode() + b"\n")
-
-
-class _Killing:
-    """Counts the hits of one point in all processes, and kills them all at the N-th."""
-
-    def __init__(self, path: Path, name: str, hit: int) -> None:
-        self._path = path
-        self._name = name
-        self._hit = hit
-        self._mutex = threading.Lock()
-        with path.open("r+b") as file:
-            self._count = mmap.mmap(file.fileno(), _COUNT.size)
-
-    def __call__(self, name: str) -> None:
-        if name != self._name:
-            return
-        with self._mutex, self._path.open("rb") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            count = _COUNT.unpack_from(self._count)[0] + 1
-            _COUNT.pack_into(self._count, 0, count)
-            if count == self._hit:
+        if not self._only:
+            os.write(self._descriptor, _noted(name))
+        elif name == self._only:
+            os.write(self._descriptor, _noted(name))
+            if os.fstat(self._descriptor).st_size >= self._most:
                 os.kill(0, signal.SIGKILL)  # the whole group, this process with it
+
+
+def _noted(name: str) -> bytes:
+    return name.encode() + b"\n"

@@ -26,8 +26,7 @@ from ...storage.errors import InvalidArgument
 from . import images, recorder
 from .child import Checker, Run, ack_of, die_with_parent
 from .disk import Disk, File, Folder
-from .images import Choice, Image
-from .laying_out import lay_out
+from .images import Choice, Image, lay_out
 from .report import ModeResult
 from .stage import ENOUGH, MOST_TOLD, Stage
 
@@ -74,9 +73,9 @@ class PowerCut:
             return
         acks = [ack_of(event) for event in run.events if event.kind == recorder.ACK]
         result.planned = self.images
-        moments, unseen = _moments(run, self.ignored)
+        result.timeline, unseen = _timeline_of(run, self.ignored)
+        moments = [row["event"] for row in result.timeline]
         result.notes += [f"not seen by the recorder: {name}" for name in sorted(unseen)]
-        result.timeline = _timeline_of(run, moments)
         found = _Found()
         for number in range(_PASSES):
             wanted = self.images - len(found.digests)
@@ -319,23 +318,16 @@ def _end(message: str) -> str:
     return "refused" if message.startswith("raxlog.") else "wrong"
 
 
-def _moments(run: Run, ignore: tuple[str, ...]) -> tuple[list[int], set[str]]:
-    """After which events a cut may find something new, and what the recorder did not see."""
-    disk = Disk(run.folder, run.inode, ignore)
-    return [index for index, event in enumerate(run.events, start=1) if disk.take(event)], disk.unseen
+def _timeline_of(run: Run, ignore: tuple[str, ...]) -> tuple[list[dict[str, Any]], set[str]]:
+    """One row an event after which a cut may find something new, and what the recorder did not see.
 
-
-def _timeline_of(run: Run, moments: list[int]) -> list[dict[str, Any]]:
-    """One row an event that matters: its number, what it is, of which file, and its bytes.
-
-    A file is called what it is called in the end, for most files are renamed into their place.
+    A row is the event's number, what it is, of which file, and its bytes. A file is called what it is called in
+    the end, for most files are renamed into their place.
     """
-    disk = Disk(run.folder, run.inode)
-    asked = set(moments)
+    disk = Disk(run.folder, run.inode, ignore)
     rows: list[tuple[int, recorder.Event, File | Folder | None]] = []
     for index, event in enumerate(run.events, start=1):
-        disk.take(event)
-        if index in asked and event.kind in _SIGNS:
+        if disk.take(event):
             rows.append((index, event, disk.node(event.inode) if event.inode else disk.at(event)))
     names = disk.names()
     return [
@@ -343,4 +335,4 @@ def _timeline_of(run: Run, moments: list[int]) -> list[dict[str, Any]]:
          "file": "" if event.kind == recorder.ACK else names.get(id(node), disk.relative(event.path) if event.path
                                                                   else getattr(node, "name", "?"))}
         for index, event, node in rows
-    ]
+    ], disk.unseen

@@ -11,7 +11,6 @@ and not the start of an interpreter.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import gc
 import os
@@ -23,10 +22,10 @@ import sys
 import tempfile
 import time
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from .. import store  # noqa: F401 - loaded before the cases fork: what a workload imports is no case
 from .child import Check, Checker, Run, Runner, Workload, become_reaper
@@ -34,6 +33,7 @@ from .recorder import Control
 from .report import FAILED, NOT_RUN, Failure, ModeResult, Report
 
 MOST_TOLD = 10  # failures of a mode that are kept and told in full
+_Case = TypeVar("_Case")
 ENOUGH = 25  # failures, after which a mode (of power cuts: a worker) does not look for more
 
 
@@ -133,18 +133,27 @@ class Stage:
         """A run that nothing happens to: it must end, and pass the check. Else None, and it is told."""
         folder = self.fresh()
         run = self.run(folder, **options)
-        if run.status != 0:
-            found: str | None = f"the workload {run.ending()} with nothing done to it\n{run.error}".strip()
-        else:
-            found = self.checked(folder, run.acks)
-        self.settle(result, "undisturbed run", found, folder, run.acks)
-        return run if found is None else None
+        wrong = f"the workload {run.ending()} with nothing done to it\n{run.error}".strip() if run.status != 0 else ""
+        return run if self.settle(result, "undisturbed run", folder, run, wrong) else None
 
-    def settle(self, result: ModeResult, where: str, found: str | None, folder: Path, acks: list[Any]) -> None:
-        """End a run: what was found is noted, if anything is wrong, and its folder removed."""
+    def settle(self, result: ModeResult, where: str, folder: Path, run: Run, wrong: str = "") -> bool:
+        """End a run: where nothing is ``wrong`` with it the check looks at its folder, which is removed then.
+
+        Whether all was well; what was not is noted.
+        """
+        found = wrong or self.checked(folder, run.acks)
         if found is not None:
-            self.fail(result, where, found, folder, acks)
+            self.fail(result, where, found, folder, run.acks)
         shutil.rmtree(folder)
+        return found is None
+
+    def each(self, result: ModeResult, cases: Sequence[_Case]) -> Iterator[_Case]:
+        """The cases of a mode one by one, until it is over."""
+        result.planned += len(cases)
+        for case in cases:
+            if self.is_over(result):
+                return
+            yield case
 
     def fail(self, result: ModeResult, where: str, found: str, folder: Path | None = None,
              acks: Sequence[Any] = (), **more: Any) -> None:
@@ -236,7 +245,7 @@ def _name(function: Any) -> str:
 
 
 def main() -> int:
-    """The process that explore() starts: a job on stdin, the report on the descriptor it names."""
+    """The process that explore() starts: a job on stdin, the report into the file whose descriptor it names."""
     for number in (signal.SIGINT, signal.SIGTERM):  # also where whoever started us ignores the one
         signal.signal(number, signal.default_int_handler)
     out = int(sys.argv[1])
@@ -251,6 +260,5 @@ def main() -> int:
             import traceback  # noqa: PLC0415 - only on the way out
 
             data = pickle.dumps(f"{type(error).__name__}: {error}\n{traceback.format_exc()}")
-        with contextlib.suppress(BrokenPipeError):
-            answer.write(data)
+        answer.write(data)
     return 0

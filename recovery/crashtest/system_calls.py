@@ -38,20 +38,14 @@ class SystemCalls:
         if run is None:
             return
         numbers = range(1, run.calls + 1) if self.which == "all" else [int(one) for one in self.which]
-        result.planned = len(numbers)
         missed = 0
         writes = []
-        for number in numbers:
-            if stage.is_over(result):
-                return
+        for number in stage.each(result, numbers):
             fell_on = self._kill(stage, result, number, recorder.KILL, classes)
             missed += not fell_on
             if fell_on == "write" and self.halves:
                 writes.append(number)
-                result.planned += 1
-        for number in writes:
-            if stage.is_over(result):
-                return
+        for number in stage.each(result, writes):
             missed += not self._kill(stage, result, number, recorder.KILL_HALF, classes)
         if missed:
             result.notes.append(f"{missed} runs ended before the call at which they should have been killed")
@@ -67,11 +61,10 @@ class SystemCalls:
         if run.fired:
             where += f" ({run.fired_at})"
             result.reached[run.fired_at] = result.reached.get(run.fired_at, 0) + 1
+        wrong = ""
         if run.status is None:
-            found: str | None = "stuck: the workload did not end in time"
+            wrong = "stuck: the workload did not end in time"
         elif not run.fired and run.status != 0:
-            found = f"the workload {run.ending()} before it was killed"
-        else:
-            found = stage.checked(folder, run.acks)
-        stage.settle(result, where, found, folder, run.acks)
+            wrong = f"the workload {run.ending()} before it was killed"
+        stage.settle(result, where, folder, run, wrong)
         return run.fired_at if run.fired else ""
