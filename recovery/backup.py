@@ -11,7 +11,9 @@ one for the other. The first snapshot of a restored store is therefore a full on
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -109,18 +111,20 @@ def chain(source: Path) -> list[tuple[Path, Manifest]]:
 
 def _parent(path: Path, made: Manifest) -> tuple[Path, Manifest] | None:
     beside = path.resolve().parent
-    named = [beside / made.parent_name] if made.parent_name else []
-    for place in [*named, *sorted(beside.iterdir())]:
-        if folder.is_snapshot(place):
-            try:
-                found = manifest.read(place)
-            except RaxlogError:
-                if place in named:
-                    raise  # it is the one, and damaged: say so, not that it is missing
-                continue
-            if found.id == made.parent:
-                return place, found
-    return None
+    named = beside / (made.parent_name or "")
+    if folder.is_snapshot(named):
+        found = manifest.read(named)  # where it is the one, and damaged: say so, not that it is missing
+        if found.id == made.parent:
+            return named, found
+    return next((one for one in _snapshots_in(beside) if one[1].id == made.parent), None)
+
+
+def _snapshots_in(beside: Path) -> Iterator[tuple[Path, Manifest]]:
+    """Those whose manifest can be read, by their names."""
+    for path in sorted(beside.iterdir()):
+        if folder.is_snapshot(path):
+            with contextlib.suppress(RaxlogError):
+                yield path, manifest.read(path)
 
 
 def _apply(place: Path, links: list[tuple[Path, Manifest]], say: aside.Progress) -> None:
@@ -221,14 +225,9 @@ def keep_last(beside: Path, store: str, keep: int) -> list[Path]:
     """
     folder.clear_leftovers(beside)  # of a removal that was broken off
     found: dict[str, tuple[Path, Manifest]] = {}
-    for path in beside.iterdir():
-        if folder.is_snapshot(path) and not path.is_symlink():
-            try:
-                made = manifest.read(path)
-            except RaxlogError:
-                continue
-            if made.store == store:
-                found[made.id] = (path, made)
+    for path, made in _snapshots_in(beside):
+        if made.store == store and not path.is_symlink():
+            found[made.id] = (path, made)
     newest = sorted(found.values(), key=lambda item: (item[1].created_ms, item[0].name), reverse=True)
     kept: set[str] = set()
     for _, made in newest[:keep]:

@@ -17,16 +17,13 @@ from functools import partial
 from typing import Any
 
 from ..storage import layout, records
-from ..storage.errors import RaxlogError
 from ..storage.rax import Rax
 from ..stream import pending_problems
 from ..stream.group_state import ConsumerState, GroupState
 from ..stream.header import StreamHeader, shown
 from ..stream.idempotent import name_digest
-from .findings import Findings
-from .page_tree import PageTree
-
-_FAILURES = (RaxlogError, ValueError, TypeError, IndexError, AttributeError)
+from .page_tree import FAILURES, PageTree
+from .report import Findings
 
 
 def _rows(tree: PageTree, prefix: bytes, find: Findings, **where: Any) -> Iterator[tuple[bytes, list[Any]]]:
@@ -35,7 +32,7 @@ def _rows(tree: PageTree, prefix: bytes, find: Findings, **where: Any) -> Iterat
         find.step()
         try:
             yield suffix, records.unseal(prefix + suffix, value)
-        except _FAILURES as error:
+        except FAILURES as error:
             find.say_error("group", error, key=prefix + suffix, **where)
 
 
@@ -48,7 +45,7 @@ def check_groups(tree: PageTree, number: int, stream: str, header: StreamHeader 
     for suffix, row in _rows(tree, prefix, find, stream=stream):
         try:
             state = GroupState.from_row(number, int.from_bytes(suffix, "big"), row)
-        except _FAILURES as error:
+        except FAILURES as error:
             find.say_error("group", error, key=prefix + suffix, stream=stream)
             continue
         groups[state.group] = state
@@ -102,7 +99,7 @@ def _check_group(tree: PageTree, state: GroupState, stream: str, find: Findings)
     prefix = layout.group_family(number, layout.PENDING, group)
     try:
         found_problems, totals = pending_problems.problems(tree, number, group)
-    except _FAILURES as error:
+    except FAILURES as error:
         find.say_error("pending", error, key=prefix, **where)
         return
     for what in found_problems:

@@ -13,12 +13,12 @@ from typing import Any
 from xxhash import xxh3_64_digest, xxh3_64_intdigest
 
 from ..storage import layout, pages, records
-from ..storage.errors import RaxlogError, UnsupportedFormat
+from ..storage.errors import UnsupportedFormat
 from ..storage.layout import FORMAT
 from ..storage.pages import PageFault, PageFile
 from ..stream.header import shown
-from .findings import Findings
-from .page_tree import PageTree
+from .page_tree import FAILURES, PageTree
+from .report import Findings
 
 _JOURNAL = layout.family(0, layout.JOURNAL) + b"\x01"  # rewritten in place, and not sealed
 SUBJECT_KINDS = range(0x10, 0x20)  # of number 0: the subject index
@@ -157,7 +157,7 @@ def _remember(stock: Inventory, find: Findings, key: bytes, value: bytes) -> Non
             stock.doomed.add(key[9:])
         else:
             stock.headers[int.from_bytes(key[:8], "big")] = row[0]
-    except (RaxlogError, ValueError, TypeError, IndexError) as error:
+    except FAILURES as error:
         find.say_error("record", error, key=key)
 
 

@@ -36,8 +36,8 @@ from ..storage.pages import Meta, PageFile
 from .check_groups import check_appends, check_groups
 from .check_nodes import check_stream
 from .check_records import Inventory, check_names, check_records, is_journal
-from .findings import Findings
-from .page_tree import PageTree
+from .page_tree import FAILURES, PageTree
+from .report import Findings
 
 _TRIES = 5
 _MOST_MARKS = 50
@@ -97,7 +97,8 @@ class Walk:
         self.tree = find.tree = PageTree(self.file, self.meta.root, self.meta.last_page)
         find.counts["pages"] = self.meta.last_page + 1
         for fault in self.tree.faults if self.is_first else ():
-            hidden = f"; keys from {fault.low.hex() or 'the first'} to {_shown(fault.high)} are out of reach"
+            high = "the last" if fault.high is None else f"before {fault.high.hex()}"
+            hidden = f"; keys from {fault.low.hex() or 'the first'} to {high} are out of reach"
             find.say("page", f"page {fault.page} {fault.what}{hidden if fault.hides else ''}", page=fault.page)
         return True
 
@@ -152,29 +153,26 @@ class Walk:
         find.begin("streams", find.counts["nodes"])
         for number in numbers:
             self._stream(stock, number)
-        self._subjects()
+        self._part("subject", self._subjects)
 
     def _stream(self, stock: Inventory, number: int) -> None:
         tree, find, name = self.tree, self.find, stock.name_of(number)
         header = check_stream(tree, number, name, find)
-        parts = {
-            "group": partial(check_groups, tree, number, name, header, stock.doomed, find),
-            "append": partial(check_appends, tree, number, name, find),
-        }
-        for what, part in parts.items():
-            try:
-                part()
-            except (RaxlogError, ValueError, TypeError, IndexError, AttributeError) as error:
-                find.say_error(what, error, stream=name)
+        self._part("group", partial(check_groups, tree, number, name, header, stock.doomed, find), stream=name)
+        self._part("append", partial(check_appends, tree, number, name, find), stream=name)
 
     def _subjects(self) -> None:
         """What the subject index says of itself."""
         self.find.begin("subjects", 1)
+        for what in chain(subject_problems.problems(self.tree), publish_problems.problems(self.tree)):
+            self.find.say("subject", what)
+
+    def _part(self, what: str, part: Callable[[], None], **where: Any) -> None:
+        """Do a part of the check; where it comes to no end, that is a problem of this kind."""
         try:
-            for what in chain(subject_problems.problems(self.tree), publish_problems.problems(self.tree)):
-                self.find.say("subject", what)
-        except (RaxlogError, ValueError, TypeError, IndexError, KeyError, AttributeError) as error:
-            self.find.say_error("subject", error)
+            part()
+        except FAILURES as error:
+            self.find.say_error(what, error, **where)
 
     # -- 5. -----------------------------------------------------------------------------
 
@@ -202,10 +200,6 @@ class Walk:
                 elif not is_journal(key) and (value != tree.value(node) or (seen and cursor.value() != value)):
                     find.say("lookup", f"LMDB finds another value under key {key.hex()}", key=key)
                 follows = follows or seen
-
-
-def _shown(high: bytes | None) -> str:
-    return "the last" if high is None else "before " + high.hex()
 
 
 def in_force(path: Path) -> Path:

@@ -20,7 +20,6 @@ import io
 import struct
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Self
 
 from ..storage import zstd
 from ..storage.errors import StoreError
@@ -28,7 +27,7 @@ from . import aside, manifest
 from .digest import DIGEST, DigestWriter, read_digest, read_rows
 from .manifest import Manifest
 from .places import LocalPlace
-from .snapshot import Say, build, finish, reading, source_transaction, stamped, store_row, walk
+from .snapshot import build, finish, reading, source_transaction, stamped, store_row, walk
 from .summary import streams_of
 
 CHANGES = "changes"
@@ -54,7 +53,7 @@ def make(store: Path, destination: Path, parent: Path, progress: aside.Progress 
 # -- in the process aside ---------------------------------------------------------------------
 
 
-def compare(say: Say, store: str, place: str, parent: str) -> None:
+def compare(say: aside.Progress, store: str, place: str, parent: str) -> None:
     """Build an increment of ``store`` on ``parent`` in the folder ``place``."""
     building, before = Path(place), manifest.read(parent)
     with reading(store) as env, env.read() as txn:
@@ -80,11 +79,11 @@ def compare(say: Say, store: str, place: str, parent: str) -> None:
     finish(building, made, (CHANGES, DIGEST), say)
 
 
-class ChangesWriter:
+class ChangesWriter(io.BufferedWriter):
     """Writes what differs from an older digest. A context manager: at its end the last vanished keys go out."""
 
     def __init__(self, path: Path, older: Iterator[tuple[bytes, bytes]]) -> None:
-        self._rows = io.BufferedWriter(zstd.create(path), _FLUSH)
+        super().__init__(zstd.create(path), _FLUSH)
         self._older = older
         self._next = next(older, None)
         self.changed = self.gone = self.bytes = 0
@@ -107,11 +106,8 @@ class ChangesWriter:
         self._next = next(self._older, None)
 
     def _write(self, row: bytes) -> None:
-        self._rows.write(row)
+        self.write(row)
         self.bytes += len(row)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
@@ -119,7 +115,7 @@ class ChangesWriter:
                 while self._next is not None:
                     self._write_gone(self._next[0])
         finally:
-            self._rows.close()
+            self.close()
 
 
 def read_changes(path: Path) -> Iterator[tuple[bytes, bytes | None]]:

@@ -14,11 +14,15 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any, NamedTuple, Self
 
 from ..storage import pages
+from ..storage.errors import RaxlogError
 from ..storage.pages import Node, PageFault, PageFile
 
+# What reading a record may raise whose bytes make no sense.
+FAILURES = (RaxlogError, PageFault, ValueError, TypeError, IndexError, KeyError, AttributeError)
 _DEEPEST = 32  # LMDB's own limit
 _CACHED = 1024  # leaves
 
@@ -79,8 +83,7 @@ class PageTree(RawRecords):
         self._lows: list[bytes] = []
         self._pages: list[int] = []
         self._ends: list[bytes | None] = []
-        self._parsed: dict[int, list[Node]] = {}
-        self._keys: dict[int, list[bytes]] = {}
+        self._read = lru_cache(_CACHED)(self._parsed)
         if root != pages.NO_PAGE:
             self._walk(root, b"", None, 0)
 
@@ -146,25 +149,20 @@ class PageTree(RawRecords):
 
     def keys(self, index: int) -> list[bytes]:
         """The keys on one leaf, in order."""
-        self.leaf(index)
-        return self._keys[self._pages[index]]
+        return self._read(index)[1]
 
     def leaf(self, index: int) -> list[Node]:
         """The records of one leaf, in order."""
+        return self._read(index)[0]
+
+    def _parsed(self, index: int) -> tuple[list[Node], list[bytes]]:
         number = self._pages[index]
-        found = self._parsed.get(number)
-        if found is None:
-            try:
-                found = pages.leaf(number, self._file.page(number))
-            except PageFault as fault:
-                self._fault(number, fault.what, self._lows[index], self._ends[index], True)
-                found = []
-            if len(self._parsed) >= _CACHED:
-                self._parsed.clear()
-                self._keys.clear()
-            self._parsed[number] = found
-            self._keys[number] = [node.key for node in found]
-        return found
+        try:
+            found = pages.leaf(number, self._file.page(number))
+        except PageFault as fault:
+            self._fault(number, fault.what, self._lows[index], self._ends[index], True)
+            found = []
+        return found, [node.key for node in found]
 
     def page_of(self, key: bytes) -> int | None:
         """The leaf page on which a key lies, or would."""

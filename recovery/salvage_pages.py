@@ -21,18 +21,16 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from ..storage import layout, meta_pages, pages, records
-from ..storage.errors import RaxlogError
 from ..storage.pages import Node, PageFault, PageFile
 from ..storage.rax import family_rows
 from .check_records import is_journal, is_sealed, well_formed
-from .page_tree import PageTree, RawRecords
+from .page_tree import FAILURES, PageTree, RawRecords
 from .salvage_standing import Standing, advance
 
 _MOST_ROOTS = 64
 _DOUBTFUL = (layout.NODE, layout.HEADER, layout.GROUP, layout.CONSUMER, layout.GROUP_NAME, layout.CONSUMER_NAME,
              layout.ORDINAL)
 _DOUBTFUL_OF_STORE = (layout.STORE, layout.NAME)
-_FAILURES = (RaxlogError, ValueError, TypeError, IndexError, KeyError)
 
 
 class Place(NamedTuple):
@@ -150,7 +148,7 @@ class Gathered(RawRecords):
         for key, value in family_rows(self, prefix):
             try:
                 yield key[len(prefix) :], records.unseal(key, value)
-            except _FAILURES:
+            except FAILURES:
                 continue  # a right checksum and no row: nothing of ours
 
     def numbers(self) -> list[int]:

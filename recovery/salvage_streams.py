@@ -15,17 +15,15 @@ import contextlib
 from typing import Any, NamedTuple
 
 from ..storage import block, layout, records
-from ..storage.errors import RaxlogError
 from ..storage.ordinals import EVERY, DeadCounts, OrdinalIndex
 from ..storage.rax import family_rows
 from ..stream import header as headers
 from ..stream import node
 from ..stream.header import NodeLimits, StreamHeader, shown
 from ..stream.id import make_id
+from .page_tree import FAILURES
 from .salvage_pages import Gathered
 from .salvage_report import Loss
-
-_FAILURES = (RaxlogError, ValueError, TypeError, IndexError)
 
 
 class _Found(NamedTuple):
@@ -51,16 +49,18 @@ class StreamBuilder:
         self.entries = 0
         self.nodes = 0
         self.old: StreamHeader | None = None
-        with contextlib.suppress(*_FAILURES):
+        with contextlib.suppress(*FAILURES):
             self.old = headers.load(gathered, number)
         self.header = self.old or StreamHeader(name, NodeLimits())
         self.header.name = name
         if self.old is None:
-            self.lost.append(Loss("header: limits and counters are as in a new stream", self.shown))
+            self.lose("header: limits and counters are as in a new stream")
 
-    def _lose(self, what: str, first: tuple[int, int], last: tuple[int, int] | None, entries: int | None) -> None:
-        end = None if last is None else str(make_id(*last))
-        self.lost.append(Loss(what, self.shown, None, str(make_id(*first)), end, entries))
+    def lose(self, what: str, first: tuple[int, int] | None = None, last: tuple[int, int] | None = None,
+             entries: int | None = None, group: str | None = None) -> None:
+        """Note a loss of this stream."""
+        start, end = (None if sid is None else str(make_id(*sid)) for sid in (first, last))
+        self.lost.append(Loss(what, self.shown, group, start, end, entries))
 
     # -- nodes --------------------------------------------------------------------------
 
@@ -112,8 +112,8 @@ class StreamBuilder:
                 listpack = block.listpack_of(key, value, head)
                 live, gone, *end = node.validate_node(listpack, ms, seq)
                 first = node.first_live(listpack, ms, seq)
-            except _FAILURES:
-                self._lose("node that is not valid", (ms, seq), None, None)
+            except FAILURES:
+                self.lose("node that is not valid", (ms, seq))
                 continue
             if begun and (ms, seq) <= last:
                 continue  # an old copy of a node whose entries lie in the one before
@@ -131,16 +131,16 @@ class StreamBuilder:
             first, _ = next(rows, (None, b""))
             if first is not None and self._gathered.is_hidden(prefix, first):
                 end = make_id(*layout.node_id(first)).prev()
-                self._lose("entries, unless they had been trimmed", (0, 1), end, None)
+                self.lose("entries, unless they had been trimmed", (0, 1), end)
             return
         if not self.old.length:
             return
         for key, value in rows:
             master = layout.node_id(key)
             if master > self.old.first:
-                self._lose("entries", self.old.first, make_id(*master).prev(), None)
+                self.lose("entries", self.old.first, make_id(*master).prev())
                 return
-            with contextlib.suppress(*_FAILURES):
+            with contextlib.suppress(*FAILURES):
                 listpack = block.listpack_of(key, value, block.header(key, value))
                 if node.last_entry_id(listpack, *master) >= self.old.first:
                     return
@@ -155,11 +155,11 @@ class StreamBuilder:
                 return
             if not self._gathered.is_hidden(marked, layout.family(self.number, layout.ORDINAL)):
                 lost = stop - start - known
-        except _FAILURES:
+        except FAILURES:
             lost = None
         end = make_id(*behind).prev() if behind is not None else make_id(*self.header.last)
         if (end[0], end[1]) > last:
-            self._lose("entries", make_id(*last).next(), end, lost)
+            self.lose("entries", make_id(*last).next(), end, lost)
 
     # -- header -------------------------------------------------------------------------
 
@@ -167,7 +167,7 @@ class StreamBuilder:
                 live: int, first_live: tuple[int, int] | None) -> None:
         header = self.header
         if self.old is None:
-            self._lose("entries, perhaps: nothing tells how many there were", make_id(*last).next(), None, None)
+            self.lose("entries, perhaps: nothing tells how many there were", make_id(*last).next())
             header.last = last
             header.next_ordinal = header.entries_added = expected or 0
         header.last = max(header.last, last)
@@ -175,7 +175,7 @@ class StreamBuilder:
             self._gap(old_marks, expected, header.next_ordinal, last, None)
             marks.mark_span(expected, header.next_ordinal)
         if expected is None and self.old is not None and self.old.length:
-            self._lose("entries", self.old.first, self.old.last, self.old.length)
+            self.lose("entries", self.old.first, self.old.last, self.old.length)
         header.next_ordinal = max(header.next_ordinal, expected or 0)
         missing = header.length - live
         header.length = live

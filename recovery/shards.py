@@ -31,14 +31,14 @@ from ..stream import header as headers
 from ..stream.counting import Counter
 from ..stream.group_state import NOBODY, groups
 from ..stream.header import shown
-from ..stream.id import StreamID, make_id, pack_id, unpack_id
+from ..stream.id import StreamID, make_id, pack_id
 from ..stream.writer import located
 from . import aside, manifest
 from .manifest import Manifest, ShardFile
 from .places import LocalPlace, RemotePlace, local_path, place_of
 from .shard_cache import ShardCache
 from .shard_format import ShardHeader, ShardReader, ShardWriter
-from .snapshot import Say, build, copy, finish, lmdb_at_rest, source_transaction, stamped, walk
+from .snapshot import build, copy, finish, lmdb_at_rest, source_transaction, stamped, walk
 
 PENDING = "pending"
 _COPY = "copy"
@@ -97,7 +97,7 @@ def _upload(source: Path, remote: RemotePlace, made: Manifest, progress: aside.P
 # -- in the process aside ---------------------------------------------------------------------
 
 
-def cut(say: Say, store: str, place: str, shards: int | None, shard_bytes: int | None) -> None:
+def cut(say: aside.Progress, store: str, place: str, shards: int | None, shard_bytes: int | None) -> None:
     """Build a set of shards of ``store`` in the folder ``place``."""
     building, source = Path(place), Path(store)
     if not folder.is_snapshot(source):
@@ -138,7 +138,7 @@ def _cut_stream(txn: Any, building: Path, number: int, parts: int) -> Iterator[S
     borders = sorted({found[0] for sid in wanted if (found := nodes.floor(pack_id(*sid))) is not None})
     first = nodes.first()
     borders = [border for border in borders if first is not None and border > first[0]]
-    ranks = [0, *(counter.rank(_id(border)) for border in borders), header.length]
+    ranks = [0, *(counter.rank(StreamID.from_bytes(border)) for border in borders), header.length]
     places = zip([b"", *borders], [*borders, None], ranks[:-1], ranks[1:], strict=True)
     for index, (start, end, before, upto) in enumerate(places):
         path = f"{number}/{index:05}.shard"
@@ -158,15 +158,11 @@ def _write_shard(building: Path, path: str, nodes: Rax, start: bytes, end: bytes
                 head = block.header(prefix + key, value)
                 listpack = block.listpack_of(prefix + key, value, head)
             except CorruptionError as error:
-                raise located(error, shown(header.stream), *_id(key)) from None
-            shard.add(*_id(key), head.live, listpack)
+                raise located(error, shown(header.stream), *StreamID.from_bytes(key)) from None
+            shard.add(*StreamID.from_bytes(key), head.live, listpack)
     return ShardFile(
         header.number, path, header.first, header.last, header.entries, shard.nodes, shard.bytes, shard.sum
     )
-
-
-def _id(key: bytes) -> StreamID:
-    return make_id(*unpack_id(key))
 
 
 def _write_pending(txn: Any, building: Path, number: int) -> None:

@@ -35,8 +35,6 @@ from .digest import DIGEST, DigestWriter, verified
 from .manifest import Manifest, sums_of
 from .summary import streams_of
 
-Say = Callable[[str, int, int], None]
-
 DATA = f"{folder.FIRST_GENERATION}/{folder.DATA}"
 FILES = (DATA, DIGEST, folder.CURRENT, folder.WRITER, folder.WAKE)  # of a full snapshot, but for the manifest
 _POLL = 0.1
@@ -83,7 +81,7 @@ def refuse_existing(destination: Path) -> None:
 # -- in the process aside ---------------------------------------------------------------------
 
 
-def copy(say: Say, store: str, place: str) -> None:
+def copy(say: aside.Progress, store: str, place: str) -> None:
     """Build a full snapshot of ``store`` in the folder ``place``."""
     building = Path(place)
     generation = building / folder.FIRST_GENERATION
@@ -105,7 +103,7 @@ def source_transaction(store: Path, transaction: int) -> int:
     return manifest.read(store).transaction if folder.is_snapshot(store) else transaction
 
 
-def describe(building: Path, transaction: int, say: Say) -> None:
+def describe(building: Path, transaction: int, say: aside.Progress) -> None:
     """Verify the copy record for record, and write digest and manifest; all of it goes to disk."""
     with lmdb_at_rest(building / folder.FIRST_GENERATION) as copied:
         with copied.begin(buffers=True) as txn, DigestWriter(building / DIGEST) as digest:
@@ -118,13 +116,13 @@ def describe(building: Path, transaction: int, say: Say) -> None:
     finish(building, made, FILES, say)
 
 
-def finish(building: Path, made: Manifest, names: Iterable[str], say: Say) -> None:
+def finish(building: Path, made: Manifest, names: Iterable[str], say: aside.Progress) -> None:
     """Write the manifest, with the checksums of its files; all of it goes to disk."""
     manifest.write(building, replace(made, files={name: sums_of(building / name, say) for name in names}))
     flush(building)
 
 
-def walk(txn: Any, seen: Callable[[bytes, Any], None], say: Say, total: int) -> dict[int, int]:
+def walk(txn: Any, seen: Callable[[bytes, Any], None], say: aside.Progress, total: int) -> dict[int, int]:
     """Verify every record and show it to ``seen``; the bytes of node blocks by stream number."""
     node_bytes: dict[int, int] = {}
     with txn.cursor() as cursor:
@@ -205,7 +203,7 @@ def full_disk_told(building: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def watched(file: Path, total: int, say: Say) -> Iterator[None]:
+def watched(file: Path, total: int, say: aside.Progress) -> Iterator[None]:
     """Report how a file grows while somebody else writes it."""
     stop = threading.Event()
 

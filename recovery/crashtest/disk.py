@@ -201,7 +201,7 @@ class Disk:
             name = os.path.relpath(event.path, self.path) if event.path else "a file"
             self.unseen.add(f"{name} ({how})")
             return False
-        if kind in _NAMING:
+        if recorder.SIGNS.get(kind) == "name":
             self._name(event)
             return True
         return kind == recorder.ACK
@@ -312,7 +312,3 @@ class Disk:
         naming = Naming(event.sequence, take, give)
         naming.apply(lambda folder: folder.cache)
         self.namings.append(naming)
-
-
-_NAMING = {recorder.CREATE, recorder.RENAME, recorder.UNLINK, recorder.MKDIR, recorder.RMDIR, recorder.LINK,
-           recorder.SYMLINK}

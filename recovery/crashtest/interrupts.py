@@ -107,7 +107,7 @@ class Interrupts:
         deadline = time.monotonic() + stage.job.timeout
         while not (over := ended.exists()) and not runner.wait(0.001) and time.monotonic() < deadline:
             pass
-        found = stage.checked(folder, read_acks(acks)) if over else None
+        found = stage.check(folder, read_acks(acks)) if over else None
         run = runner.end()
         if not over:
             stuck = run.status is None

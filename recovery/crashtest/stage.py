@@ -21,6 +21,7 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 import types
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -79,7 +80,7 @@ class Stage:
     _running: Runner | None = None
 
     def __post_init__(self) -> None:
-        self._checker = Checker(self.job.check, self.job.timeout)
+        self.check = Checker(self.job.check, self.job.timeout)  # in a child of its own: None, or what was wrong
         self.deadline = time.monotonic() + self.job.budget if self.job.budget else float("inf")
 
     def out_of_time(self) -> bool:
@@ -100,15 +101,12 @@ class Stage:
         folder.mkdir()
         return folder
 
-    def start(self, folder: Path, *, target: int = 0, action: int = 0, error: int = 0, sticky: bool = False,
-              classes: int = 127, log: bool = False, watched: bool = True,
-              before: Callable[[], None] | None = None, acks: Path | None = None,
-              workload: Workload | None = None) -> Runner:
-        """Start the workload, or what stands for it; the recorder watches it where there is one."""
+    def start(self, folder: Path, *, log: bool = False, watched: bool = True, before: Callable[[], None] | None = None,
+              acks: Path | None = None, workload: Workload | None = None, **orders: Any) -> Runner:
+        """Start the workload, or what stands for it; the recorder watches it where there is one, with ``orders``."""
         control = None
         if watched and self.recorder is not None:
-            control = Control(self.scratch / "control", target=target, action=action, error=error,
-                              sticky=sticky, classes=classes)
+            control = Control(self.scratch / "control", **orders)
         self._running = Runner(workload or self.job.workload, folder, self.scratch, control=control, log=log,
                                recorder=self.recorder if watched else None, before=before, acks=acks)
         return self._running
@@ -119,13 +117,9 @@ class Stage:
         runner.wait(self.job.timeout)
         return runner.end()
 
-    def checked(self, folder: Path, acks: list[Any]) -> str | None:
-        """Run the check on a folder in a child of its own; None, or what was wrong."""
-        return self._checker(folder, acks)
-
     def close(self) -> None:
         """End the checking child, and a workload that was not waited for because this is broken off."""
-        self._checker.close()
+        self.check.close()
         if self._running is not None:
             self._running.kill()
 
@@ -141,7 +135,7 @@ class Stage:
 
         Whether all was well; what was not is noted.
         """
-        found = wrong or self.checked(folder, run.acks)
+        found = wrong or self.check(folder, run.acks)
         if found is not None:
             self.fail(result, where, found, folder, run.acks)
         shutil.rmtree(folder)
@@ -257,8 +251,6 @@ def main() -> int:
             job: Job = pickle.loads(packed)
             data = pickle.dumps(perform(job))
         except BaseException as error:
-            import traceback  # noqa: PLC0415 - only on the way out
-
             data = pickle.dumps(f"{type(error).__name__}: {error}\n{traceback.format_exc()}")
         answer.write(data)
     return 0
