@@ -2,8 +2,8 @@
 
     this process                                   the process aside
       Aside(copy, {"path": …})          ── argv ──>  imports the function, calls it with say()
-      iterated: ["copy", done, total]   <── lines ──   say("copy", done, total)
-      result(), or its error            <── a line ──  the end
+      iterated: ("copy", done, total)   <── pickles ── say("copy", done, total)
+      result(), or its error            <── a pickle ─ the end
 
 A read that lasts in the writer's own process holds the writer up: LMDB's binding undoes a write
 only while no thread of the process is in one of its calls, the map grows only while none
@@ -15,9 +15,11 @@ If this process dies the other one notices (the end of its input) and ends too.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -26,7 +28,6 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any, Self
 
-from ..storage import errors
 from ..storage.errors import CorruptionError, RaxlogError, StoreError
 
 Progress = Callable[[str, int, int], None]
@@ -51,7 +52,7 @@ class Aside:
     """A process of its own that calls a module's function, with ``say`` first. It does not outlive the block.
 
     Iterated, it gives what the function says, as it comes, and then has its ``error``, if one of
-    raxlog's or an OSError. ``arguments``, what is said and the result are what JSON can hold.
+    raxlog's or an OSError. ``arguments`` are what JSON can hold, what is said and the result what can be pickled.
     StoreError if the process cannot be started. About 0.15 s on top of what the function does.
     """
 
@@ -61,12 +62,12 @@ class Aside:
         task = json.dumps([function.__module__, function.__qualname__, arguments])
         code = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import main; main(sys.argv[1])"
         self.error: Exception | None = None
-        self._last: dict[str, Any] = {}
+        self._result: tuple[Any] | None = None  # once it has come
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - a file cannot fill up as a pipe does
         try:
             self._process = subprocess.Popen(
                 [sys.executable, "-c", code, task],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._stderr, text=True, encoding="ascii",
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._stderr,
             )
         except OSError as error:
             self._stderr.close()
@@ -82,17 +83,17 @@ class Aside:
         with self._process, self._stderr:  # waits for it, and closes the pipes
             pass
 
-    def __iter__(self) -> Iterator[list[Any]]:
+    def __iter__(self) -> Iterator[tuple[Any, ...]]:
         assert self._process.stdout is not None
-        for line in self._process.stdout:
-            try:
-                self._last = json.loads(line)
-            except ValueError:
-                continue  # its death cut it off
-            if "error" in self._last:
-                self.error = _error(*self._last["error"])
-            if "say" in self._last:
-                yield self._last["say"]
+        with contextlib.suppress(EOFError, pickle.UnpicklingError):  # the end, or what its death cut off
+            while True:
+                kind, what = pickle.load(self._process.stdout)
+                if kind == "say":
+                    yield what
+                elif kind == "error":
+                    self.error = what
+                else:
+                    self._result = (what,)
 
     @property
     def ending(self) -> str | None:
@@ -103,7 +104,7 @@ class Aside:
                 return f"was killed by {signal.Signals(-status).name}"
             except ValueError:
                 return f"was killed by signal {-status}"
-        if "result" in self._last:
+        if self._result is not None:
             return None
         if self.error is not None:
             return f"failed: {type(self.error).__name__}: {self.error}"
@@ -114,8 +115,8 @@ class Aside:
     def result(self) -> Any:
         """What the function returned, once all it said has been read. CorruptionError if damage killed the process."""
         ending = self.ending
-        if ending is None:
-            return self._last["result"]
+        if ending is None and self._result is not None:
+            return self._result[0]
         if self.error is not None:
             raise self.error
         status = self._process.returncode
@@ -126,40 +127,26 @@ class Aside:
         raise StoreError(f"the process that read the store {ending}")
 
 
-def _error(name: str, message: str, places: Any) -> Exception:
-    if name == "OSError":
-        return OSError(*places)
-    if name == "CorruptionError":
-        return CorruptionError(message, **places)
-    kind: type[RaxlogError] = getattr(errors, name, StoreError)
-    return kind(message)
-
-
 def main(task: str) -> None:
-    """What the process aside does: one task, whose lines go to standard output."""
-    lines = os.fdopen(os.dup(1), "w", encoding="ascii")
+    """What the process aside does: one task, which is told of on standard output."""
+    out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever else prints something must not come between them
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the caller's to hear, who ends this
     os.nice(_NICE)
     threading.Thread(target=_die_with_the_caller, daemon=True).start()
     talking = threading.Lock()
 
-    def tell(what: dict[str, Any]) -> None:
+    def tell(kind: str, what: Any) -> None:
         with talking:
-            lines.write(json.dumps(what) + "\n")
-            lines.flush()
+            out.write(pickle.dumps((kind, what)))
+            out.flush()
 
     try:
         module, function, arguments = json.loads(task)
         work = getattr(importlib.import_module(module), function)
-        tell({"result": work(lambda *said: tell({"say": said}), **arguments)})
-    except CorruptionError as error:
-        places = {"stream": error.stream, "node": error.node, "offset": error.offset}
-        tell({"error": ["CorruptionError", error.what, places]})
-    except RaxlogError as error:
-        tell({"error": [type(error).__name__, str(error), None]})
-    except OSError as error:
-        tell({"error": ["OSError", str(error), [error.errno, error.strerror, error.filename]]})
+        tell("result", work(lambda *said: tell("say", said), **arguments))
+    except (RaxlogError, OSError) as error:
+        tell("error", error)
 
 
 def _die_with_the_caller() -> None:

@@ -11,22 +11,23 @@ one for the other. The first snapshot of a restored store is therefore a full on
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import lmdb
-from xxhash import xxh3_64_hexdigest
 
 from ..storage import faults, folder, layout, records
 from ..storage.errors import CorruptionError, RaxlogError, StoreError, UnsupportedFormat
 from . import aside, manifest
-from .digest import DIGEST, read_digest, verified
+from .digest import DIGEST, read_digest
 from .incremental import CHANGES, read_changes
 from .manifest import FileSums, Manifest
-from .places import local_path, place_of
-from .snapshot import DATA, flush, placed, store_row
+from .places import LocalPlace, local_path, place_of
+from .snapshot import DATA, flush, placed, store_row, walk
 
 _BATCH = 10_000  # changes applied in one transaction
 _SPARE = 64 << 20
@@ -74,7 +75,13 @@ def restore(snapshot: str | os.PathLike[str], destination: str | os.PathLike[str
                 f"{base} is of a store of format {made.store_format}; this raxlog reads up to {layout.FORMAT}. "
                 "Restore it with a newer raxlog."
             )
-        _copy_verified(base / DATA, generation / folder.DATA, made.sums(DATA), say)
+        sums = made.sums(DATA)
+        with (generation / folder.DATA).open("wb") as copy:
+            for chunk, problem in manifest.chunks_of(LocalPlace(base), DATA, sums):
+                if problem:
+                    raise CorruptionError(f"{base}: {problem}")
+                copy.write(chunk)
+                say("copy", copy.tell(), sums.bytes)
         folder.reserve_lock(generation)
         folder.furnish(place)
         _apply(place, links, say)
@@ -104,36 +111,20 @@ def chain(source: Path) -> list[tuple[Path, Manifest]]:
 
 def _parent(path: Path, made: Manifest) -> tuple[Path, Manifest] | None:
     beside = path.resolve().parent
-    named = [beside / made.parent_name] if made.parent_name else []
-    for place in [*named, *sorted(beside.iterdir())]:
-        if folder.is_snapshot(place):
-            try:
-                found = manifest.read(place)
-            except RaxlogError:
-                if place in named:
-                    raise  # it is the one, and damaged: say so, not that it is missing
-                continue
-            if found.id == made.parent:
-                return place, found
-    return None
+    named = beside / (made.parent_name or "")
+    if folder.is_snapshot(named):
+        found = manifest.read(named)  # where it is the one, and damaged: say so, not that it is missing
+        if found.id == made.parent:
+            return named, found
+    return next((one for one in _snapshots_in(beside) if one[1].id == made.parent), None)
 
 
-def _copy_verified(source: Path, to: Path, sums: FileSums, say: aside.Progress) -> None:
-    done = 0
-    try:
-        data = source.open("rb")
-    except OSError as error:
-        raise CorruptionError(f"{source} cannot be read ({error})") from error
-    with data, to.open("wb") as copy:
-        for number, wanted in enumerate(sums.sums):
-            chunk = data.read(sums.chunk)
-            if xxh3_64_hexdigest(chunk) != wanted:
-                raise CorruptionError(f"{source}: {manifest.wrong_chunk(number, sums.chunk, sums.bytes)}")
-            copy.write(chunk)
-            done += len(chunk)
-            say("copy", done, sums.bytes)
-        if done != sums.bytes or data.read(1):
-            raise CorruptionError(f"{source} has not the {sums.bytes} bytes that its manifest says")
+def _snapshots_in(beside: Path) -> Iterator[tuple[Path, Manifest]]:
+    """Those whose manifest can be read, by their names."""
+    for path in sorted(beside.iterdir()):
+        if folder.is_snapshot(path):
+            with contextlib.suppress(RaxlogError):
+                yield path, manifest.read(path)
 
 
 def _apply(place: Path, links: list[tuple[Path, Manifest]], say: aside.Progress) -> None:
@@ -143,10 +134,10 @@ def _apply(place: Path, links: list[tuple[Path, Manifest]], say: aside.Progress)
     try:
         with lmdb.open(str(generation), map_size=room, create=False, sync=False) as env:
             for path, made in links[1:]:
-                manifest.require_sums(path, {name: made.sums(name) for name in (CHANGES, DIGEST)})
+                manifest.require(LocalPlace(path), made, CHANGES, DIGEST)
                 _apply_changes(env, path / CHANGES, made, say)
             source, made = links[-1]
-            manifest.require_sums(source, {DIGEST: made.sums(DIGEST)})
+            manifest.require(LocalPlace(source), made, DIGEST)
             _require_equal(env, source, made, say)
             with env.begin(write=True) as txn:
                 row = store_row(txn)
@@ -162,14 +153,12 @@ def _apply_changes(env: lmdb.Environment, changes: Path, made: Manifest, say: as
     while done < total:
         before = done
         with env.begin(write=True) as txn:
-            for key, value in rows:
+            for key, value in islice(rows, _BATCH):
                 if value is None:
                     txn.delete(key)
                 else:
                     txn.put(key, value)
                 done += 1
-                if done - before == _BATCH:
-                    break
         say("apply", done, total)
         if done == before:
             raise CorruptionError(f"the increment {changes} has {done} changes, its manifest says {total}")
@@ -177,15 +166,15 @@ def _apply_changes(env: lmdb.Environment, changes: Path, made: Manifest, say: as
 
 def _require_equal(env: lmdb.Environment, source: Path, made: Manifest, say: aside.Progress) -> None:
     wanted = read_digest(source / DIGEST)
-    with env.begin(buffers=True) as txn, txn.cursor() as cursor:
-        for done, (key, value) in enumerate(verified(cursor)):
-            if next(wanted, None) != (key, bytes(value[:8])):
-                raise CorruptionError(f"what {source} restores to differs from its digest at key {key.hex()}")
-            if done % 4096 == 0:
-                say("check", done, made.records)
+
+    def compare(key: bytes, value: bytes) -> None:
+        if next(wanted, None) != (key, bytes(value[:8])):
+            raise CorruptionError(f"what {source} restores to differs from its digest at key {key.hex()}")
+
+    with env.begin(buffers=True) as txn:
+        walk(txn, compare, say, made.records)
     if next(wanted, None) is not None:
         raise CorruptionError(f"what {source} restores to has fewer records than its digest")
-    say("check", made.records, made.records)
 
 
 # -- verify -----------------------------------------------------------------------------------
@@ -201,10 +190,7 @@ def verify(snapshot: str | os.PathLike[str], *, progress: aside.Progress | None 
     say = progress or (lambda *_: None)
     place = place_of(snapshot)
     try:
-        if local is None:
-            made = manifest.decode(place.read(folder.MANIFEST), f"{place.url}/{folder.MANIFEST}")
-        else:
-            made = manifest.read(local)
+        made = manifest.read(snapshot)
     except CorruptionError as error:
         return Verification(place.url, None, 0, 0, (error.what,))
     links, problems = [(place, made)], []
@@ -215,18 +201,17 @@ def verify(snapshot: str | os.PathLike[str], *, progress: aside.Progress | None 
             problems.append(getattr(error, "what", str(error)))
     total, done, files = sum(link.bytes for _, link in links), 0, 0
     for where, link in links:
-        wanted = dict(link.files)
-        wanted.update({shard.path: FileSums(shard.bytes, 0, (shard.sum,)) for shard in link.shards})
+        wanted = link.files | {shard.path: FileSums(shard.bytes, 0, (shard.sum,)) for shard in link.shards}
         for name, sums in wanted.items():
-            problems += manifest.problems_of(where, name, sums, partial(_tell, say, done, total))
+            read = done
+            for chunk, problem in manifest.chunks_of(where, name, sums):
+                problems += [problem] if problem else []
+                read += len(chunk)
+                say("verify", read, total)
             done += sums.bytes
             files += 1
             say("verify", done, total)
     return Verification(place.url, made.kind, files, done, tuple(problems))
-
-
-def _tell(say: aside.Progress, before: int, total: int, more: int) -> None:
-    say("verify", before + more, total)
 
 
 # -- retention --------------------------------------------------------------------------------
@@ -240,14 +225,9 @@ def keep_last(beside: Path, store: str, keep: int) -> list[Path]:
     """
     folder.clear_leftovers(beside)  # of a removal that was broken off
     found: dict[str, tuple[Path, Manifest]] = {}
-    for path in beside.iterdir():
-        if folder.is_snapshot(path) and not path.is_symlink():
-            try:
-                made = manifest.read(path)
-            except RaxlogError:
-                continue
-            if made.store == store:
-                found[made.id] = (path, made)
+    for path, made in _snapshots_in(beside):
+        if made.store == store and not path.is_symlink():
+            found[made.id] = (path, made)
     newest = sorted(found.values(), key=lambda item: (item[1].created_ms, item[0].name), reverse=True)
     kept: set[str] = set()
     for _, made in newest[:keep]:

@@ -64,30 +64,22 @@ def _run(job: dict[str, Any], report: Report, progress: Progress | None) -> dict
     opened = False
     last: dict[str, Any] = {}
     part = "opening"
-    counts: dict[str, int] = {}
     with Aside(check_child.run, job) as aside:
         for (message,) in aside:
-            if "problem" in message:
-                report.add(Problem(**message["problem"]))
-            elif "part" in message:
+            if "part" in message:
                 part = message["part"]
                 if progress is not None:
                     progress(part, message["done"], message["total"])
             elif "behind" in message:
                 last = message
-            elif "counts" in message:
-                counts = message["counts"]
-            elif "note" in message:
-                report.notes.append(message["note"])
-            elif "generation" in message:
-                report.generation = message["generation"]
+            elif "counts" in message and job["mode"] == "look-ups":
+                report.counts["looked_up"] = report.counts.get("looked_up", 0) + message["counts"].get("looked_up", 0)
+            else:
+                report.take(message)
             opened = opened or "opened" in message
         if isinstance(aside.error, RaxlogError):
             raise aside.error
         ending = aside.ending
-    if job["mode"] == "look-ups":
-        counts = {"looked_up": report.counts.get("looked_up", 0) + counts.get("looked_up", 0)}
-    report.counts |= counts
     if ending is None:
         return None
     where = f" at page {last['page']}" if last else ""

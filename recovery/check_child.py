@@ -54,14 +54,16 @@ def run(tell: Callable[[dict[str, Any]], None], path: str, mode: str, start: str
         except lmdb.Error as error:
             if isinstance(faults.cannot_open(store, error), ReadOnlyStore):
                 raise faults.cannot_open(store, error) from error
-            walk.find.say("lmdb", f"LMDB cannot open the file: {error}")
-            _raw(walk)
+            _raw(walk, f"LMDB cannot open the file: {error}")
             return
         with environment:
             _through_lmdb(walk, environment, mode, start)
 
 
-def _raw(walk: Walk) -> None:
+def _raw(walk: Walk, why: str = "") -> None:
+    """All but the look-ups. ``why`` LMDB is not asked is a problem of its own."""
+    if why:
+        walk.find.say("lmdb", why)
     if walk.begin():
         walk.verify()
         walk.walk()
@@ -77,8 +79,7 @@ def _through_lmdb(walk: Walk, environment: lmdb.Environment, mode: str, start: s
             environment.set_mapsize(0)
             continue
         except lmdb.Error as error:
-            walk.find.say("lmdb", f"LMDB cannot begin to read: {error}")
-            _raw(walk)
+            _raw(walk, f"LMDB cannot begin to read: {error}")
             return
         with txn:
             if not walk.choose_meta(txn.id()):

@@ -13,19 +13,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from ..storage import layout, records
-from ..storage.errors import RaxlogError
 from ..storage.rax import Rax
 from ..stream import pending_problems
 from ..stream.group_state import ConsumerState, GroupState
 from ..stream.header import StreamHeader, shown
 from ..stream.idempotent import name_digest
-from .findings import Findings
-from .page_tree import PageTree
-
-_FAILURES = (RaxlogError, ValueError, TypeError, IndexError, AttributeError)
+from .page_tree import FAILURES, PageTree
+from .report import Findings
 
 
 def _rows(tree: PageTree, prefix: bytes, find: Findings, **where: Any) -> Iterator[tuple[bytes, list[Any]]]:
@@ -34,91 +32,91 @@ def _rows(tree: PageTree, prefix: bytes, find: Findings, **where: Any) -> Iterat
         find.step()
         try:
             yield suffix, records.unseal(prefix + suffix, value)
-        except _FAILURES as error:
+        except FAILURES as error:
             find.say_error("group", error, key=prefix + suffix, **where)
 
 
 def check_groups(tree: PageTree, number: int, stream: str, header: StreamHeader | None,
                  doomed: set[bytes], find: Findings) -> None:
     """Invariants 15 to 23 of every group of a stream."""
+    say = partial(find.say, "group", stream=stream)
     groups: dict[int, GroupState] = {}
     prefix = layout.family(number, layout.GROUP)
     for suffix, row in _rows(tree, prefix, find, stream=stream):
         try:
             state = GroupState.from_row(number, int.from_bytes(suffix, "big"), row)
-        except _FAILURES as error:
+        except FAILURES as error:
             find.say_error("group", error, key=prefix + suffix, stream=stream)
             continue
         groups[state.group] = state
-    names: dict[int, bytes] = {}
+    names: set[int] = set()
     prefix = layout.family(number, layout.GROUP_NAME)
     for suffix, row in _rows(tree, prefix, find, stream=stream):
         found = groups.get(row[0])
         if found is None or layout.name_suffix(found.name) != suffix:
-            find.say("group", f"the name {shown(suffix[1:])} leads to group no. {row[0]}, which "
-                     + ("is missing" if found is None else f"bears the name {shown(found.name)}"),
-                     key=prefix + suffix, stream=stream, group=shown(suffix[1:]))
+            what = "is missing" if found is None else f"bears the name {shown(found.name)}"
+            say(f"the name {shown(suffix[1:])} leads to group no. {row[0]}, which {what}", key=prefix + suffix,
+                group=shown(suffix[1:]))
         elif row[0] in names:
-            find.say("group", "two names lead to it", key=prefix + suffix, stream=stream, group=shown(found.name))
-        names[row[0]] = suffix
+            say("two names lead to it", key=prefix + suffix, group=shown(found.name))
+        names.add(row[0])
     for group, state in groups.items():
         name = shown(state.name)
         if group not in names:
-            find.say("group", "no name leads to it", stream=stream, group=name,
-                     key=prefix + layout.name_suffix(state.name))
+            say("no name leads to it", group=name, key=prefix + layout.name_suffix(state.name))
         if header is not None and group >= header.next_group:
-            find.say("group", f"has the number {group}, which was never given", stream=stream, group=name,
-                     key=state.key)
+            say(f"has the number {group}, which was never given", group=name, key=state.key)
         _check_group(tree, state, stream, find)
     if header is not None and header.groups != len(groups):
-        find.say("group", f"{len(groups)} groups are there, the header counts {header.groups}", stream=stream,
-                 key=layout.header_key(number))
+        say(f"{len(groups)} groups are there, the header counts {header.groups}", key=layout.header_key(number))
     swept = {int.from_bytes(suffix[8:], "big") for suffix in doomed
              if len(suffix) == 12 and int.from_bytes(suffix[:8], "big") == number}
     _check_strays(tree, number, stream, {*groups, *swept}, find)
 
 
 def _check_group(tree: PageTree, state: GroupState, stream: str, find: Findings) -> None:
-    number, group, name = state.number, state.group, shown(state.name)
-    where = {"stream": stream, "group": name}
+    number, group = state.number, state.group
+    where: dict[str, Any] = {"stream": stream, "group": shown(state.name)}
+    say = partial(find.say, "group", stream=stream, group=where["group"])
     consumers: dict[int, ConsumerState] = {}
     prefix = layout.group_family(number, layout.CONSUMER, group)
     for suffix, row in _rows(tree, prefix, find, **where):
         consumer = int.from_bytes(suffix, "big")
         consumers[consumer] = ConsumerState(consumer, *row[:4])
         if consumer >= state.next_consumer:
-            find.say("group", f"consumer no. {consumer} was never given", key=prefix + suffix, **where)
+            say(f"consumer no. {consumer} was never given", key=prefix + suffix)
     named: set[int] = set()
     prefix = layout.group_family(number, layout.CONSUMER_NAME, group)
     for suffix, row in _rows(tree, prefix, find, **where):
         found = consumers.get(row[0])
         if found is None or layout.name_suffix(found.name) != suffix or row[0] in named:
             what = "missing" if found is None else f"{shown(found.name)}"
-            find.say("group", f"the consumer's name {shown(suffix[1:])} leads to no. {row[0]}, which is {what}",
-                     key=prefix + suffix, **where)
+            say(f"the consumer's name {shown(suffix[1:])} leads to no. {row[0]}, which is {what}", key=prefix + suffix)
         named.add(row[0])
     for consumer in consumers.keys() - named:
-        find.say("group", f"no name leads to consumer {shown(consumers[consumer].name)}", key=prefix, **where)
+        say(f"no name leads to consumer {shown(consumers[consumer].name)}", key=prefix)
+    say = partial(find.say, "pending", stream=stream, group=where["group"])
+    prefix = layout.group_family(number, layout.PENDING, group)
     try:
         found_problems, totals = pending_problems.problems(tree, number, group)
-    except _FAILURES as error:
-        find.say_error("pending", error, key=layout.group_family(number, layout.PENDING, group), **where)
+    except FAILURES as error:
+        find.say_error("pending", error, key=prefix, **where)
         return
     for what in found_problems:
-        find.say("pending", what, key=layout.group_family(number, layout.PENDING, group), **where)
+        say(what, key=prefix)
     pending = totals.total()
     find.counts["pending"] += pending
     find.step(pending)
     if pending != state.pending:
-        find.say("pending", f"{pending} entries are pending, the group counts {state.pending}", key=state.key, **where)
+        say(f"{pending} entries are pending, the group counts {state.pending}", key=state.key)
     for consumer, many in totals.items():
         if consumer and consumer not in consumers:
-            find.say("pending", f"{many} entries are pending with consumer no. {consumer}, who is missing",
-                     key=state.consumer_key(consumer), **where)
+            say(f"{many} entries are pending with consumer no. {consumer}, who is missing",
+                key=state.consumer_key(consumer))
     for consumer, known in consumers.items():
         if known.pending != totals[consumer]:
-            find.say("pending", f"{totals[consumer]} entries are pending with consumer {shown(known.name)}, its "
-                     f"record counts {known.pending}", key=state.consumer_key(consumer), **where)
+            say(f"{totals[consumer]} entries are pending with consumer {shown(known.name)}, its record counts "
+                f"{known.pending}", key=state.consumer_key(consumer))
 
 
 def _check_strays(tree: PageTree, number: int, stream: str, known: set[int], find: Findings) -> None:
@@ -141,6 +139,7 @@ def _check_strays(tree: PageTree, number: int, stream: str, known: set[int], fin
 
 def check_appends(tree: PageTree, number: int, stream: str, find: Findings) -> None:
     """Invariant 24, and how many pairs each producer has: idempotent appends."""
+    say = partial(find.say, "append", stream=stream)
     pairs: dict[bytes, tuple[int, int]] = {}
     counted: Counter[bytes] = Counter()
     stated: dict[bytes, int] = {}
@@ -149,23 +148,20 @@ def check_appends(tree: PageTree, number: int, stream: str, find: Findings) -> N
         producer, iid, ms, seq = row[:4]
         pairs[suffix] = (ms, seq)
         if suffix != name_digest(producer) + name_digest(iid):
-            find.say("append", f"a pair of producer {shown(producer)} lies under another's hash", key=prefix + suffix,
-                     stream=stream)
+            say(f"a pair of producer {shown(producer)} lies under another's hash", key=prefix + suffix)
     find.counts["remembered"] += len(pairs)
     prefix = layout.family(number, layout.IDEMPOTENT_AGE)
     for suffix, row in _rows(tree, prefix, find, stream=stream):
         if len(suffix) == 16:
             stated[suffix] = row[1]
             if suffix != name_digest(row[0]):
-                find.say("append", f"the count of producer {shown(row[0])} lies under another's hash",
-                         key=prefix + suffix, stream=stream)
+                say(f"the count of producer {shown(row[0])} lies under another's hash", key=prefix + suffix)
             continue
         counted[suffix[:16]] += 1
         ms, seq = int.from_bytes(suffix[16:24], "big"), int.from_bytes(suffix[24:], "big")
         if pairs.get(suffix[:16] + row[0]) != (ms, seq):
-            find.say("append", f"entry {ms}-{seq} is remembered by its age and not by its idempotent ID",
-                     key=prefix + suffix, stream=stream)
+            say(f"entry {ms}-{seq} is remembered by its age and not by its idempotent ID", key=prefix + suffix)
     for producer in counted.keys() | stated.keys():
         if counted[producer] != stated.get(producer, 0):
-            find.say("append", f"{counted[producer]} appends of the producer with hash {producer.hex()} are "
-                     f"remembered, its record counts {stated.get(producer, 0)}", key=prefix + producer, stream=stream)
+            say(f"{counted[producer]} appends of the producer with hash {producer.hex()} are remembered, its record "
+                f"counts {stated.get(producer, 0)}", key=prefix + producer)

@@ -12,15 +12,14 @@ The numbers of the invariants are those of docs/format.md, section 10.
 from __future__ import annotations
 
 from ..storage import block, layout, ordinals
-from ..storage.errors import RaxlogError
 from ..storage.ordinals import DeadCounts
 from ..storage.rax import family_rows
 from ..stream import header as headers
 from ..stream import node
 from ..stream.header import StreamHeader
 from ..stream.id import StreamID, make_id
-from .findings import Findings
-from .page_tree import PageTree
+from .page_tree import FAILURES, PageTree
+from .report import Findings
 
 _NODE_KEY = 25  # bytes: number, kind, ID
 
@@ -45,28 +44,20 @@ class _Walk:
 
     def say(self, kind: str, what: str, key: bytes | None = None, offset: int | None = None) -> None:
         """A problem of this stream, at a node where ``key`` is one's."""
-        at = None
-        if key is not None and len(key) == _NODE_KEY:
-            at = str(make_id(*layout.node_id(key)))
-        self.find.say(kind, what, key=key, stream=self.stream, node=at, offset=offset)
+        self.find.say(kind, what, key=key, stream=self.stream, node=_named(key), offset=offset)
 
     def visit(self, key: bytes, value: bytes) -> None:
         """One node: its block, its listpack, and how it goes on from the one before."""
         self.nodes += 1
         self.find.step()
-        if len(key) != _NODE_KEY:
-            self.find.say("node", f"has a key of {len(key)} bytes, and not {_NODE_KEY}", key=key, stream=self.stream)
-            self.unread += 1
-            self.expected = None
-            return
-        master = layout.node_id(key)
         try:
+            master = layout.node_id(key)
             head = block.header(key, value)
             listpack = block.listpack_of(key, value, head)
             live, gone, *end = node.validate_node(listpack, *master)
             first = node.first_live(listpack, *master) if self.first_live is None and live else None
-        except (RaxlogError, ValueError, IndexError) as error:
-            self.find.say_error("node", error, key=key, stream=self.stream, node=str(make_id(*master)))
+        except FAILURES as error:
+            self.find.say_error("node", error, key=key, stream=self.stream, node=_named(key))
             self.unread += 1
             self.expected = None
             return
@@ -114,9 +105,14 @@ class _Walk:
     def _marked(self, key: bytes, start: int, stop: int) -> int | None:
         try:
             return self.dead.dead_between(start, stop)
-        except (RaxlogError, ValueError, IndexError) as error:
+        except FAILURES as error:
             self.find.say_error("ordinals", error, key=key, stream=self.stream)
             return None
+
+
+def _named(key: bytes | None) -> str | None:
+    """The node whose key it is, if it is one's."""
+    return str(make_id(*layout.node_id(key))) if key is not None and len(key) == _NODE_KEY else None
 
 
 def check_stream(tree: PageTree, number: int, stream: str, find: Findings) -> StreamHeader | None:
@@ -128,7 +124,7 @@ def check_stream(tree: PageTree, number: int, stream: str, find: Findings) -> St
     header = None
     try:
         header = headers.load(tree, number)
-    except (RaxlogError, ValueError, TypeError, IndexError) as error:
+    except FAILURES as error:
         find.say_error("header", error, key=layout.header_key(number), stream=stream)
     if header is not None:
         _compare(walk, header)
@@ -139,7 +135,7 @@ def check_stream(tree: PageTree, number: int, stream: str, find: Findings) -> St
         for what in ordinals.problems(tree, number, base):
             find.say("ordinals", what, stream=stream, key=layout.family(number, layout.DEAD))
         _compare_notes(walk)
-    except (RaxlogError, ValueError, TypeError, IndexError) as error:
+    except FAILURES as error:
         find.say_error("ordinals", error, key=layout.family(number, layout.ORDINAL), stream=stream)
     return header
 

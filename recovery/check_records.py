@@ -13,19 +13,19 @@ from typing import Any
 from xxhash import xxh3_64_digest, xxh3_64_intdigest
 
 from ..storage import layout, pages, records
-from ..storage.errors import RaxlogError, UnsupportedFormat
+from ..storage.errors import UnsupportedFormat
 from ..storage.layout import FORMAT
 from ..storage.pages import PageFault, PageFile
 from ..stream.header import shown
-from .findings import Findings
-from .page_tree import PageTree
+from .page_tree import FAILURES, PageTree
+from .report import Findings
 
 _JOURNAL = layout.family(0, layout.JOURNAL) + b"\x01"  # rewritten in place, and not sealed
 SUBJECT_KINDS = range(0x10, 0x20)  # of number 0: the subject index
 _STORE_KINDS = {layout.STORE: (9,), layout.NAME: range(9, 512), layout.DOOMED: (17, 21), layout.STATE: range(9, 512),
                 layout.JOURNAL: (10,), layout.SUPERSEDED: (9,),
                 **dict.fromkeys(SUBJECT_KINDS, range(9, 512))}
-_KINDS = {
+STREAM_KINDS = {
     layout.DEAD: (18,), layout.ORDINAL: (17,), layout.GROUP_NAME: range(10, 411), layout.CONSUMER_NAME: range(14, 415),
     layout.IDEMPOTENT: (41,), layout.IDEMPOTENT_AGE: (25, 41), layout.NODE: (25,), layout.HEADER: (9,),
     layout.GROUP: (13,), layout.CONSUMER: (17,), layout.PENDING: (29,), layout.PENDING_BY_CONSUMER: (33,),
@@ -72,7 +72,7 @@ def well_formed(key: bytes) -> bool | None:
     """Whether a key has the form of its kind; None for a kind that this raxlog does not know."""
     if len(key) < 9:
         return False
-    kinds: dict[int, Any] = _KINDS if any(key[:8]) else _STORE_KINDS
+    kinds: dict[int, Any] = STREAM_KINDS if any(key[:8]) else _STORE_KINDS
     lengths = kinds.get(key[8])
     return None if lengths is None else len(key) in lengths
 
@@ -157,7 +157,7 @@ def _remember(stock: Inventory, find: Findings, key: bytes, value: bytes) -> Non
             stock.doomed.add(key[9:])
         else:
             stock.headers[int.from_bytes(key[:8], "big")] = row[0]
-    except (RaxlogError, ValueError, TypeError, IndexError) as error:
+    except FAILURES as error:
         find.say_error("record", error, key=key)
 
 

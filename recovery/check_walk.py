@@ -21,11 +21,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import lmdb
+from lmdb.verify import VerifyError, verify
 
 from ..index import publish_problems, subject_problems
 from ..storage import folder, generation, meta_pages
@@ -34,8 +36,8 @@ from ..storage.pages import Meta, PageFile
 from .check_groups import check_appends, check_groups
 from .check_nodes import check_stream
 from .check_records import Inventory, check_names, check_records, is_journal
-from .findings import Findings
-from .page_tree import PageTree
+from .page_tree import FAILURES, PageTree
+from .report import Findings
 
 _TRIES = 5
 _MOST_MARKS = 50
@@ -46,6 +48,8 @@ _FALSE_ALARMS = ("neither reachable nor in the freeDB", "!= OVPAGES(")
 
 class Walk:
     """One check of one generation. ``tell`` is given every message as a dict."""
+
+    tree: PageTree  # once begin() has found one
 
     def __init__(self, generation: Path, tell: Callable[[dict[str, Any]], None]) -> None:
         self.data = generation / folder.DATA
@@ -58,7 +62,6 @@ class Walk:
         except OSError as error:
             raise StoreError(f"{self.data} cannot be read: {error}.") from error
         self.meta: Meta | None = None
-        self.tree: PageTree | None = None
 
     def close(self) -> None:
         """Close the file."""
@@ -94,7 +97,8 @@ class Walk:
         self.tree = find.tree = PageTree(self.file, self.meta.root, self.meta.last_page)
         find.counts["pages"] = self.meta.last_page + 1
         for fault in self.tree.faults if self.is_first else ():
-            hidden = f"; keys from {fault.low.hex() or 'the first'} to {_shown(fault.high)} are out of reach"
+            high = "the last" if fault.high is None else f"before {fault.high.hex()}"
+            hidden = f"; keys from {fault.low.hex() or 'the first'} to {high} are out of reach"
             find.say("page", f"page {fault.page} {fault.what}{hidden if fault.hides else ''}", page=fault.page)
         return True
 
@@ -113,11 +117,6 @@ class Walk:
 
     def verify(self) -> None:
         """LMDB's own verifier, its known false alarm left out. Beside a writer it may not come to an end."""
-        try:
-            from lmdb.verify import VerifyError, verify  # noqa: PLC0415 - came with lmdb 2
-        except ImportError:
-            self.find.note("LMDB's own verifier is not installed: it came with py-lmdb 2")
-            return
         self.find.begin("pages", 1)
         for _ in range(_TRIES):
             before = [meta.transaction for meta in self.file.metas()]
@@ -139,7 +138,6 @@ class Walk:
     def walk(self) -> None:
         """All records, then all streams."""
         tree, find, meta = self.tree, self.find, self.meta
-        assert tree is not None
         assert meta is not None
         find.begin("records", meta.entries)
         stock = check_records(tree, self.file, find)
@@ -155,37 +153,31 @@ class Walk:
         find.begin("streams", find.counts["nodes"])
         for number in numbers:
             self._stream(stock, number)
-        self._subjects()
+        self._part("subject", self._subjects)
 
     def _stream(self, stock: Inventory, number: int) -> None:
-        assert self.tree is not None
         tree, find, name = self.tree, self.find, stock.name_of(number)
         header = check_stream(tree, number, name, find)
-        parts: dict[str, Callable[[], None]] = {
-            "group": lambda: check_groups(tree, number, name, header, stock.doomed, find),
-            "append": lambda: check_appends(tree, number, name, find),
-        }
-        for what, part in parts.items():
-            try:
-                part()
-            except (RaxlogError, ValueError, TypeError, IndexError, AttributeError) as error:
-                find.say_error(what, error, stream=name)
+        self._part("group", partial(check_groups, tree, number, name, header, stock.doomed, find), stream=name)
+        self._part("append", partial(check_appends, tree, number, name, find), stream=name)
 
     def _subjects(self) -> None:
         """What the subject index says of itself."""
-        assert self.tree is not None
         self.find.begin("subjects", 1)
+        for what in chain(subject_problems.problems(self.tree), publish_problems.problems(self.tree)):
+            self.find.say("subject", what)
+
+    def _part(self, what: str, part: Callable[[], None], **where: Any) -> None:
+        """Do a part of the check; where it comes to no end, that is a problem of this kind."""
         try:
-            for what in chain(subject_problems.problems(self.tree), publish_problems.problems(self.tree)):
-                self.find.say("subject", what)
-        except (RaxlogError, ValueError, TypeError, IndexError, KeyError, AttributeError) as error:
-            self.find.say_error("subject", error)
+            part()
+        except FAILURES as error:
+            self.find.say_error(what, error, **where)
 
     # -- 5. -----------------------------------------------------------------------------
 
     def look_up(self, txn: lmdb.Transaction[Any], start: bytes = b"") -> None:
         """Every key again, through LMDB, from the leaf of a key on."""
-        assert self.tree is not None
         assert self.meta is not None
         tree, find = self.tree, self.find
         find.begin("look-ups", self.meta.entries)
@@ -210,17 +202,13 @@ class Walk:
                 follows = follows or seen
 
 
-def _shown(high: bytes | None) -> str:
-    return "the last" if high is None else "before " + high.hex()
-
-
 def in_force(path: Path) -> Path:
     """The generation of a store that is in force: CURRENT's, or the one its mark leads to."""
     found = folder.generation(path)
     for _ in range(_MOST_MARKS):
         with closing(Walk(found, lambda message: None)) as walk:
             try:
-                if not walk.choose_meta(None) or not walk.begin() or walk.tree is None:
+                if not walk.choose_meta(None) or not walk.begin():
                     break
                 newer = generation.successor(walk.tree.get)
             except RaxlogError:

@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import io
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from xxhash import xxh3_64_digest, xxh3_64_intdigest
-
 from ..storage import layout, zstd
 from ..storage.errors import CorruptionError
+from .check_records import is_sealed
 
 DIGEST = "digest"
 
@@ -28,47 +27,47 @@ _FLUSH = 1 << 18  # bytes of rows compressed at a time
 _JOURNAL = layout.family(0, layout.JOURNAL)
 
 
-class DigestWriter:
+class DigestWriter(io.BufferedWriter):
     """Writes a digest row by row. A context manager."""
 
     def __init__(self, path: Path) -> None:
-        self._rows = io.BufferedWriter(zstd.create(path), _FLUSH)
+        super().__init__(zstd.create(path), _FLUSH)
         self.records = 0
 
     def add(self, key: bytes, checksum: bytes) -> None:
         """The next row; keys ascend."""
-        self._rows.write(_LENGTH.pack(len(key)) + key + checksum)
+        self.write(_LENGTH.pack(len(key)) + key + checksum)
         self.records += 1
-
-    def __enter__(self) -> DigestWriter:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._rows.close()
 
 
 def read_digest(path: Path) -> Iterator[tuple[bytes, bytes]]:
     """Keys and checksums, in order. CorruptionError where the file cannot be read to its end."""
+    for _, row in read_rows(path, f"the digest {path}", _LENGTH, lambda key_size: key_size + 8):
+        yield row[:-8], row[-8:]
+
+
+def read_rows(path: Path, what: str, head: struct.Struct,
+              size: Callable[..., int]) -> Iterator[tuple[tuple[int, ...], bytes]]:
+    """The rows of a compressed file, each as its head and the ``size(*head)`` bytes behind that. CorruptionError."""
+    held = b""
     try:
         with path.open("rb") as file, zstd.unpacked(file) as rows:
-            held = b""
-            while True:
-                more = rows.read(_FLUSH)
-                if not more:
-                    break
+            while more := rows.read(_FLUSH):
                 held += more
                 at = 0
-                while at + 2 <= len(held):
-                    end = at + 2 + _LENGTH.unpack_from(held, at)[0] + 8
+                while at + head.size <= len(held):
+                    numbers = head.unpack_from(held, at)
+                    start = at + head.size
+                    end = start + size(*numbers)
                     if end > len(held):
                         break
-                    yield held[at + 2 : end - 8], held[end - 8 : end]
+                    yield numbers, held[start:end]
                     at = end
                 held = held[at:]
     except (OSError, *zstd.ERRORS) as error:
-        raise CorruptionError(f"the digest {path} cannot be read ({error})") from error
+        raise CorruptionError(f"{what} cannot be read ({error})") from error
     if held:
-        raise CorruptionError(f"the digest {path} ends in the middle of a row")
+        raise CorruptionError(f"{what} ends in the middle of a row")
 
 
 def verified(cursor: Any) -> Iterator[tuple[bytes, Any]]:
@@ -80,14 +79,9 @@ def verified(cursor: Any) -> Iterator[tuple[bytes, Any]]:
         key = bytes(key)
         if key.startswith(_JOURNAL):
             continue  # it belongs to a store at work only, and into no snapshot: the commit journal
-        if len(value) < 9 or xxh3_64_digest(value[8:], xxh3_64_intdigest(key))[::-1] != value[:8]:
-            raise damaged(key)
+        if not is_sealed(key, value):
+            number, is_node = int.from_bytes(key[:8], "big"), key[8:9] == bytes([layout.NODE])
+            what = "a node's block" if is_node else f"the record under key {key.hex()}"
+            node = "{}-{}".format(*layout.node_id(key)) if is_node and len(key) == 25 else None
+            raise CorruptionError(f"{what} fails its checksum", stream=f"no. {number}" if number else None, node=node)
         yield key, value
-
-
-def damaged(key: bytes) -> CorruptionError:
-    """The error for a record that fails its checksum."""
-    number, kind = int.from_bytes(key[:8], "big"), key[8:9]
-    what = "a node's block" if kind[:1] == bytes([layout.NODE]) else f"the record under key {key.hex()}"
-    node = "{}-{}".format(*layout.node_id(key)) if kind == bytes([layout.NODE]) and len(key) == 25 else None
-    return CorruptionError(f"{what} fails its checksum", stream=f"no. {number}" if number else None, node=node)

@@ -19,16 +19,15 @@ from __future__ import annotations
 import io
 import struct
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
-from typing import Self
 
 from ..storage import zstd
-from ..storage.errors import CorruptionError, StoreError
+from ..storage.errors import StoreError
 from . import aside, manifest
-from .digest import DIGEST, DigestWriter, read_digest
-from .manifest import Manifest, sums_of
-from .snapshot import Say, build, flush, reading, source_transaction, stamped, store_row, walk
+from .digest import DIGEST, DigestWriter, read_digest, read_rows
+from .manifest import Manifest
+from .places import LocalPlace
+from .snapshot import build, finish, reading, source_transaction, stamped, store_row, walk
 from .summary import streams_of
 
 CHANGES = "changes"
@@ -47,14 +46,14 @@ def make(store: Path, destination: Path, parent: Path, progress: aside.Progress 
     before = manifest.read(parent)
     if before.kind == "shards":
         raise StoreError(f"{parent} is a set of shards; an increment builds on a full snapshot or an increment.")
-    manifest.require_sums(parent, {DIGEST: before.sums(DIGEST)})
+    manifest.require(LocalPlace(parent), before, DIGEST)
     return build(compare, store, destination, progress, {"parent": str(parent)})
 
 
 # -- in the process aside ---------------------------------------------------------------------
 
 
-def compare(say: Say, store: str, place: str, parent: str) -> None:
+def compare(say: aside.Progress, store: str, place: str, parent: str) -> None:
     """Build an increment of ``store`` on ``parent`` in the folder ``place``."""
     building, before = Path(place), manifest.read(parent)
     with reading(store) as env, env.read() as txn:
@@ -77,16 +76,14 @@ def compare(say: Say, store: str, place: str, parent: str) -> None:
             parent=before.id, parent_name=Path(parent).resolve().name, streams=streams_of(txn, node_bytes),
             changed=changes.changed, gone=changes.gone, changed_bytes=changes.bytes,
         )
-    files = {name: sums_of(building / name, say) for name in (CHANGES, DIGEST)}
-    manifest.write(building, replace(made, files=files))
-    flush(building)
+    finish(building, made, (CHANGES, DIGEST), say)
 
 
-class ChangesWriter:
+class ChangesWriter(io.BufferedWriter):
     """Writes what differs from an older digest. A context manager: at its end the last vanished keys go out."""
 
     def __init__(self, path: Path, older: Iterator[tuple[bytes, bytes]]) -> None:
-        self._rows = io.BufferedWriter(zstd.create(path), _FLUSH)
+        super().__init__(zstd.create(path), _FLUSH)
         self._older = older
         self._next = next(older, None)
         self.changed = self.gone = self.bytes = 0
@@ -109,11 +106,8 @@ class ChangesWriter:
         self._next = next(self._older, None)
 
     def _write(self, row: bytes) -> None:
-        self._rows.write(row)
+        self.write(row)
         self.bytes += len(row)
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
@@ -121,27 +115,10 @@ class ChangesWriter:
                 while self._next is not None:
                     self._write_gone(self._next[0])
         finally:
-            self._rows.close()
+            self.close()
 
 
 def read_changes(path: Path) -> Iterator[tuple[bytes, bytes | None]]:
     """Keys and their new values (None: gone), in the order of keys. CorruptionError."""
-    try:
-        with path.open("rb") as file, zstd.unpacked(file) as rows:
-            held = b""
-            while more := rows.read(_FLUSH):
-                held += more
-                at = 0
-                while at + _ROW.size <= len(held):
-                    kind, key_size, value_size = _ROW.unpack_from(held, at)
-                    middle = at + _ROW.size + key_size
-                    end = middle + value_size
-                    if end > len(held):
-                        break
-                    yield held[middle - key_size : middle], held[middle:end] if kind == _PUT else None
-                    at = end
-                held = held[at:]
-    except (OSError, *zstd.ERRORS) as error:
-        raise CorruptionError(f"the increment {path} cannot be read ({error})") from error
-    if held:
-        raise CorruptionError(f"the increment {path} ends in the middle of a row")
+    for (kind, key_size, _), row in read_rows(path, f"the increment {path}", _ROW, lambda _, key, value: key + value):
+        yield row[:key_size], row[key_size:] if kind == _PUT else None

@@ -23,7 +23,8 @@ import base64
 import json
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import MISSING, dataclass, field
+from dataclasses import MISSING, dataclass, field, is_dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -32,7 +33,7 @@ from xxhash import xxh3_64_hexdigest
 from ..storage.errors import CorruptionError, NotAStore, RaxlogError, StoreError, UnsupportedFormat
 from ..storage.folder import MANIFEST
 from ..stream.id import StreamID, parse_id
-from .places import LocalPlace, Place
+from .places import LocalPlace, Place, place_of
 
 FORMAT = 1
 CHUNK = 8 << 20
@@ -41,6 +42,7 @@ MOST_POINTS = 1024
 
 _TAIL = ',\n "checksum": "{}"\n}}\n'
 _TAIL_BYTES = len(_TAIL.format("0" * 16))
+InnerPath = str  # of a file in the snapshot's folder
 
 
 @dataclass(frozen=True)
@@ -89,7 +91,7 @@ class ShardFile:
     """One shard: a file with the nodes of one stream from ``first`` to ``last``, live entries."""
 
     stream: int
-    path: str
+    path: InnerPath
     first: StreamID
     last: StreamID
     entries: int
@@ -116,9 +118,9 @@ class Manifest:
     changed: int = 0  # of an increment: records put, records gone, and the bytes of these rows
     gone: int = 0
     changed_bytes: int = 0
-    files: dict[str, FileSums] = field(default_factory=dict)
-    streams: tuple[StreamSummary, ...] = ()
-    shards: tuple[ShardFile, ...] = ()
+    files: dict[InnerPath, FileSums] = field(default_factory=dict)
+    streams: tuple[StreamSummary, ...] = field(default_factory=tuple)  # these three are in every manifest
+    shards: tuple[ShardFile, ...] = field(default_factory=tuple)
 
     def stream(self, name: bytes) -> StreamSummary | None:
         """The stream of that name, None if there is none."""
@@ -141,22 +143,26 @@ def write(folder: Path, manifest: Manifest) -> None:
     (folder / MANIFEST).write_bytes(encode(manifest))
 
 
-def read(path: str | os.PathLike[str]) -> Manifest:
-    """The manifest in a snapshot's folder, checked.
+def read(where: str | os.PathLike[str]) -> Manifest:
+    """The manifest of the snapshot in a folder, or at the URL of a set of shards, checked.
 
     NotAStore where no snapshot is, UnsupportedFormat for one of a newer raxlog, CorruptionError
     where a byte of the manifest is wrong. The other files are not looked at.
     """
-    place = Path(path) / MANIFEST
+    place = place_of(where)
     try:
-        return decode(place.read_bytes(), str(place))
-    except (FileNotFoundError, NotADirectoryError):
-        raise NotAStore(_no_snapshot(Path(path))) from None
+        data = place.read(MANIFEST)
+    except NotAStore:
+        raise NotAStore(_no_snapshot(place)) from None
     except OSError as error:
-        raise StoreError(f"the manifest of {path} cannot be read: {error}.") from error
+        raise StoreError(f"the manifest of {place.url} cannot be read: {error}.") from error
+    return decode(data, f"{place.url}/{MANIFEST}")
 
 
-def _no_snapshot(path: Path) -> str:
+def _no_snapshot(place: Place) -> str:
+    if not isinstance(place, LocalPlace):
+        return f"there is no snapshot at {place.url}: it has no {MANIFEST}."
+    path = place.path
     if not path.exists():
         return f"there is no snapshot at {path}: nothing is there."
     if not path.is_dir():
@@ -179,8 +185,8 @@ def sums_of(file: Path, say: Callable[[str, int, int], None]) -> FileSums:
     return FileSums(done, CHUNK, tuple(sums))
 
 
-def problems_of(place: Place, name: str, sums: FileSums, say: Callable[[int], None]) -> Iterator[str]:
-    """What is wrong with a file: each chunk that fails its checksum, a wrong size, or that it is not there.
+def chunks_of(place: Place, name: str, sums: FileSums) -> Iterator[tuple[bytes, str]]:
+    """A file chunk by chunk, each with what is wrong with it, or "": its checksum, the size, that it is not there.
 
     ``chunk`` 0 is a single one of the whole file's size.
     """
@@ -190,33 +196,23 @@ def problems_of(place: Place, name: str, sums: FileSums, say: Callable[[int], No
         with place.open(name) as file:
             for number, wanted in enumerate(sums.sums):
                 chunk = _exactly(file, min(size, sums.bytes - done))
-                if xxh3_64_hexdigest(chunk) != wanted:
-                    yield f"{name}: {wrong_chunk(number, size, sums.bytes)}"
+                which = f"bytes {number * size} to {min((number + 1) * size, sums.bytes)} (chunk {number})"
+                yield chunk, "" if xxh3_64_hexdigest(chunk) == wanted else f"{name}: {which} fail their checksum"
                 done += len(chunk)
-                say(done)
             if done != sums.bytes or file.read(1):
-                yield f"{name}: it has not the {sums.bytes} bytes that the manifest says"
+                yield b"", f"{name}: it has not the {sums.bytes} bytes that the manifest says"
     except RaxlogError as error:
-        yield f"{name}: {error}"
+        yield b"", f"{name}: {error}"
     except OSError as error:
-        yield f"{name}: it cannot be read to its end ({error})"
+        yield b"", f"{name}: it cannot be read to its end ({error})"
 
 
-def wrong_chunk(number: int, size: int, total: int) -> str:
-    """Which bytes of a file fail their checksum, in words."""
-    return f"bytes {number * size} to {min((number + 1) * size, total)} (chunk {number}) fail their checksum"
-
-
-def require_sums(folder: Path, files: dict[str, FileSums]) -> None:
+def require(place: Place, made: Manifest, *names: str) -> None:
     """CorruptionError where a file of a snapshot is not as it was written."""
-    for name, sums in files.items():
-        require(LocalPlace(folder), str(folder), name, sums)
-
-
-def require(place: Place, where: str, name: str, sums: FileSums) -> None:
-    """CorruptionError where a file in a place is not as it was written."""
-    for problem in problems_of(place, name, sums, lambda _: None):
-        raise CorruptionError(f"{where}: {problem}")
+    for name in names:
+        for _, problem in chunks_of(place, name, made.sums(name)):
+            if problem:
+                raise CorruptionError(f"{place.url}: {problem}")
 
 
 def _exactly(file: BinaryIO, size: int) -> bytes:
@@ -232,15 +228,7 @@ def _exactly(file: BinaryIO, size: int) -> bytes:
 
 def encode(manifest: Manifest) -> bytes:
     """The manifest as the bytes of its file."""
-    row: dict[str, Any] = {"format": FORMAT}
-    for name, value in vars(manifest).items():
-        if name in ("streams", "shards"):
-            row[name] = [_plain(vars(item)) for item in value]
-        elif name == "files":
-            row[name] = {path: vars(sums) for path, sums in value.items()}
-        else:
-            row[name] = value
-    body = json.dumps(row, indent=1).encode("ascii").removesuffix(b"\n}")
+    body = json.dumps({"format": FORMAT} | _plain(manifest), indent=1).encode("ascii").removesuffix(b"\n}")
     return body + _TAIL.format(xxh3_64_hexdigest(body)).encode()
 
 
@@ -255,74 +243,58 @@ def decode(data: bytes, place: str) -> Manifest:
             raise UnsupportedFormat(
                 f"{place} has format {row['format']}; this raxlog reads up to {FORMAT}. Read it with a newer raxlog."
             )
-        return _manifest(row)
+        made: Manifest = _made(Manifest, row)
+        if made.kind not in KINDS:
+            raise ValueError(f"kind {made.kind!r}")
+        return made
     except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
         raise CorruptionError(f"{place} is no manifest: {type(error).__name__} {error}") from None
 
 
-def _manifest(row: dict[str, Any]) -> Manifest:
-    made: Manifest = _taken(
-        Manifest, row,
-        files={_inside(path): _taken(FileSums, sums, sums=_texts(sums["sums"])) for path, sums in row["files"].items()},
-        streams=tuple(map(_stream, row["streams"])),
-        shards=tuple(map(_shard, row["shards"])),
-    )
-    if made.kind not in KINDS:
-        raise ValueError(f"kind {made.kind!r}")
-    return made
-
-
-def _stream(row: dict[str, Any]) -> StreamSummary:
-    summary: StreamSummary = _taken(
-        StreamSummary, row,
-        name=_name(row["name"]),
-        first=None if row["first"] is None else parse_id(row["first"]),
-        last=None if row["last"] is None else parse_id(row["last"]),
-        last_generated=parse_id(row["last_generated"]),
-        points=tuple(map(parse_id, row["points"])),
-        groups=tuple(
-            _taken(GroupSummary, group, name=_name(group["name"]), last_delivered=parse_id(group["last_delivered"]))
-            for group in row["groups"]
-        ),
-    )
-    return summary
-
-
-def _shard(row: dict[str, Any]) -> ShardFile:
-    shard: ShardFile = _taken(
-        ShardFile, row, path=_inside(row["path"]), first=parse_id(row["first"]), last=parse_id(row["last"])
-    )
-    return shard
-
-
-def _taken(kind: Any, row: dict[str, Any], **converted: Any) -> Any:
-    """A ``kind`` of the members that it knows, numbers and texts checked; ``converted`` ones as they are."""
+def _made(kind: Any, row: dict[str, Any]) -> Any:
+    """A ``kind`` of the members that it knows, each checked as its annotation says."""
+    members = {}
     for name, member in kind.__dataclass_fields__.items():
-        if name in converted or (name not in row and member.default is not MISSING):
-            continue
-        value = row[name]
-        number = member.type.startswith("int") and type(value) is int and value >= 0
-        text = member.type.startswith("str") and isinstance(value, str)
-        if not (number or text or (value is None and member.type.endswith("| None"))):
-            raise ValueError(f"{name} {value!r:.40}")
-        converted[name] = value
-    return kind(**converted)
+        if name in row or member.default is MISSING:
+            try:
+                members[name] = _parsed(member.type, row[name])
+            except ValueError as error:
+                raise ValueError(f"{name} {error}") from None
+    return kind(**members)
 
 
-def _texts(values: Any) -> tuple[str, ...]:
-    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-        raise ValueError(f"sums {values!r:.40}")
-    return tuple(values)
+def _parsed(kind: str, value: Any) -> Any:
+    """A member's value from JSON; ``kind`` is its annotation."""
+    if kind.endswith(" | None"):
+        return None if value is None else _parsed(kind.removesuffix(" | None"), value)
+    if kind.startswith("tuple["):
+        inner = kind.removeprefix("tuple[").removesuffix(", ...]")
+        return tuple(_parsed(inner, item) for item in _require(isinstance(value, list), value))
+    if kind.startswith("dict["):
+        return {_inside(path): _made(FileSums, sums) for path, sums in value.items()}
+    if kind == "int":
+        return _require(type(value) is int and value >= 0, value)
+    if kind == "str":
+        return _require(isinstance(value, str), value)
+    return _PARSERS[kind](value)
+
+
+def _require(right: bool, value: Any) -> Any:
+    if not right:
+        raise ValueError(f"{value!r:.40}")
+    return value
 
 
 def _inside(path: Any) -> str:
     """A path that does not lead out of the snapshot."""
-    if not isinstance(path, str) or path.startswith("/") or ".." in path.split("/"):
-        raise ValueError(f"path {path!r:.40}")
-    return path
+    right = isinstance(path, str) and not path.startswith("/") and ".." not in path.split("/")
+    return str(_require(right, path))
 
 
 def _plain(value: Any) -> Any:
+    """The inverse of _parsed()."""
+    if is_dataclass(value):
+        value = vars(value)
     if isinstance(value, dict):
         return {name: _plain(item) for name, item in value.items()}
     if isinstance(value, StreamID):
@@ -332,10 +304,14 @@ def _plain(value: Any) -> Any:
             return value.decode()
         except UnicodeDecodeError:
             return {"base64": base64.b64encode(value).decode()}
-    if isinstance(value, tuple):
-        return [_plain(vars(item) if isinstance(item, GroupSummary) else item) for item in value]
-    return value
+    return [_plain(item) for item in value] if isinstance(value, tuple) else value
 
 
 def _name(value: Any) -> bytes:
     return value.encode() if isinstance(value, str) else base64.b64decode(value["base64"], validate=True)
+
+
+_PARSERS: dict[str, Callable[[Any], Any]] = {
+    "bytes": _name, "StreamID": parse_id, "InnerPath": _inside,
+    **{kind.__name__: partial(_made, kind) for kind in (GroupSummary, StreamSummary, ShardFile)},
+}

@@ -13,12 +13,16 @@ everything that reads a store's records can read them here.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any, NamedTuple, Self
 
 from ..storage import pages
+from ..storage.errors import RaxlogError
 from ..storage.pages import Node, PageFault, PageFile
 
+# What reading a record may raise whose bytes make no sense.
+FAILURES = (RaxlogError, PageFault, ValueError, TypeError, IndexError, KeyError, AttributeError)
 _DEEPEST = 32  # LMDB's own limit
 _CACHED = 1024  # leaves
 
@@ -33,8 +37,26 @@ class Fault(NamedTuple):
     hides: bool  # whether the records below it are out of reach
 
 
-class ReadOnly:
-    """What looks like an LMDB transaction and is read from raw pages: nothing is ever written to those."""
+class RawRecords:
+    """Records of raw pages, leaf by leaf in the order of their keys: they look like an LMDB transaction that reads."""
+
+    leaves = 1
+
+    def leaf_index(self, key: bytes) -> int:
+        """The number of the leaf on which a key lies, or would."""
+        return 0
+
+    def keys(self, index: int) -> list[bytes]:
+        """The keys on one leaf, in order."""
+        raise NotImplementedError
+
+    def value_at(self, index: int, at: int) -> bytes:
+        """The value of one record of a leaf."""
+        raise NotImplementedError
+
+    def cursor(self) -> Any:
+        """A cursor over the records, with the methods of LMDB's that readers use."""
+        return _Cursor(self)
 
     def put(self, key: bytes, value: bytes, *, overwrite: bool = True) -> bool:
         """Never."""
@@ -45,7 +67,7 @@ class ReadOnly:
         raise NotImplementedError("raw pages are for reading only")
 
 
-class PageTree(ReadOnly):
+class PageTree(RawRecords):
     """The records below one root.
 
     ``faults`` grows while leaves and values are read. ``reached`` are the pages that belong to
@@ -57,11 +79,11 @@ class PageTree(ReadOnly):
         self._last_page = last_page
         self.faults: list[Fault] = []
         self.reached: set[int] = set()
+        self.leaves = 0  # pages that can be read
         self._lows: list[bytes] = []
         self._pages: list[int] = []
         self._ends: list[bytes | None] = []
-        self._parsed: dict[int, list[Node]] = {}
-        self._keys: dict[int, list[bytes]] = {}
+        self._read = lru_cache(_CACHED)(self._parsed)
         if root != pages.NO_PAGE:
             self._walk(root, b"", None, 0)
 
@@ -115,6 +137,7 @@ class PageTree(ReadOnly):
         self._lows.append(low)
         self._ends.append(high)
         self._pages.append(number)
+        self.leaves += 1
 
     def _check_head(self, number: int, page: bytes, flags: int, wanted: int, low: bytes, high: bytes | None) -> None:
         if pages.number_of(page) != number:
@@ -124,27 +147,22 @@ class PageTree(ReadOnly):
 
     # -- leaves -------------------------------------------------------------------------
 
-    @property
-    def leaves(self) -> int:
-        """How many leaf pages can be read."""
-        return len(self._pages)
+    def keys(self, index: int) -> list[bytes]:
+        """The keys on one leaf, in order."""
+        return self._read(index)[1]
 
     def leaf(self, index: int) -> list[Node]:
         """The records of one leaf, in order."""
+        return self._read(index)[0]
+
+    def _parsed(self, index: int) -> tuple[list[Node], list[bytes]]:
         number = self._pages[index]
-        found = self._parsed.get(number)
-        if found is None:
-            try:
-                found = pages.leaf(number, self._file.page(number))
-            except PageFault as fault:
-                self._fault(number, fault.what, self._lows[index], self._ends[index], True)
-                found = []
-            if len(self._parsed) >= _CACHED:
-                self._parsed.clear()
-                self._keys.clear()
-            self._parsed[number] = found
-            self._keys[number] = [node.key for node in found]
-        return found
+        try:
+            found = pages.leaf(number, self._file.page(number))
+        except PageFault as fault:
+            self._fault(number, fault.what, self._lows[index], self._ends[index], True)
+            found = []
+        return found, [node.key for node in found]
 
     def page_of(self, key: bytes) -> int | None:
         """The leaf page on which a key lies, or would."""
@@ -176,34 +194,27 @@ class PageTree(ReadOnly):
         except PageFault:
             return b""
 
-    # -- as a transaction ---------------------------------------------------------------
+    def value_at(self, index: int, at: int) -> bytes:
+        """The value of one record of a leaf."""
+        return self.value(self.leaf(index)[at])
 
     def get(self, key: bytes) -> bytes | None:
         """The value under a key, None if it cannot be reached."""
-        at = bisect_right(self._lows, key) - 1
-        if at < 0:
+        index = bisect_right(self._lows, key) - 1
+        if index < 0:
             return None
-        found = self.leaf(at)
-        place = self._place(at, key)
-        return self.value(found[place]) if place < len(found) and found[place].key == key else None
-
-    def _place(self, index: int, key: bytes) -> int:
-        self.leaf(index)
-        return bisect_left(self._keys[self._pages[index]], key)
-
-    def cursor(self) -> Any:
-        """A cursor over the records, with the methods of LMDB's that readers use."""
-        return _Cursor(self, self._place)
+        keys = self.keys(index)
+        at = bisect_left(keys, key)
+        return self.value_at(index, at) if at < len(keys) and keys[at] == key else None
 
 
 class _Cursor:
-    """A place among the records of a tree. The methods are those of lmdb.Cursor."""
+    """A place among records. The methods are those of lmdb.Cursor."""
 
-    __slots__ = ("_at", "_index", "_place", "_tree")
+    __slots__ = ("_at", "_index", "_records")
 
-    def __init__(self, tree: PageTree, place: Callable[[int, bytes], int]) -> None:
-        self._tree = tree
-        self._place = place
+    def __init__(self, records: RawRecords) -> None:
+        self._records = records
         self._index = 0
         self._at = -1
 
@@ -215,10 +226,10 @@ class _Cursor:
 
     def set_range(self, key: bytes) -> bool:
         """Stand on the first key that is not below ``key``."""
-        if not self._tree.leaves:
+        if not self._records.leaves:
             return False
-        self._index = self._tree.leaf_index(key)
-        self._at = self._place(self._index, key)
+        self._index = self._records.leaf_index(key)
+        self._at = bisect_left(self._records.keys(self._index), key)
         return self._forward()
 
     def set_key(self, key: bytes) -> bool:
@@ -231,7 +242,7 @@ class _Cursor:
 
     def last(self) -> bool:
         """Stand on the last key."""
-        self._index = self._tree.leaves
+        self._index = self._records.leaves
         self._at = 0
         return self.prev()
 
@@ -247,12 +258,12 @@ class _Cursor:
             if self._index == 0:
                 return False
             self._index -= 1
-            self._at = len(self._tree.leaf(self._index)) - 1
+            self._at = len(self._records.keys(self._index)) - 1
         return True
 
     def _forward(self) -> bool:
-        while self._index < self._tree.leaves:
-            if self._at < len(self._tree.leaf(self._index)):
+        while self._index < self._records.leaves:
+            if self._at < len(self._records.keys(self._index)):
                 return True
             self._index += 1
             self._at = 0
@@ -260,13 +271,12 @@ class _Cursor:
 
     def key(self) -> bytes:
         """The key here."""
-        return self._tree.leaf(self._index)[self._at].key
+        return self._records.keys(self._index)[self._at]
 
     def value(self) -> bytes:
         """The value here."""
-        return self._tree.value(self._tree.leaf(self._index)[self._at])
+        return self._records.value_at(self._index, self._at)
 
     def item(self) -> tuple[bytes, bytes]:
         """Key and value here."""
-        node = self._tree.leaf(self._index)[self._at]
-        return node.key, self._tree.value(node)
+        return self.key(), self.value()

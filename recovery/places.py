@@ -9,7 +9,6 @@ Of fsspec four calls are used: find out whether a file is there, put one, get on
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import unquote
@@ -38,11 +37,6 @@ class LocalPlace:
             raise _absent(self.path / name) from None
         except OSError as error:
             raise StoreError(f"{self.path / name} cannot be read: {error}.") from error
-
-    def fetch(self, name: str, to: Path) -> None:
-        """Copy a file to a local path; the same errors."""
-        with self.open(name) as file, to.open("wb") as copy:
-            shutil.copyfileobj(file, copy, 1 << 20)
 
 
 class RemotePlace:

@@ -1,4 +1,8 @@
-"""What check finds, as an object and as JSON.
+"""What check finds: told by its walks, and collected as an object and as JSON.
+
+    walk ── say(problem) ──> Findings ── one message each ──> Report, in the process that asked
+         ── count(name, by)
+         ── step(by)          progress within the part begun last
 
     Report   ok, path, generation, problems, counts, notes
     Problem  kind   page | checksum | record | name | node | ordinals | header | group | pending |
@@ -11,9 +15,15 @@ A damaged page usually shows several times: as a page, and as what is missing be
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from ..storage.errors import CorruptionError
+from .page_tree import PageTree
+
+_EVERY = 256  # steps between two lines of progress
 MOST_PROBLEMS = 1000  # kept; the others are counted
 
 MEANINGS = {
@@ -84,19 +94,70 @@ class Report:
         if len(self.problems) < MOST_PROBLEMS:
             self.problems.append(problem)
 
+    def take(self, message: dict[str, Any]) -> None:
+        """Take in what a walk tells: a problem, a note, its counts, which generation it looks at."""
+        if "problem" in message:
+            self.add(Problem(**message["problem"]))
+        elif "note" in message:
+            self.notes.append(message["note"])
+        else:
+            self.counts |= message.get("counts", {})
+            self.generation = message.get("generation", self.generation)
+
     def as_dict(self) -> dict[str, Any]:
         """The whole report, for JSON."""
-        return {
-            "path": self.path,
-            "generation": self.generation,
-            "ok": self.ok,
-            "problems": [problem.as_dict() for problem in self.problems],
-            "counts": dict(self.counts),
-            "notes": list(self.notes),
-            "seconds": self.seconds,
-        }
+        return asdict(self) | {"ok": self.ok, "problems": [problem.as_dict() for problem in self.problems]}
 
     def __str__(self) -> str:
         if self.ok:
             return f"{self.path}: no problems in {self.counts.get('records', 0):,} records"
         return "\n".join([f"{self.path}: {self.counts['problems']:,} problems", *map(str, self.problems)])
+
+
+class Findings:
+    """Collects problems and counts of one check. ``tell`` is given each message as a dict."""
+
+    def __init__(self, tell: Callable[[dict[str, Any]], None]) -> None:
+        self._tell = tell
+        self.tree: PageTree | None = None
+        self.counts: Counter[str] = Counter()
+        self._part = ""
+        self._done = 0
+        self._total = 0
+        self._told = 0
+
+    def say(self, kind: str, what: str, *, key: bytes | None = None, **where: Any) -> None:
+        """Report a problem. ``key`` names the record it is about, from which its page is told."""
+        if key is not None and self.tree is not None and where.get("page") is None:
+            where["page"] = self.tree.page_of(key)
+        self._tell({"problem": vars(Problem(kind, what, **where))})
+
+    def say_error(self, kind: str, error: Exception, *, key: bytes | None = None, **where: Any) -> None:
+        """Report what reading raised, with the place it names where the caller knows none."""
+        what = str(error) or type(error).__name__
+        if isinstance(error, CorruptionError):
+            what = error.what
+            for name in ("stream", "node", "offset"):
+                if where.get(name) is None and getattr(error, name) is not None:
+                    where[name] = getattr(error, name)
+        self.say(kind, what, key=key, **where)
+
+    def note(self, what: str) -> None:
+        """Say what was not looked at, and why."""
+        self._tell({"note": what})
+
+    def begin(self, part: str, total: int) -> None:
+        """Begin a part of the check, of so many steps."""
+        self._part, self._total, self._done, self._told = part, total, 0, 0
+        self._tell({"part": part, "done": 0, "total": total})
+
+    def step(self, by: int = 1) -> None:
+        """Some steps of the part are done."""
+        self._done += by
+        if self._done - self._told >= _EVERY:
+            self._told = self._done
+            self._tell({"part": self._part, "done": self._done, "total": max(self._total, self._done)})
+
+    def end(self) -> None:
+        """All counts, told once."""
+        self._tell({"counts": dict(self.counts)})

@@ -22,10 +22,12 @@ import lmdb
 from ..storage import faults, folder, layout, map_lock, records
 from ..storage.errors import InvalidArgument, NotAStore, StoreError, UnsupportedFormat
 from ..storage.pages import PageFile
+from ..storage.rax import family_rows
 from ..stream.header import NodeLimits, shown
 from . import aside
-from .check_records import SUBJECT_KINDS
+from .check_records import STREAM_KINDS, SUBJECT_KINDS
 from .check_walk import Walk, in_force
+from .report import Report
 from .salvage_groups import GroupsBuilder
 from .salvage_pages import Gathered, gather
 from .salvage_report import Loss, SalvageReport
@@ -34,11 +36,6 @@ from .snapshot import flush, placed
 
 _LIVE = (layout.CHANNEL, layout.LIVE_MESSAGE, layout.OWNER)  # of processes, none of which has the new store open
 _SPARE = 64 << 20
-_BUILT = frozenset({
-    layout.DEAD, layout.ORDINAL, layout.GROUP_NAME, layout.CONSUMER_NAME, layout.IDEMPOTENT, layout.IDEMPOTENT_AGE,
-    layout.NODE, layout.HEADER, layout.GROUP, layout.CONSUMER, layout.PENDING, layout.PENDING_BY_CONSUMER,
-    layout.PENDING_BY_TIME, layout.RELEASED,
-})  # fmt: skip
 
 
 def salvage(source: str | os.PathLike[str], destination: str | os.PathLike[str],
@@ -66,8 +63,8 @@ def salvage(source: str | os.PathLike[str], destination: str | os.PathLike[str],
         raise StoreError(f"{new} lies in the damaged store; name a destination outside of it.")
     began = time.monotonic()
     with placed(new, "store") as place:
-        told = aside.run(rescue, {"source": str(old), "place": str(place), "doubtful": doubtful}, progress)
-    report = SalvageReport.from_dict(told)
+        arguments = {"source": str(old), "place": str(place), "doubtful": doubtful}
+        report: SalvageReport = aside.run(rescue, arguments, progress)
     report.destination = str(new)
     report.seconds = round(time.monotonic() - began, 3)
     return report
@@ -76,8 +73,8 @@ def salvage(source: str | os.PathLike[str], destination: str | os.PathLike[str],
 # -- in the process aside -------------------------------------------------------------------
 
 
-def rescue(say: aside.Progress, source: str, place: str, doubtful: bool = False) -> dict[str, Any]:
-    """Build the new store in the folder ``place``; the report as a dict."""
+def rescue(say: aside.Progress, source: str, place: str, doubtful: bool = False) -> SalvageReport:
+    """Build the new store in the folder ``place``."""
     report = SalvageReport(source, place)
     found = _generation(Path(source), report)
     _require_rest(found)
@@ -98,7 +95,7 @@ def rescue(say: aside.Progress, source: str, place: str, doubtful: bool = False)
             report.lost.append(Loss("records whose age cannot be told: left out", entries=gathered.doubtful))
     flush(Path(place))
     _check(Path(place), report)
-    return report.as_dict()
+    return report
 
 
 def _generation(path: Path, report: SalvageReport) -> Path:
@@ -195,7 +192,7 @@ class _Builder:
                 return name
             self._report.lost.append(Loss(f"stream no. {number}: another one bears its name too", shown(name)))
             return None
-        many = sum(1 for _ in self._gathered.items(number.to_bytes(8, "big")))
+        many = sum(1 for _ in family_rows(self._gathered, number.to_bytes(8, "big")))
         hidden = self._gathered.is_hidden
         lost_both = hidden(layout.header_key(number)) and hidden(layout.NAMES, layout.DOOMED_STREAMS)
         sure = self._gathered.is_sure and not hidden(layout.DOOMED_STREAMS + number.to_bytes(8, "big"))
@@ -218,8 +215,8 @@ class _Builder:
             groups = GroupsBuilder(self._gathered, txn, stream, doomed)
             groups.build()
             remembered = groups.build_appends()
-            for key, value in self._gathered.items(ours):
-                if key[8] not in _BUILT:
+            for key, value in family_rows(self._gathered, ours):
+                if key[8] not in STREAM_KINDS:  # those have been built anew
                     txn.put(key, value)
             stream.write_header()
         self._report.lost += stream.lost
@@ -243,7 +240,7 @@ class _Builder:
             if kind in _LIVE:
                 continue
             prefix = layout.family(0, kind)
-            for key, kept in self._gathered.items(prefix):
+            for key, kept in family_rows(self._gathered, prefix):
                 txn.put(key, kept)
                 copied += kind == layout.STATE
         families = (("state", layout.STATE, layout.STATE), ("subjects", SUBJECT_KINDS[0], SUBJECT_KINDS[-1]))
@@ -261,19 +258,14 @@ class _Builder:
 
 def _check(place: Path, report: SalvageReport) -> None:
     """The new store, walked as check() does."""
-    found: list[str] = []
-
-    def tell(message: dict[str, Any]) -> None:
-        if "problem" in message:
-            found.append(message["problem"]["what"])
-        elif "counts" in message:
-            report.counts |= message["counts"]
-
-    with closing(Walk(place / folder.FIRST_GENERATION, tell)) as walk:
+    made = Report(str(place), "")
+    with closing(Walk(place / folder.FIRST_GENERATION, made.take)) as walk:
         walk.choose_meta(None)
         if walk.begin():
             walk.walk()
             walk.find.end()
-    report.counts["problems"] = len(found)
-    if found:
-        report.notes.append(f"the new store has {len(found)} problems of its own, the first: {found[0]}")
+    report.counts |= made.counts | {"problems": made.counts.get("problems", 0)}
+    if made.problems:
+        report.notes.append(
+            f"the new store has {made.counts['problems']} problems of its own, the first: {made.problems[0].what}"
+        )

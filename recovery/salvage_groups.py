@@ -12,22 +12,21 @@ which it began.
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 from typing import Any
 
 from ..storage import layout, records
-from ..storage.errors import RaxlogError
-from ..storage.rax import Rax
+from ..storage.rax import Rax, family_rows
 from ..stream.bucket import Bucket
 from ..stream.group_state import ConsumerState, GroupState
 from ..stream.header import shown
-from ..stream.id import make_id, unpack_id
+from ..stream.id import StreamID, make_id, unpack_id
 from ..stream.idempotent import name_digest
 from ..stream.pending import PendingList
+from .page_tree import FAILURES
 from .salvage_pages import Gathered
-from .salvage_report import Loss
 from .salvage_streams import StreamBuilder
 
-_FAILURES = (RaxlogError, ValueError, TypeError, IndexError)
 _BATCH = 5000  # pending entries put at once
 
 
@@ -43,10 +42,6 @@ class GroupsBuilder:
         self.groups = 0
         self.pending = 0
 
-    def _lose(self, what: str, group: str, entries: int | None = None, first: str | None = None,
-              last: str | None = None) -> None:
-        self._stream.lost.append(Loss(what, self._stream.shown, group, first, last, entries))
-
     def build(self) -> None:
         """All groups; the stream's header gets their number."""
         header = self._stream.header
@@ -59,14 +54,15 @@ class GroupsBuilder:
             self._build(states[group])
         known = {*states, *(int.from_bytes(suffix[8:], "big") for suffix in self._doomed if len(suffix) == 12)}
         strays: Counter[int] = Counter()
-        for key, value in self._gathered.items(layout.family(self._number, layout.PENDING)):
+        for key, value in family_rows(self._gathered, layout.family(self._number, layout.PENDING)):
             group = int.from_bytes(key[9:13], "big")
             if group not in known:
                 strays[group] += len(Bucket.decode(key, value))
         for group, many in strays.items():
-            self._lose("pending entries of a group whose name and record are lost", f"no. {group}", many)
+            self._stream.lose("pending entries of a group whose name and record are lost", entries=many,
+                              group=f"no. {group}")
         if self._stream.old is not None and len(states) < header.groups:
-            self._stream.lost.append(Loss(f"{header.groups - len(states)} consumer groups", self._stream.shown))
+            self._stream.lose(f"{header.groups - len(states)} consumer groups")
         header.groups = self.groups = len(states)
         header.next_group = max([header.next_group, *(group + 1 for group in known)])
 
@@ -76,7 +72,7 @@ class GroupsBuilder:
         for suffix, row in self._gathered.rows(layout.family(self._number, layout.GROUP)):
             try:
                 state = GroupState.from_row(self._number, int.from_bytes(suffix, "big"), row)
-            except _FAILURES:
+            except FAILURES:
                 continue
             earlier = names.get(state.name)
             if earlier is not None:
@@ -88,12 +84,12 @@ class GroupsBuilder:
     def _without_record(self, group: int, name: bytes) -> GroupState:
         state = GroupState(self._number, group, name)
         last = b""
-        for key, value in self._gathered.items(layout.group_family(self._number, layout.PENDING, group)):
+        for key, value in family_rows(self._gathered, layout.group_family(self._number, layout.PENDING, group)):
             last = Bucket.decode(key, value).ids[-16:]
         if last:
             state.last = unpack_id(last)
-        self._lose("last delivered ID, and with it what had been delivered and acknowledged: entries behind "
-                   f"{make_id(*state.last)} will be delivered again", shown(name))
+        self._stream.lose("last delivered ID, and with it what had been delivered and acknowledged: entries behind "
+                          f"{make_id(*state.last)} will be delivered again", group=shown(name))
         return state
 
     # -- one group ----------------------------------------------------------------------
@@ -129,7 +125,7 @@ class GroupsBuilder:
             if row[0] not in found and suffix[:1] == b"\0" and suffix[1:] not in names:
                 found[row[0]] = ConsumerState(row[0], suffix[1:], 0)
                 names.add(suffix[1:])
-                self._lose(f"times of consumer {shown(suffix[1:])}", shown(state.name))
+                self._stream.lose(f"times of consumer {shown(suffix[1:])}", group=shown(state.name))
         return found
 
     def _pending(self, state: GroupState, consumers: dict[int, ConsumerState], known: int | None) -> Counter[int]:
@@ -140,7 +136,7 @@ class GroupsBuilder:
         released = []
         there: set[bytes] = set()
         last = (-1, -1)
-        for key, value in self._gathered.items(layout.group_family(self._number, layout.PENDING, state.group)):
+        for key, value in family_rows(self._gathered, layout.group_family(self._number, layout.PENDING, state.group)):
             there.add(key[-16:])
             for sid, nack in Bucket.decode(key, value).rows():
                 if sid <= last:
@@ -170,7 +166,7 @@ class GroupsBuilder:
         while any(consumer.name == name for consumer in consumers.values()):
             name += b"'"
         consumers[number] = ConsumerState(number, name, 0)
-        self._lose(f"name of consumer no. {number}: it is {shown(name)} now", shown(state.name))
+        self._stream.lose(f"name of consumer no. {number}: it is {shown(name)} now", group=shown(state.name))
 
     def _tell_lost(self, state: GroupState, there: set[bytes], kept: int, known: int | None) -> None:
         missing = None if known is None else known - kept
@@ -181,17 +177,18 @@ class GroupsBuilder:
                 gone[suffix[-16:]] += row[0]
         if missing == 0:
             return
+        lose = partial(self._stream.lose, group=shown(state.name))
         begins = sorted({*there, *gone})
         for begin in sorted(gone):
             behind = next((other for other in begins if other > begin), None)
-            end = None if behind is None else str(make_id(*unpack_id(behind)).prev())
-            self._lose("pending entries", shown(state.name), gone[begin], str(make_id(*unpack_id(begin))), end)
+            end = None if behind is None else StreamID.from_bytes(behind).prev()
+            lose("pending entries", StreamID.from_bytes(begin), end, gone[begin])
         if missing is None:
             hidden = layout.group_family(self._number, layout.PENDING, state.group)
             if self._gathered.is_hidden(hidden, hidden + b"\xff" * 17):
-                self._lose("pending entries, perhaps", shown(state.name))
+                lose("pending entries, perhaps")
         elif missing > gone.total():
-            self._lose("pending entries", shown(state.name), missing - gone.total())
+            lose("pending entries", entries=missing - gone.total())
 
     # -- idempotent appends -------------------------------------------------------------
 
@@ -220,6 +217,5 @@ class GroupsBuilder:
         for hashed, producer in producers.items():
             self._stream.put(ages + hashed, [producer, counted[hashed]])
         if stated > counted.total():
-            self._stream.lost.append(Loss("idempotent appends that are remembered no more", self._stream.shown,
-                                          entries=stated - counted.total()))
+            self._stream.lose("idempotent appends that are remembered no more", entries=stated - counted.total())
         return pairs

@@ -17,22 +17,20 @@ leads to and whose first record is the store's own. The most advanced one is tak
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections.abc import Iterator
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 from ..storage import layout, meta_pages, pages, records
-from ..storage.errors import RaxlogError
 from ..storage.pages import Node, PageFault, PageFile
+from ..storage.rax import family_rows
 from .check_records import is_journal, is_sealed, well_formed
-from .page_tree import PageTree, ReadOnly
+from .page_tree import FAILURES, PageTree, RawRecords
 from .salvage_standing import Standing, advance
 
 _MOST_ROOTS = 64
 _DOUBTFUL = (layout.NODE, layout.HEADER, layout.GROUP, layout.CONSUMER, layout.GROUP_NAME, layout.CONSUMER_NAME,
              layout.ORDINAL)
 _DOUBTFUL_OF_STORE = (layout.STORE, layout.NAME)
-_FAILURES = (RaxlogError, ValueError, TypeError, IndexError, KeyError)
 
 
 class Place(NamedTuple):
@@ -42,7 +40,7 @@ class Place(NamedTuple):
     offset: int
 
 
-class Gathered(ReadOnly):
+class Gathered(RawRecords):
     """The believed records of a file, in key order, readable like a transaction."""
 
     def __init__(self, file: PageFile, with_doubtful: bool = False) -> None:
@@ -137,69 +135,25 @@ class Gathered(ReadOnly):
         place = self._places.get(key)
         return None if place is None else self._read(place)
 
+    def keys(self, index: int) -> list[bytes]:
+        """All keys, in order."""
+        return self._keys
+
+    def value_at(self, index: int, at: int) -> bytes:
+        """The value of the record with that number."""
+        return self._read(self._places[self._keys[at]])
+
     def rows(self, prefix: bytes) -> Iterator[tuple[bytes, list[Any]]]:
         """The rows of a family, without the prefix."""
-        for key, value in self.items(prefix):
+        for key, value in family_rows(self, prefix):
             try:
                 yield key[len(prefix) :], records.unseal(key, value)
-            except _FAILURES:
+            except FAILURES:
                 continue  # a right checksum and no row: nothing of ours
-
-    def items(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """Keys and values of a family, in order."""
-        at = bisect_left(self._keys, prefix)
-        while at < len(self._keys) and self._keys[at].startswith(prefix):
-            yield self._keys[at], self._read(self._places[self._keys[at]])
-            at += 1
 
     def numbers(self) -> list[int]:
         """The numbers of all streams that have records."""
-        found = []
-        at = bisect_left(self._keys, (1).to_bytes(8, "big"))
-        while at < len(self._keys):
-            number = int.from_bytes(self._keys[at][:8], "big")
-            found.append(number)
-            if number == (1 << 64) - 1:
-                break
-            at = bisect_left(self._keys, (number + 1).to_bytes(8, "big"))
-        return found
-
-    def cursor(self) -> Any:
-        """A cursor with the methods of LMDB's that readers of records use."""
-        return _Cursor(self, self._keys)
-
-
-class _Cursor:
-    __slots__ = ("_at", "_gathered", "_keys")
-
-    def __init__(self, gathered: Gathered, keys: list[bytes]) -> None:
-        self._gathered = gathered
-        self._keys = keys
-        self._at = -1
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._at = -1
-
-    def set_range(self, key: bytes) -> bool:
-        """Stand on the first key that is not below ``key``."""
-        self._at = bisect_left(self._keys, key)
-        return self._at < len(self._keys)
-
-    def next(self) -> bool:
-        """Go on to the next key."""
-        self._at += 1
-        return self._at < len(self._keys)
-
-    def key(self) -> bytes:
-        """The key here."""
-        return self._keys[self._at]
-
-    def value(self) -> bytes:
-        """The value here."""
-        return self._gathered.get(self._keys[self._at]) or b""
+        return sorted({int.from_bytes(key[:8], "big") for key in self._keys} - {0})
 
 
 # -- from the file ------------------------------------------------------------------------
@@ -216,10 +170,8 @@ def gather(file: PageFile, with_doubtful: bool = False) -> Gathered:
         reached = tree.reached
         for fault in tree.faults:
             gathered.damaged[fault.page] = fault.what
-            if fault.hides:
+            if fault.hides or fault.page in reached:  # or records on it may lie under wrong keys
                 gathered.hidden.append((fault.low, fault.high))
-            elif fault.page in reached:
-                gathered.hidden.append((fault.low, fault.high))  # records on it may lie under wrong keys
         for index in range(tree.leaves):
             number = tree.page_at(index)
             gathered.take_page(number, file.page(number), False, False)

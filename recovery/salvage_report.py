@@ -56,13 +56,6 @@ class SalvageReport:
         """The whole report, for JSON."""
         return asdict(self) | {"complete": self.complete}
 
-    @classmethod
-    def from_dict(cls, told: dict[str, Any]) -> SalvageReport:
-        """The inverse of as_dict(), also from JSON."""
-        rest = {name: value for name, value in told.items() if name not in ("complete", "lost", "damaged_pages")}
-        pages = {int(page): what for page, what in told["damaged_pages"].items()}
-        return cls(**rest, lost=[Loss(**loss) for loss in told["lost"]], damaged_pages=pages)
-
     def __str__(self) -> str:
         entries = sum(stream["entries"] for stream in self.streams.values())
         kept = f"{self.destination}: {len(self.streams)} streams with {entries:,} entries"

@@ -11,11 +11,9 @@ from __future__ import annotations
 from typing import Any
 
 from ..storage import block, layout, records
-from ..storage.errors import RaxlogError
-from ..storage.pages import PageFault, PageFile
-from .page_tree import PageTree
+from ..storage.pages import PageFile
+from .page_tree import FAILURES, PageTree
 
-_FAILURES = (RaxlogError, PageFault, ValueError, TypeError, IndexError, KeyError)
 _COMPARED = (layout.HEADER, layout.GROUP, layout.CONSUMER)
 
 
@@ -34,7 +32,7 @@ def advance(key: bytes, value: bytes) -> tuple[Any, ...]:
             return row[6], (row[1], row[2]), row[5]
         if key[8] == layout.CONSUMER:
             return row[1], row[2]
-    except _FAILURES:
+    except FAILURES:
         return ()
     return (0,)
 
@@ -59,7 +57,7 @@ class Standing:
                         self._left[1] += records.unseal(key, value)[4]
                 elif len(key) > 8 and not any(key[:8]):
                     self._left[0] += 1
-            except _FAILURES:
+            except FAILURES:
                 self._hidden.append((key, key + b"\0"))
 
     def is_newer(self, other: Standing) -> bool:

@@ -11,19 +11,19 @@ counters that only grow) and gets what the nodes hold.
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any, NamedTuple
 
 from ..storage import block, layout, records
-from ..storage.errors import RaxlogError
 from ..storage.ordinals import EVERY, DeadCounts, OrdinalIndex
+from ..storage.rax import family_rows
 from ..stream import header as headers
 from ..stream import node
 from ..stream.header import NodeLimits, StreamHeader, shown
-from ..stream.id import StreamID, make_id
+from ..stream.id import make_id
+from .page_tree import FAILURES
 from .salvage_pages import Gathered
 from .salvage_report import Loss
-
-_FAILURES = (RaxlogError, ValueError, TypeError, IndexError)
 
 
 class _Found(NamedTuple):
@@ -48,21 +48,19 @@ class StreamBuilder:
         self.lost: list[Loss] = []
         self.entries = 0
         self.nodes = 0
-        self.old = self._header()
+        self.old: StreamHeader | None = None
+        with contextlib.suppress(*FAILURES):
+            self.old = headers.load(gathered, number)
         self.header = self.old or StreamHeader(name, NodeLimits())
         self.header.name = name
         if self.old is None:
-            self.lost.append(Loss("header: limits and counters are as in a new stream", self.shown))
+            self.lose("header: limits and counters are as in a new stream")
 
-    def _header(self) -> StreamHeader | None:
-        try:
-            return headers.load(self._gathered, self.number)
-        except _FAILURES:
-            return None
-
-    def _lose(self, what: str, first: tuple[int, int], last: tuple[int, int] | None, entries: int | None) -> None:
-        end = None if last is None else str(make_id(*last))
-        self.lost.append(Loss(what, self.shown, None, str(make_id(*first)), end, entries))
+    def lose(self, what: str, first: tuple[int, int] | None = None, last: tuple[int, int] | None = None,
+             entries: int | None = None, group: str | None = None) -> None:
+        """Note a loss of this stream."""
+        start, end = (None if sid is None else str(make_id(*sid)) for sid in (first, last))
+        self.lost.append(Loss(what, self.shown, group, start, end, entries))
 
     # -- nodes --------------------------------------------------------------------------
 
@@ -107,15 +105,15 @@ class StreamBuilder:
     def _valid_nodes(self) -> Any:
         last = (0, 0)
         begun = False
-        for key, value in self._gathered.items(layout.family(self.number, layout.NODE)):
+        for key, value in family_rows(self._gathered, layout.family(self.number, layout.NODE)):
             ms, seq = layout.node_id(key)
             try:
                 head = block.header(key, value)
                 listpack = block.listpack_of(key, value, head)
                 live, gone, *end = node.validate_node(listpack, ms, seq)
                 first = node.first_live(listpack, ms, seq)
-            except _FAILURES:
-                self._lose("node that is not valid", (ms, seq), None, None)
+            except FAILURES:
+                self.lose("node that is not valid", (ms, seq))
                 continue
             if begun and (ms, seq) <= last:
                 continue  # an old copy of a node whose entries lie in the one before
@@ -127,32 +125,25 @@ class StreamBuilder:
 
     def _tell_head(self) -> None:
         """Where the first entry's node is gone: from there to the first node that is left."""
+        prefix = layout.family(self.number, layout.NODE)
+        rows = family_rows(self._gathered, prefix)
         if self.old is None:
-            first = first_id(self._gathered, self.number)
-            prefix = layout.family(self.number, layout.NODE)
-            if first is not None and self._gathered.is_hidden(prefix, prefix + bytes(first)):
-                self._lose("entries, unless they had been trimmed", (0, 1), first.prev(), None)
+            first, _ = next(rows, (None, b""))
+            if first is not None and self._gathered.is_hidden(prefix, first):
+                end = make_id(*layout.node_id(first)).prev()
+                self.lose("entries, unless they had been trimmed", (0, 1), end)
             return
         if not self.old.length:
             return
-        keys = (key for key, _ in self._gathered.items(layout.family(self.number, layout.NODE)))
-        behind = next((key for key in keys if layout.node_id(key) > self.old.first), None)
-        held = self._holds(self.old.first)
-        if not held and behind is not None:
-            self._lose("entries", self.old.first, make_id(*layout.node_id(behind)).prev(), None)
-
-    def _holds(self, sid: tuple[int, int]) -> bool:
-        for key, value in self._gathered.items(layout.family(self.number, layout.NODE)):
-            ms, seq = layout.node_id(key)
-            if (ms, seq) > sid:
-                return False
-            try:
+        for key, value in rows:
+            master = layout.node_id(key)
+            if master > self.old.first:
+                self.lose("entries", self.old.first, make_id(*master).prev())
+                return
+            with contextlib.suppress(*FAILURES):
                 listpack = block.listpack_of(key, value, block.header(key, value))
-                if node.last_entry_id(listpack, ms, seq) >= sid:
-                    return True
-            except _FAILURES:
-                continue
-        return False
+                if node.last_entry_id(listpack, *master) >= self.old.first:
+                    return
 
     def _gap(self, old_marks: DeadCounts, start: int, stop: int, last: tuple[int, int],
              behind: tuple[int, int] | None) -> None:
@@ -164,11 +155,11 @@ class StreamBuilder:
                 return
             if not self._gathered.is_hidden(marked, layout.family(self.number, layout.ORDINAL)):
                 lost = stop - start - known
-        except _FAILURES:
+        except FAILURES:
             lost = None
         end = make_id(*behind).prev() if behind is not None else make_id(*self.header.last)
         if (end[0], end[1]) > last:
-            self._lose("entries", make_id(*last).next(), end, lost)
+            self.lose("entries", make_id(*last).next(), end, lost)
 
     # -- header -------------------------------------------------------------------------
 
@@ -176,7 +167,7 @@ class StreamBuilder:
                 live: int, first_live: tuple[int, int] | None) -> None:
         header = self.header
         if self.old is None:
-            self._lose("entries, perhaps: nothing tells how many there were", make_id(*last).next(), None, None)
+            self.lose("entries, perhaps: nothing tells how many there were", make_id(*last).next())
             header.last = last
             header.next_ordinal = header.entries_added = expected or 0
         header.last = max(header.last, last)
@@ -184,7 +175,7 @@ class StreamBuilder:
             self._gap(old_marks, expected, header.next_ordinal, last, None)
             marks.mark_span(expected, header.next_ordinal)
         if expected is None and self.old is not None and self.old.length:
-            self._lose("entries", self.old.first, self.old.last, self.old.length)
+            self.lose("entries", self.old.first, self.old.last, self.old.length)
         header.next_ordinal = max(header.next_ordinal, expected or 0)
         missing = header.length - live
         header.length = live
@@ -219,10 +210,3 @@ class StreamBuilder:
     def put(self, key: bytes, row: list[Any]) -> None:
         """Write a row of the stream."""
         self._txn.put(key, records.seal(key, row))
-
-
-def first_id(gathered: Gathered, number: int) -> StreamID | None:
-    """The ID of a stream's first node among what was gathered."""
-    for key, _ in gathered.items(layout.family(number, layout.NODE)):
-        return make_id(*layout.node_id(key))
-    return None

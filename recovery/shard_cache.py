@@ -25,7 +25,7 @@ from xxhash import xxh3_64
 
 from ..storage.errors import CorruptionError, InvalidArgument, StoreError
 from .manifest import ShardFile
-from .places import Place
+from .places import RemotePlace
 
 _LOCK = ".lock"
 _PART = ".part-"
@@ -44,7 +44,7 @@ class ShardCache:
         self.folder = Path(folder)
         self.limit = limit
 
-    def open(self, place: Place, shard: ShardFile) -> BinaryIO:
+    def open(self, place: RemotePlace, shard: ShardFile) -> BinaryIO:
         """The shard as an open local file, fetched if need be.
 
         CorruptionError where what was fetched is not what the manifest says; NotAStore or
@@ -55,10 +55,13 @@ class ShardCache:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             with self._locked(name):
-                file = self._whole(kept, shard)
+                file = _opened(kept, shard)
                 if file is None:
                     self._make_room(shard.bytes, name)
                     file = self._fetched(place, shard, kept)
+                else:
+                    with contextlib.suppress(FileNotFoundError):
+                        os.utime(kept)
                 if shard.bytes > self.limit:
                     kept.unlink(missing_ok=True)
                 return file
@@ -66,39 +69,28 @@ class ShardCache:
             raise StoreError(f"a shard cannot be kept in {self.folder}: {error}. Name another cache.") from error
 
     @contextlib.contextmanager
-    def _locked(self, name: str) -> Iterator[None]:
+    def _locked(self, name: str, how: int = fcntl.LOCK_EX) -> Iterator[None]:
+        """Hold the lock on a shard. OSError where it cannot be had, or ``how`` says not to wait for it."""
         path = self.folder / f"{name}{_LOCK}"
         while True:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
+                fcntl.flock(descriptor, how)
+                held = False
                 with contextlib.suppress(FileNotFoundError):
-                    if os.path.samestat(os.stat(path), os.fstat(descriptor)):
-                        yield
-                        return
+                    held = os.path.samestat(os.stat(path), os.fstat(descriptor))
+                if held:
+                    yield
+                    return
             finally:
                 os.close(descriptor)
 
-    def _whole(self, kept: Path, shard: ShardFile) -> BinaryIO | None:
-        """The kept shard, opened and verified, its time set to now; None if it must be fetched."""
-        try:
-            file: BinaryIO = open(kept, "rb")  # noqa: SIM115 - the caller closes it
-        except FileNotFoundError:
-            return None
-        if _sum(file) == (shard.bytes, shard.sum):
-            with contextlib.suppress(FileNotFoundError):
-                os.utime(kept)
-            return file
-        file.close()
-        return None
-
-    def _fetched(self, place: Place, shard: ShardFile, kept: Path) -> BinaryIO:
+    def _fetched(self, place: RemotePlace, shard: ShardFile, kept: Path) -> BinaryIO:
         part = kept.with_name(f"{kept.name}{_PART}{os.urandom(4).hex()}")
         try:
             place.fetch(shard.path, part)
-            file: BinaryIO = open(part, "rb")  # noqa: SIM115 - the caller closes it
-            if _sum(file) != (shard.bytes, shard.sum):
-                file.close()
+            file = _opened(part, shard)
+            if file is None:
                 raise CorruptionError(f"{place.url}/{shard.path} is not the file that its manifest speaks of")
             part.rename(kept)
             return file
@@ -120,33 +112,24 @@ class ShardCache:
             if old.endswith(_LOCK) or old == name:
                 continue
             owner = old.partition(_PART)[0]
-            if self._remove(old, owner if owner != name else None):
+            ours = owner == name
+            lock = contextlib.nullcontext() if ours else self._locked(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with contextlib.suppress(OSError), lock:  # not what another process fetches or opens
+                (self.folder / old).unlink(missing_ok=True)
+                if not ours:
+                    (self.folder / f"{owner}{_LOCK}").unlink(missing_ok=True)
                 held -= bytes_
 
-    def _remove(self, old: str, owner: str | None) -> bool:
-        """Remove a file nobody is fetching or opening; with a whole shard goes its lock."""
-        if owner is None:
-            (self.folder / old).unlink(missing_ok=True)
-            return True
-        lock = self.folder / f"{owner}{_LOCK}"
-        try:
-            descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        except OSError:
-            return False
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            (self.folder / old).unlink(missing_ok=True)
-            lock.unlink(missing_ok=True)
-        except BlockingIOError:
-            return False
-        finally:
-            os.close(descriptor)
-        return True
 
-
-def _sum(file: BinaryIO) -> tuple[int, str]:
-    """Size and xxh3_64 of a file, which is left at its beginning."""
+def _opened(path: Path, shard: ShardFile) -> BinaryIO | None:
+    """A local file, opened, if it is the shard, whole; None where it must be fetched."""
+    try:
+        file: BinaryIO = open(path, "rb")  # noqa: SIM115 - the caller closes it
+    except FileNotFoundError:
+        return None
     found = hashlib.file_digest(file, xxh3_64).hexdigest()  # type: ignore[arg-type]  # it has all that is asked for
-    total = file.tell()
-    file.seek(0)
-    return total, found
+    if (file.tell(), found) == (shard.bytes, shard.sum):
+        file.seek(0)
+        return file
+    file.close()
+    return None

@@ -59,7 +59,7 @@ class ShardWriter:
         self._file = path.open("wb")
         self._sum = xxh3_64()
         self._held: list[bytes] = []
-        self._held_bytes = self._held_nodes = 0
+        self._held_bytes = 0
         self._first = (0, 0)
         self._last = header.last
         self.bytes = self.nodes = 0
@@ -72,7 +72,6 @@ class ShardWriter:
         if not self._held:
             self._first = (ms, seq)
         self._held += (_NODE.pack(ms, seq, live, len(listpack)), listpack)
-        self._held_nodes += 1
         self.nodes += 1
         self._held_bytes += len(listpack)
         if self._held_bytes >= FRAME_BYTES:
@@ -85,9 +84,9 @@ class ShardWriter:
 
     def _write_frame(self) -> None:
         packed = zstd.compress(b"".join(self._held))
-        self._frame(self._held_nodes, self._first, packed)
+        self._frame(len(self._held) // 2, self._first, packed)
         self._held.clear()
-        self._held_bytes = self._held_nodes = 0
+        self._held_bytes = 0
 
     def _frame(self, nodes: int, first: tuple[int, int], packed: bytes) -> None:
         frame = _FRAME.pack(0, len(packed), nodes, *first)[8:] + packed

@@ -20,7 +20,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import msgpack
 
@@ -31,14 +31,14 @@ from ..stream import header as headers
 from ..stream.counting import Counter
 from ..stream.group_state import NOBODY, groups
 from ..stream.header import shown
-from ..stream.id import StreamID, make_id, pack_id, unpack_id
+from ..stream.id import StreamID, make_id, pack_id
 from ..stream.writer import located
 from . import aside, manifest
-from .manifest import Manifest, ShardFile, sums_of
+from .manifest import Manifest, ShardFile
 from .places import LocalPlace, RemotePlace, local_path, place_of
 from .shard_cache import ShardCache
 from .shard_format import ShardHeader, ShardReader, ShardWriter
-from .snapshot import Say, copy, flush, lmdb_at_rest, placed, source_transaction, stamped, walk
+from .snapshot import build, copy, finish, lmdb_at_rest, source_transaction, stamped, walk
 
 PENDING = "pending"
 _COPY = "copy"
@@ -60,18 +60,16 @@ def make(store: Path, destination: str | os.PathLike[str], shards: int | None, s
 
     StoreError where something is there already, and as for a full snapshot.
     """
-    arguments = {"store": str(store), "shards": shards, "shard_bytes": shard_bytes}
+    arguments = {"shards": shards, "shard_bytes": shard_bytes}
     local = local_path(destination)
     if local is not None:
-        with placed(local) as place:
-            aside.run(cut, {"place": str(place), **arguments}, progress)
-            return manifest.read(place)
+        return build(cut, store, local, progress, arguments)
     remote = RemotePlace(os.fspath(destination))
     if not remote.is_vacant():
         raise StoreError(f"something is at {remote.url} already; nothing is ever overwritten. Name a new place.")
     try:
         with tempfile.TemporaryDirectory(prefix="raxlog-shards-") as temporary:
-            aside.run(cut, {"place": temporary, **arguments}, progress)
+            aside.run(cut, {"store": str(store), "place": temporary, **arguments}, progress)
             made = manifest.read(temporary)
             _upload(Path(temporary), remote, made, progress)
     except OSError as error:
@@ -99,7 +97,7 @@ def _upload(source: Path, remote: RemotePlace, made: Manifest, progress: aside.P
 # -- in the process aside ---------------------------------------------------------------------
 
 
-def cut(say: Say, store: str, place: str, shards: int | None, shard_bytes: int | None) -> None:
+def cut(say: aside.Progress, store: str, place: str, shards: int | None, shard_bytes: int | None) -> None:
     """Build a set of shards of ``store`` in the folder ``place``."""
     building, source = Path(place), Path(store)
     if not folder.is_snapshot(source):
@@ -123,10 +121,7 @@ def cut(say: Say, store: str, place: str, shards: int | None, shard_bytes: int |
                 say("cut", done, total)
                 _write_pending(txn, building, stream.number)
     shutil.rmtree(building / _COPY, ignore_errors=True)
-    sums = {f"{stream.number}/{PENDING}": sums_of(building / str(stream.number) / PENDING, say)
-            for stream in listed.streams}
-    manifest.write(building, replace(made, files=sums, shards=tuple(files)))
-    flush(building)
+    finish(building, replace(made, shards=tuple(files)), [f"{one.number}/{PENDING}" for one in listed.streams], say)
 
 
 def _cut_stream(txn: Any, building: Path, number: int, parts: int) -> Iterator[ShardFile]:
@@ -143,7 +138,7 @@ def _cut_stream(txn: Any, building: Path, number: int, parts: int) -> Iterator[S
     borders = sorted({found[0] for sid in wanted if (found := nodes.floor(pack_id(*sid))) is not None})
     first = nodes.first()
     borders = [border for border in borders if first is not None and border > first[0]]
-    ranks = [0, *(counter.rank(_id(border)) for border in borders), header.length]
+    ranks = [0, *(counter.rank(StreamID.from_bytes(border)) for border in borders), header.length]
     places = zip([b"", *borders], [*borders, None], ranks[:-1], ranks[1:], strict=True)
     for index, (start, end, before, upto) in enumerate(places):
         path = f"{number}/{index:05}.shard"
@@ -163,15 +158,11 @@ def _write_shard(building: Path, path: str, nodes: Rax, start: bytes, end: bytes
                 head = block.header(prefix + key, value)
                 listpack = block.listpack_of(prefix + key, value, head)
             except CorruptionError as error:
-                raise located(error, shown(header.stream), *_id(key)) from None
-            shard.add(*_id(key), head.live, listpack)
+                raise located(error, shown(header.stream), *StreamID.from_bytes(key)) from None
+            shard.add(*StreamID.from_bytes(key), head.live, listpack)
     return ShardFile(
         header.number, path, header.first, header.last, header.entries, shard.nodes, shard.bytes, shard.sum
     )
-
-
-def _id(key: bytes) -> StreamID:
-    return make_id(*unpack_id(key))
 
 
 def _write_pending(txn: Any, building: Path, number: int) -> None:
@@ -195,12 +186,7 @@ class ShardSet:
 
     def __init__(self, where: str | os.PathLike[str]) -> None:
         self.place = place_of(where)
-        name = f"{self.place.url}/{folder.MANIFEST}"
-        try:
-            data = self.place.read(folder.MANIFEST)
-        except NotAStore:
-            raise NotAStore(f"there is no snapshot at {self.place.url}: it has no {folder.MANIFEST}.") from None
-        self.manifest = manifest.decode(data, name)
+        self.manifest = manifest.read(where)
         if self.manifest.kind != "shards":
             raise NotAStore(f"{self.place.url} is a snapshot of kind {self.manifest.kind!r}, not a set of shards.")
 
@@ -217,14 +203,12 @@ class ShardSet:
     @contextlib.contextmanager
     def open(self, shard: ShardFile, cache: ShardCache | None = None) -> Iterator[ShardReader]:
         """A reader of one shard; over ``cache`` if the set is not on this machine's disk."""
-        name = f"{self.place.url}/{shard.path}"
-        file: BinaryIO
         if cache is None or isinstance(self.place, LocalPlace):
             file = self.place.open(shard.path)
         else:
             file = cache.open(self.place, shard)
         with file:
-            yield ShardReader(file, name)
+            yield ShardReader(file, f"{self.place.url}/{shard.path}")
 
     def pending(self, stream: bytes) -> Iterator[PendingEntry]:
         """The pending entries of all groups of a stream, group by group, each in the order of IDs."""
@@ -232,7 +216,7 @@ class ShardSet:
         if summary is None:
             return
         name = f"{summary.number}/{PENDING}"
-        manifest.require(self.place, self.place.url, name, self.manifest.sums(name))
+        manifest.require(self.place, self.manifest, name)
         with self.place.open(name) as file:
             try:
                 with zstd.unpacked(file) as rows:

@@ -18,23 +18,22 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import lmdb
 
-from ..storage import faults, folder, layout, records
+from ..storage import faults, folder, journal, layout, records
 from ..storage.environment import Environment
 from ..storage.errors import CorruptionError, StoreError, StoreFull
+from ..storage.rax import family_rows
 from ..storage.store_map import MAX_READERS
 from . import aside, manifest
 from .digest import DIGEST, DigestWriter, verified
 from .manifest import Manifest, sums_of
 from .summary import streams_of
-
-Say = Callable[[str, int, int], None]
 
 DATA = f"{folder.FIRST_GENERATION}/{folder.DATA}"
 FILES = (DATA, DIGEST, folder.CURRENT, folder.WRITER, folder.WAKE)  # of a full snapshot, but for the manifest
@@ -82,7 +81,7 @@ def refuse_existing(destination: Path) -> None:
 # -- in the process aside ---------------------------------------------------------------------
 
 
-def copy(say: Say, store: str, place: str) -> None:
+def copy(say: aside.Progress, store: str, place: str) -> None:
     """Build a full snapshot of ``store`` in the folder ``place``."""
     building = Path(place)
     generation = building / folder.FIRST_GENERATION
@@ -104,7 +103,7 @@ def source_transaction(store: Path, transaction: int) -> int:
     return manifest.read(store).transaction if folder.is_snapshot(store) else transaction
 
 
-def describe(building: Path, transaction: int, say: Say) -> None:
+def describe(building: Path, transaction: int, say: aside.Progress) -> None:
     """Verify the copy record for record, and write digest and manifest; all of it goes to disk."""
     with lmdb_at_rest(building / folder.FIRST_GENERATION) as copied:
         with copied.begin(buffers=True) as txn, DigestWriter(building / DIGEST) as digest:
@@ -114,12 +113,16 @@ def describe(building: Path, transaction: int, say: Say) -> None:
         with copied.begin() as txn:
             streams = streams_of(txn, node_bytes)
             made = stamped(txn, "full", transaction, digest.records, streams=streams)
-    files = {name: sums_of(building / name, say) for name in FILES}
-    manifest.write(building, replace(made, files=files))
+    finish(building, made, FILES, say)
+
+
+def finish(building: Path, made: Manifest, names: Iterable[str], say: aside.Progress) -> None:
+    """Write the manifest, with the checksums of its files; all of it goes to disk."""
+    manifest.write(building, replace(made, files={name: sums_of(building / name, say) for name in names}))
     flush(building)
 
 
-def walk(txn: Any, seen: Callable[[bytes, Any], None], say: Say, total: int) -> dict[int, int]:
+def walk(txn: Any, seen: Callable[[bytes, Any], None], say: aside.Progress, total: int) -> dict[int, int]:
     """Verify every record and show it to ``seen``; the bytes of node blocks by stream number."""
     node_bytes: dict[int, int] = {}
     with txn.cursor() as cursor:
@@ -170,17 +173,12 @@ def lmdb_at_rest(generation: Path) -> lmdb.Environment:
 
 def leave_out_journal(generation: Path) -> None:
     """Delete the commit journal from a copy: what it says is of the store it was copied from."""
-    journal = layout.family(0, layout.JOURNAL)
-    with lmdb_at_rest(generation) as env, env.begin() as txn, txn.cursor() as cursor:
-        if not cursor.set_range(journal) or not cursor.key().startswith(journal):
+    with lmdb_at_rest(generation) as env, env.begin() as txn:
+        if next(family_rows(txn, layout.family(0, layout.JOURNAL)), None) is None:
             return
     room = (generation / folder.DATA).stat().st_size + (1 << 20)
-    with (
-        lmdb.open(str(generation), map_size=room, create=False) as env, env.begin(write=True) as txn,
-        txn.cursor() as cursor,
-    ):
-        while cursor.set_range(journal) and cursor.key().startswith(journal):
-            cursor.delete()
+    with lmdb.open(str(generation), map_size=room, create=False) as env:
+        journal.leave_out(env)
     (generation / folder.LOCK).unlink()
 
 
@@ -205,7 +203,7 @@ def full_disk_told(building: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def watched(file: Path, total: int, say: Say) -> Iterator[None]:
+def watched(file: Path, total: int, say: aside.Progress) -> Iterator[None]:
     """Report how a file grows while somebody else writes it."""
     stop = threading.Event()
 

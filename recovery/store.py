@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ..index import store
 from ..storage.errors import InvalidArgument
+from ..stream.clock import whole
 
 if TYPE_CHECKING:
     from ..storage.closing import LastEnd
@@ -64,8 +65,7 @@ class Store(store.Store):
 
         self._require_open()
         for name, value in (("shards", shards), ("shard_bytes", shard_bytes), ("keep", keep)):
-            if value is not None and (type(value) is not int or value < 1):
-                raise InvalidArgument(f"{name}={value!r} must be a whole number >= 1")
+            whole(name, value, 1, none="")
         if shards is not None and shard_bytes is not None:
             raise InvalidArgument("give shards or shard_bytes, not both")
         cut = shards is not None or shard_bytes is not None

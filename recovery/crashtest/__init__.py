@@ -12,7 +12,7 @@
     Errors           ENOSPC, EIO, short writes at the N-th call         unhandled errors
 
     explore ──► stage ──► child          explore.py starts a process, stage.py runs the modes in it
-                  ├── kill_points  system_calls  storm  power_cut  injected  interrupts   one mode each
+                  ├── kill_at  storm  power_cut  injected  interrupts   one mode each
                   ├── recorder.c   recorder.py                 which calls changed which files
                   ├── disk  images                             what of it may be on disk
                   └── report  drawing                          what came of it
@@ -25,7 +25,7 @@ from ...storage.crash_point import crash_point
 from .explore import explore
 from .injected import Errors
 from .interrupts import Interrupts, interrupted
-from .kill_points import KillAt
+from .kill_at import KillAt
 from .power_cut import PowerCut
 from .report import CrashTestFailed, Failure, ModeResult, Report
 from .storm import Storm

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import fnmatch
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from . import recorder
@@ -80,7 +80,6 @@ class Naming:
     """A pending change of names: ``take`` away and ``give``, in one step."""
 
     sequence: int
-    kind: int
     take: tuple[Folder, str] | None
     give: tuple[Folder, str, Node] | None
 
@@ -115,6 +114,14 @@ def overlay(content: bytearray, at: int, data: bytes) -> None:
     if at > len(content):
         content.extend(bytes(at - len(content)))
     content[at : at + len(data)] = data
+
+
+def walked(folder: Folder, entries: Callable[[Folder], dict[str, Node]], above: str = "") -> Iterator[tuple[str, Node]]:
+    """All that is below a folder, with its path."""
+    for name, node in entries(folder).items():
+        yield above + name, node
+        if isinstance(node, Folder):
+            yield from walked(node, entries, f"{above}{name}/")
 
 
 class Disk:
@@ -161,18 +168,10 @@ class Disk:
 
     def names(self) -> dict[int, str]:
         """What every file and folder is called now, by the id() of its node."""
-        names = {id(self.root): "(folder)"}
-
-        def walk(folder: Folder, above: str) -> None:
-            for name, node in folder.cache.items():
-                if isinstance(node, Folder):
-                    names[id(node)] = f"{above}{name}/"
-                    walk(node, f"{above}{name}/")
-                elif isinstance(node, File):
-                    names[id(node)] = above + name
-
-        walk(self.root, "")
-        return names
+        inner = walked(self.root, lambda folder: folder.cache)
+        return {id(self.root): "(folder)"} | {
+            id(node): f"{path}/" if isinstance(node, Folder) else path for path, node in inner
+        }
 
     def relative(self, path: str) -> str:
         """A path of the log as one within the folder."""
@@ -188,18 +187,21 @@ class Disk:
         if kind == recorder.TRUNCATE:
             return self._truncate(event)
         if kind == recorder.SYNC_END:
-            return self._flush(event)
+            node = self._inodes.get(event.inode)
+            if node is not None:
+                self._flush(event.at, node)
+            return isinstance(node, Folder) or (node is not None and not node.careless)
         if kind == recorder.THROUGH:
             return self._write_through(event.at)
         if kind == recorder.SYNC_ALL_END:
-            self._flush_all(event.at)
+            self._flush(event.at)
             return True
         if kind in (recorder.MAPPED, recorder.UNSEEN):
             how = "a memory map" if kind == recorder.MAPPED else event.data.decode()
             name = os.path.relpath(event.path, self.path) if event.path else "a file"
             self.unseen.add(f"{name} ({how})")
             return False
-        if kind in _NAMING:
+        if recorder.SIGNS.get(kind) == "name":
             self._name(event)
             return True
         return kind == recorder.ACK
@@ -254,30 +256,16 @@ class Disk:
         resize(file.cache, event.at)
         return self._pend(Change(event.sequence, file, event.at, None))
 
-    def _flush(self, event: Event) -> bool:
-        node = self._inodes.get(event.inode)
-        if isinstance(node, File):
-            self._fold(lambda change: change.file is node and change.sequence < event.at)
-            return not node.careless
-        if node is None:
-            return False
-        for naming in [one for one in self.namings if one.home() is node and one.sequence < event.at]:
-            self._settle(naming)
-        return True
-
-    def _flush_all(self, begun: int) -> None:
-        self._fold(lambda change: change.sequence < begun)
-        for naming in [one for one in self.namings if one.sequence < begun]:
+    def _flush(self, begun: int, of: File | Folder | None = None) -> None:
+        """Bring to disk what was done before a flush began: to one file or folder, or to all."""
+        self._fold(lambda change: change.sequence < begun and of in (None, change.file))
+        for naming in [one for one in self.namings if one.sequence < begun and of in (None, one.home())]:
             self._settle(naming)
 
     def _fold(self, chosen: Callable[[Change], bool]) -> None:
-        left = []
-        for change in self.changes:
-            if chosen(change):
-                change.apply(change.file.on_disk)
-            else:
-                left.append(change)
-        self.changes = left
+        for change in filter(chosen, self.changes):
+            change.apply(change.file.on_disk)
+        self.changes = [change for change in self.changes if not chosen(change)]
 
     def _settle(self, naming: Naming) -> None:
         """Bring a naming to disk, and forget older ones of the same names elsewhere."""
@@ -297,7 +285,7 @@ class Disk:
         self.namings = left
 
     def _name(self, event: Event) -> None:
-        kind, sequence = event.kind, event.sequence
+        kind = event.kind
         folder, name = self._place(event.path)
         take: tuple[Folder, str] | None = None
         give: tuple[Folder, str, Node] | None = None
@@ -321,10 +309,6 @@ class Disk:
                 if isinstance(node, File):
                     node.name = os.path.relpath(os.fsdecode(event.data), self.path)
             give = (*self._place(os.fsdecode(event.data)), node)
-        naming = Naming(sequence, kind, take, give)
+        naming = Naming(event.sequence, take, give)
         naming.apply(lambda folder: folder.cache)
         self.namings.append(naming)
-
-
-_NAMING = {recorder.CREATE, recorder.RENAME, recorder.UNLINK, recorder.MKDIR, recorder.RMDIR, recorder.LINK,
-           recorder.SYMLINK}

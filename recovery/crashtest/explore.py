@@ -79,33 +79,26 @@ def explore(workload: Workload, check: Check, *, modes: Sequence[stage.Mode], se
 
 
 def _performed(job: bytes, environment: dict[str, str]) -> Any:
-    reading, writing = os.pipe()
     package = str(Path(__file__).resolve().parents[3])
     known = [path for path in sys.path if path and os.path.exists(os.path.join(path, "raxlog"))]
     environment["PYTHONPATH"] = os.pathsep.join([*known, *filter(None, [environment.get("PYTHONPATH")])] or [package])
-    process = subprocess.Popen(
-        [sys.executable, "-c", _START, str(writing)],
-        stdin=subprocess.PIPE, pass_fds=[writing], env=environment,
-    )
-    os.close(writing)
-    try:
-        with os.fdopen(reading, "rb") as answer:
-            assert process.stdin is not None
-            try:
-                process.stdin.write(job)
-                process.stdin.close()
-                data = answer.read()
-            except BrokenPipeError:
-                data = b""
-        status = process.wait()
-    except BaseException:
-        process.terminate()  # it ends its children, and removes what it has laid out
+    with tempfile.TemporaryFile() as answer:
+        process = subprocess.Popen(
+            [sys.executable, "-c", _START, str(answer.fileno())],
+            stdin=subprocess.PIPE, pass_fds=[answer.fileno()], env=environment,
+        )
         try:
-            process.wait(_LAST_SECONDS)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-        raise
+            process.communicate(job)
+        except BaseException:
+            process.terminate()  # it ends its children, and removes what it has laid out
+            try:
+                process.wait(_LAST_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+            raise
+        answer.seek(0)
+        data = answer.read()
     if not data:
-        return f"its process ended with status {status} before it could report"
+        return f"its process ended with status {process.returncode} before it could report"
     return pickle.loads(data)

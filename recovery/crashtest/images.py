@@ -12,17 +12,32 @@
 
 Names go to the disk in the order they were changed in: of all, or of each folder, the first so
 many. A Choice is a plain value, so that it can be shrunk, and told in words.
+
+Laid out, an image becomes files in a folder, written over what the image before has left there.
+
+    there before          the image                then
+    data.mdb  320 KB      data.mdb  316 KB         the same file, written over and cut
+    lock.mdb              ·                        removed
+    ·                     CURRENT                  made
+
+New pages cost more than the bytes in them, so a file that is there is used again. One that
+has a second name, or is something else than it should be, is made anew.
 """
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import os
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import xxhash
 
-from .disk import Disk, File, Folder, Node, overlay, resize
+from ...storage.disk import remove_tree
+from .disk import Disk, File, Folder, Node, overlay, resize, walked
 
 Content = bytes | bytearray
 Part = frozenset[int] | None  # None: the whole write
@@ -83,23 +98,15 @@ class Image:
 
 def build(disk: Disk, choice: Choice) -> Image:
     """The folder as it is found after the power cut."""
-    entries: dict[int, dict[str, Node]] = {}
-
-    def of(folder: Folder) -> dict[str, Node]:
-        found = entries.get(id(folder))
-        if found is None:
-            found = entries[id(folder)] = dict(folder.on_disk)
-        return found
-
+    entries: dict[Folder, dict[str, Node]] = {}
     for index in choice.namings:
-        disk.namings[index].apply(of)
-    contents: dict[int, bytearray] = {}
+        disk.namings[index].apply(lambda folder: entries.setdefault(folder, dict(folder.on_disk)))
+    contents: dict[File, bytearray] = {}
 
     def content_of(file: File) -> bytearray:
-        found = contents.get(id(file))
-        if found is None:
-            found = contents[id(file)] = bytearray(file.on_disk)
-        return found
+        if file not in contents:
+            contents[file] = bytearray(file.on_disk)
+        return contents[file]
 
     for index in choice.grown:
         change = disk.changes[index]
@@ -117,19 +124,11 @@ def build(disk: Disk, choice: Choice) -> Image:
             overlay(content_of(change.file), change.exact_at, change.exact[:cut])
     image = Image({})
 
-    def walk(folder: Folder, above: str) -> None:
-        found = entries.get(id(folder))
-        for name, node in (folder.on_disk if found is None else found).items():
-            path = above + name
-            if isinstance(node, Folder):
-                image.files[path] = None
-                walk(node, path + "/")
-            elif isinstance(node, File):
-                image.files[path] = contents.get(id(node), node.on_disk)
-            else:
-                image.files[path] = node
-
-    walk(disk.root, "")
+    for path, node in walked(disk.root, lambda folder: entries.get(folder, folder.on_disk)):
+        if isinstance(node, File):
+            image.files[path] = contents.get(node, node.on_disk)
+        else:
+            image.files[path] = None if isinstance(node, Folder) else node
     return image
 
 
@@ -249,3 +248,62 @@ def _ranges(numbers: list[int]) -> str:
         else:
             spans.append([number, number])
     return ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in spans)
+
+
+# -- laying out ----------------------------------------------------------------------------
+
+
+def lay_out(image: Image, place: Path) -> None:
+    """Let ``place`` hold the image and nothing else. OSError where there is no room for it.
+
+    Whatever else has files of it open sees them change: remove it first where that may be.
+    """
+    top = str(place)
+    _remove_others(top, "", image)
+    for path, content in image.files.items():
+        target = f"{top}/{path}"
+        if content is None:
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(target)
+        elif isinstance(content, str):
+            with contextlib.suppress(FileExistsError):
+                os.symlink(content, target)
+        else:
+            _write(target, content)
+
+
+def _remove_others(top: str, inner: str, image: Image) -> None:
+    """Remove what the image does not have, or has as something else."""
+    try:
+        with os.scandir(f"{top}/{inner}") as entries:
+            present = [(entry.name, entry.path, entry.is_dir(follow_symlinks=False),
+                        entry.is_file(follow_symlinks=False)) for entry in entries]
+    except FileNotFoundError:
+        os.mkdir(top)
+        return
+    absent = ""
+    for name, path, is_folder, is_file in present:
+        wanted = image.files.get(inner + name, absent)
+        if is_folder and wanted is None:
+            _remove_others(top, f"{inner}{name}/", image)
+        elif is_folder:
+            remove_tree(Path(path), ignore_errors=False)
+        elif not is_file or wanted is None or isinstance(wanted, str):
+            os.unlink(path)
+
+
+def _write(target: str, content: Content) -> None:
+    flags = os.O_WRONLY | os.O_CREAT
+    descriptor = os.open(target, flags, 0o644)
+    about = os.fstat(descriptor)
+    if about.st_nlink > 1:
+        os.close(descriptor)
+        os.unlink(target)
+        descriptor = os.open(target, flags | os.O_EXCL, 0o644)
+    try:
+        if about.st_size > len(content):
+            os.ftruncate(descriptor, len(content))
+        if os.write(descriptor, content) != len(content):
+            raise OSError(errno.ENOSPC, "no room for an image", target)
+    finally:
+        os.close(descriptor)

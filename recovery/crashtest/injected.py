@@ -69,12 +69,9 @@ class Errors:
         wanted = list(range(1, run.calls + 1))
         if self.most is not None and self.most < len(wanted):
             wanted = sorted(random.Random(f"{stage.job.seed}.{self.name}").sample(wanted, self.most))
-        result.planned = len(wanted)
         action = recorder.SHORT if self.error == "short" else recorder.FAIL_AFTER if self.late else recorder.FAIL
         error = numbers.EIO if self.error == "short" else int(getattr(numbers, self.error))
-        for number in wanted:
-            if stage.is_over(result):
-                return
+        for number in stage.each(result, wanted):
             self._fail(stage, result, number, action, error, classes)
 
     def _fail(self, stage: Stage, result: ModeResult, number: int, action: int, error: int, classes: int) -> None:
@@ -83,17 +80,16 @@ class Errors:
         result.cases += 1
         where = f"call {number} ({run.fired_at or 'not made'})"
         result.reached[run.fired_at] = result.reached.get(run.fired_at, 0) + 1
+        wrong = ""
         if not run.fired:
-            found: str | None = f"never reached: the error was not injected, the workload {run.ending()}"
+            wrong = f"never reached: the error was not injected, the workload {run.ending()}"
         elif run.status is None:
-            found = "stuck: the workload did not end in time"
+            wrong = "stuck: the workload did not end in time"
         elif run.status < 0:
-            found = f"the workload {run.ending()}"
+            wrong = f"the workload {run.ending()}"
         elif run.status != 0 and not self._may_raise(run.error_types):
-            found = f"the workload {run.ending()}, which it may not\n{run.error}"
-        else:
-            found = stage.checked(folder, run.acks)
-        stage.settle(result, where, found, folder, run.acks)
+            wrong = f"the workload {run.ending()}, which it may not\n{run.error}"
+        stage.settle(result, where, folder, run, wrong)
 
     def _may_raise(self, types: tuple[str, ...]) -> bool:
         names = {f"{one.__module__}.{one.__qualname__}" for one in self.allowed}

@@ -14,6 +14,7 @@ import faulthandler
 import functools
 import os
 import random
+import shutil
 import signal
 import sys
 import threading
@@ -106,7 +107,7 @@ class Interrupts:
         deadline = time.monotonic() + stage.job.timeout
         while not (over := ended.exists()) and not runner.wait(0.001) and time.monotonic() < deadline:
             pass
-        found = stage.checked(folder, read_acks(acks)) if over else None
+        found = stage.check(folder, read_acks(acks)) if over else None
         run = runner.end()
         if not over:
             stuck = run.status is None
@@ -115,7 +116,9 @@ class Interrupts:
         result.cases += len(lines)
         result.reached = dict(Counter(result.reached) + Counter(line.split(" in ")[1] for line in lines))
         where = "; ".join([*lines, f"again: Interrupts({self.how!r}, at={moments})"])
-        stage.settle(result, where, found, folder, run.acks)
+        if found is not None:
+            stage.fail(result, where, found, folder, run.acks)
+        shutil.rmtree(folder)
         return len(lines)
 
     def _perform(self, stage: Stage, moments: tuple[int, ...], stays: bool, folder: Any, ack: Ack) -> None:

@@ -12,22 +12,20 @@ however many workers there are.
 
 from __future__ import annotations
 
-import os
-import pickle
+import contextlib
 import random
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 from ...storage.disk import remove_tree
 from ...storage.errors import InvalidArgument
 from . import images, recorder
-from .child import Checker, Run, ack_of, die_with_parent
+from .child import Ack, Checker, Run, Runner, ack_of
 from .disk import Disk, File, Folder
-from .images import Choice, Image
-from .laying_out import lay_out
+from .images import Choice, Image, lay_out
 from .report import ModeResult
 from .stage import ENOUGH, MOST_TOLD, Stage
 
@@ -35,12 +33,7 @@ _PASSES = 6
 _BATCH = 8  # images that are handed to the check at once
 _TEARS = 24  # of so many images one more is torn inside a sector
 _SHRINK_STEPS = 400
-_SIGNS = {
-    recorder.WRITE: "write", recorder.TRUNCATE: "size", recorder.SYNC_END: "flush", recorder.SYNC_ALL_END: "flush",
-    recorder.THROUGH: "flush",
-    recorder.ACK: "ack", recorder.CREATE: "name", recorder.RENAME: "name", recorder.UNLINK: "name",
-    recorder.MKDIR: "name", recorder.RMDIR: "name", recorder.LINK: "name", recorder.SYMLINK: "name",
-}
+_FOREVER = 1e6  # seconds
 
 
 @dataclass(frozen=True)
@@ -74,9 +67,9 @@ class PowerCut:
             return
         acks = [ack_of(event) for event in run.events if event.kind == recorder.ACK]
         result.planned = self.images
-        moments, unseen = _moments(run, self.ignored)
+        result.timeline, unseen = _timeline_of(run, self.ignored)
+        moments = [row["event"] for row in result.timeline]
         result.notes += [f"not seen by the recorder: {name}" for name in sorted(unseen)]
-        result.timeline = _timeline_of(run, moments)
         found = _Found()
         for number in range(_PASSES):
             wanted = self.images - len(found.digests)
@@ -106,33 +99,20 @@ class PowerCut:
         """Every moment, so many images each; how many of them were new."""
         workers = max(1, min(stage.job.workers, len(moments)))
         stretch = -(-len(moments) // workers)
-        parts = [moments[start : start + stretch] for start in range(0, len(moments), stretch)]
-        children = []
-        for index, part in enumerate(parts):
-            answer = stage.scratch / f"found-{index}"
-            pid = os.fork()
-            if pid == 0:
-                status = 1
-                try:
-                    die_with_parent()
-                    worker = _Worker(self, stage, run, acks, stage.scratch / f"image-{index}")
-                    answer.write_bytes(pickle.dumps(worker.explore(set(part), each, number, set(found.digests))))
-                    status = 0
-                except KeyboardInterrupt:
-                    pass  # the stage gets it too, and says so
-                except BaseException:
-                    import traceback  # noqa: PLC0415 - only on the way out
-
-                    traceback.print_exc()
-                finally:
-                    os._exit(status)
-            children.append((pid, answer))
         known = len(found.digests)
-        statuses = [(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), answer) for pid, answer in children]
-        for status, answer in statuses:
-            if status != 0:
-                raise RuntimeError(f"a worker that builds images ended with status {status}")
-            found.add(pickle.loads(answer.read_bytes()))
+        with contextlib.ExitStack() as children:
+            runners = []
+            for index, start in enumerate(range(0, len(moments), stretch)):
+                worker = _Worker(self, stage, run, acks, stage.scratch / f"image-{index}")
+                explore = partial(worker.explore, set(moments[start : start + stretch]), each, number, found.digests)
+                runners.append(Runner(explore, worker.scratch, worker.scratch))
+                children.callback(runners[-1].kill)
+            for runner in runners:
+                runner.wait(_FOREVER)
+                ended = runner.end()
+                if ended.status != 0:
+                    raise RuntimeError(f"a worker that builds images {ended.ending()}\n{ended.error}")
+                found.add(ended.acks[0])
         return len(found.digests) - known
 
     def _tell(self, stage: Stage, result: ModeResult, run: Run, acks: list[Any], found: _Found) -> None:
@@ -150,7 +130,7 @@ class PowerCut:
             worker.show(images.build(disk, choice))
             stage.fail(result, where, message, worker.place, acks[:acked], event=event, shrunk=shrunk)
         result.failed = found.failed
-        worker.close()
+        worker.checker.close()
 
 
 @dataclass
@@ -192,15 +172,12 @@ class _Worker:
         self._mode = mode
         self._stage = stage
         self._run = run
-        self._checker = Checker(stage.job.check, stage.job.timeout, acks, watchful=True)
+        self.checker = Checker(stage.job.check, stage.job.timeout, acks, watchful=True)
+        self.scratch = scratch
         self.place = scratch / "folder"
         self._places = [scratch / f"folder-{number}" for number in range(_BATCH)]
         self._batch: list[_Case] = []
         scratch.mkdir(exist_ok=True)
-
-    def close(self) -> None:
-        """End the checking child."""
-        self._checker.close()
 
     def disk_at(self, moment: int) -> Disk:
         """The disk after so many events."""
@@ -209,8 +186,8 @@ class _Worker:
             disk.take(event)
         return disk
 
-    def explore(self, moments: set[int], each: int, number: int, known: set[bytes]) -> _Found:
-        """Check up to ``each`` new images at each of the moments."""
+    def explore(self, moments: set[int], each: int, number: int, known: set[bytes], _: Path, ack: Ack) -> None:
+        """As a workload: check up to ``each`` new images at each of the moments, and say what was found."""
         found = _Found()
         disk = Disk(self._run.folder, self._run.inode, self._mode.ignored)
         acked = 0
@@ -225,10 +202,12 @@ class _Worker:
             # They are told apart, and are not to take the time of the others: one in so many, in the first pass.
             tears = 0 if number else each // _TEARS + (rng.random() < each % _TEARS / _TEARS)
             drawn: set[Any] = set()
-            for choice in self._drawn(disk, rng, each, number):
+            for choice in images.choices(disk, rng, each * 3 + 8):
                 content = (choice.changes, choice.namings, choice.grown, choice.tear)
                 if content in drawn or (choice.tear is not None and not tears):
                     continue
+                if number and choice.kind in ("none", "all"):
+                    continue  # the fixed ones were tried in the first pass
                 drawn.add(content)
                 image = images.build(disk, choice)
                 digest = image.digest(acked)
@@ -243,18 +222,11 @@ class _Worker:
             if self._is_over(found):
                 break
         self._check_batch(found)
-        self.close()
-        return found
+        self.checker.close()
+        ack(found)
 
     def _is_over(self, found: _Found) -> bool:
         return found.failed >= ENOUGH or self._stage.out_of_time()
-
-    @staticmethod
-    def _drawn(disk: Disk, rng: random.Random, each: int, number: int) -> Iterator[Choice]:
-        drawn = images.choices(disk, rng, each * 3 + 8)
-        if number:  # the fixed ones were tried in the first pass
-            return (choice for choice in drawn if choice.kind not in ("none", "all"))
-        return drawn
 
     def _try(self, found: _Found, choice: Choice, image: Image, index: int, acked: int) -> None:
         """Lay an image out, to be checked with others."""
@@ -263,7 +235,7 @@ class _Worker:
         found.at[index] += 1
         found.torn += choice.tear is not None
         place = self._places[found.cases % _BATCH]
-        if self._checker.untidy:
+        if self.checker.untidy:
             remove_tree(place, ignore_errors=False)
         lay_out(image, place)
         self._batch.append(_Case(index, choice, acked, place))
@@ -272,7 +244,7 @@ class _Worker:
 
     def _check_batch(self, found: _Found) -> None:
         batch, self._batch = self._batch, []
-        verdicts = self._checker.several([(case.place, case.acked) for case in batch])
+        verdicts = self.checker.several([(case.place, case.acked) for case in batch])
         for case, message in zip(batch, verdicts, strict=True):
             if message is None:
                 continue
@@ -289,7 +261,7 @@ class _Worker:
     def _fails(self, disk: Disk, choice: Choice, acked: int) -> bool:
         """Whether an image fails, in new files and a process that has checked at most the same before."""
         self.show(images.build(disk, choice))
-        return self._checker(self.place, acked) is not None
+        return self.checker(self.place, acked) is not None
 
     def show(self, image: Image) -> None:
         """Write an image into ``place``, in new files."""
@@ -319,28 +291,21 @@ def _end(message: str) -> str:
     return "refused" if message.startswith("raxlog.") else "wrong"
 
 
-def _moments(run: Run, ignore: tuple[str, ...]) -> tuple[list[int], set[str]]:
-    """After which events a cut may find something new, and what the recorder did not see."""
-    disk = Disk(run.folder, run.inode, ignore)
-    return [index for index, event in enumerate(run.events, start=1) if disk.take(event)], disk.unseen
+def _timeline_of(run: Run, ignore: tuple[str, ...]) -> tuple[list[dict[str, Any]], set[str]]:
+    """One row an event after which a cut may find something new, and what the recorder did not see.
 
-
-def _timeline_of(run: Run, moments: list[int]) -> list[dict[str, Any]]:
-    """One row an event that matters: its number, what it is, of which file, and its bytes.
-
-    A file is called what it is called in the end, for most files are renamed into their place.
+    A row is the event's number, what it is, of which file, and its bytes. A file is called what it is called in
+    the end, for most files are renamed into their place.
     """
-    disk = Disk(run.folder, run.inode)
-    asked = set(moments)
+    disk = Disk(run.folder, run.inode, ignore)
     rows: list[tuple[int, recorder.Event, File | Folder | None]] = []
     for index, event in enumerate(run.events, start=1):
-        disk.take(event)
-        if index in asked and event.kind in _SIGNS:
+        if disk.take(event):
             rows.append((index, event, disk.node(event.inode) if event.inode else disk.at(event)))
     names = disk.names()
     return [
-        {"event": index, "what": _SIGNS[event.kind], "bytes": len(event.data),
+        {"event": index, "what": recorder.SIGNS[event.kind], "bytes": len(event.data),
          "file": "" if event.kind == recorder.ACK else names.get(id(node), disk.relative(event.path) if event.path
                                                                   else getattr(node, "name", "?"))}
         for index, event, node in rows
-    ]
+    ], disk.unseen

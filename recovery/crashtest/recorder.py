@@ -28,6 +28,10 @@ from ...storage.errors import InvalidArgument
 (CREATE, WRITE, TRUNCATE, RENAME, UNLINK, MKDIR, RMDIR, LINK, SYMLINK, SYNC_BEGIN, SYNC_END, SYNC_ALL_BEGIN,
  SYNC_ALL_END, ACK, MAPPED, UNSEEN) = range(1, 17)
 THROUGH = 17  # the end of a write through a descriptor opened with O_DSYNC; made here of its WRITE
+SIGNS = {
+    WRITE: "write", TRUNCATE: "size", SYNC_END: "flush", SYNC_ALL_END: "flush", THROUGH: "flush", ACK: "ack",
+    **dict.fromkeys((CREATE, RENAME, UNLINK, MKDIR, RMDIR, LINK, SYMLINK), "name"),
+}  # of what leaves something new on disk, or to be checked
 
 CLASSES = {"create": 1, "write": 2, "size": 4, "rename": 8, "unlink": 16, "name": 32, "sync": 64}
 NO_ACTION, KILL, KILL_HALF, FAIL, SHORT, FAIL_AFTER = range(6)
@@ -94,12 +98,10 @@ class Control:
 
 def classes_of(names: tuple[str, ...]) -> int:
     """The bits of some classes of calls; of all where none is named."""
-    bits = 0
-    for name in names or tuple(CLASSES):
+    for name in names:
         if name not in CLASSES:
             raise InvalidArgument(f"{name!r} is no class of calls; there are {', '.join(CLASSES)}")
-        bits |= CLASSES[name]
-    return bits
+    return sum(CLASSES[name] for name in names or CLASSES)
 
 
 def library() -> Path:

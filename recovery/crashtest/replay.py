@@ -12,6 +12,7 @@ import pickle
 import shutil
 import sys
 import tempfile
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -51,8 +52,6 @@ def main(arguments: Sequence[str]) -> int:
         print(error, file=sys.stderr)
         return 2
     except Exception:
-        import traceback  # noqa: PLC0415 - only on this way
-
         traceback.print_exc()
         return 1
     print("the check passes now")

@@ -11,7 +11,6 @@ and not the start of an interpreter.
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import gc
 import os
@@ -22,11 +21,12 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from .. import store  # noqa: F401 - loaded before the cases fork: what a workload imports is no case
 from .child import Check, Checker, Run, Runner, Workload, become_reaper
@@ -34,6 +34,7 @@ from .recorder import Control
 from .report import FAILED, NOT_RUN, Failure, ModeResult, Report
 
 MOST_TOLD = 10  # failures of a mode that are kept and told in full
+_Case = TypeVar("_Case")
 ENOUGH = 25  # failures, after which a mode (of power cuts: a worker) does not look for more
 
 
@@ -79,7 +80,7 @@ class Stage:
     _running: Runner | None = None
 
     def __post_init__(self) -> None:
-        self._checker = Checker(self.job.check, self.job.timeout)
+        self.check = Checker(self.job.check, self.job.timeout)  # in a child of its own: None, or what was wrong
         self.deadline = time.monotonic() + self.job.budget if self.job.budget else float("inf")
 
     def out_of_time(self) -> bool:
@@ -100,15 +101,12 @@ class Stage:
         folder.mkdir()
         return folder
 
-    def start(self, folder: Path, *, target: int = 0, action: int = 0, error: int = 0, sticky: bool = False,
-              classes: int = 127, log: bool = False, watched: bool = True,
-              before: Callable[[], None] | None = None, acks: Path | None = None,
-              workload: Workload | None = None) -> Runner:
-        """Start the workload, or what stands for it; the recorder watches it where there is one."""
+    def start(self, folder: Path, *, log: bool = False, watched: bool = True, before: Callable[[], None] | None = None,
+              acks: Path | None = None, workload: Workload | None = None, **orders: Any) -> Runner:
+        """Start the workload, or what stands for it; the recorder watches it where there is one, with ``orders``."""
         control = None
         if watched and self.recorder is not None:
-            control = Control(self.scratch / "control", target=target, action=action, error=error,
-                              sticky=sticky, classes=classes)
+            control = Control(self.scratch / "control", **orders)
         self._running = Runner(workload or self.job.workload, folder, self.scratch, control=control, log=log,
                                recorder=self.recorder if watched else None, before=before, acks=acks)
         return self._running
@@ -119,13 +117,9 @@ class Stage:
         runner.wait(self.job.timeout)
         return runner.end()
 
-    def checked(self, folder: Path, acks: list[Any]) -> str | None:
-        """Run the check on a folder in a child of its own; None, or what was wrong."""
-        return self._checker(folder, acks)
-
     def close(self) -> None:
         """End the checking child, and a workload that was not waited for because this is broken off."""
-        self._checker.close()
+        self.check.close()
         if self._running is not None:
             self._running.kill()
 
@@ -133,18 +127,27 @@ class Stage:
         """A run that nothing happens to: it must end, and pass the check. Else None, and it is told."""
         folder = self.fresh()
         run = self.run(folder, **options)
-        if run.status != 0:
-            found: str | None = f"the workload {run.ending()} with nothing done to it\n{run.error}".strip()
-        else:
-            found = self.checked(folder, run.acks)
-        self.settle(result, "undisturbed run", found, folder, run.acks)
-        return run if found is None else None
+        wrong = f"the workload {run.ending()} with nothing done to it\n{run.error}".strip() if run.status != 0 else ""
+        return run if self.settle(result, "undisturbed run", folder, run, wrong) else None
 
-    def settle(self, result: ModeResult, where: str, found: str | None, folder: Path, acks: list[Any]) -> None:
-        """End a run: what was found is noted, if anything is wrong, and its folder removed."""
+    def settle(self, result: ModeResult, where: str, folder: Path, run: Run, wrong: str = "") -> bool:
+        """End a run: where nothing is ``wrong`` with it the check looks at its folder, which is removed then.
+
+        Whether all was well; what was not is noted.
+        """
+        found = wrong or self.check(folder, run.acks)
         if found is not None:
-            self.fail(result, where, found, folder, acks)
+            self.fail(result, where, found, folder, run.acks)
         shutil.rmtree(folder)
+        return found is None
+
+    def each(self, result: ModeResult, cases: Sequence[_Case]) -> Iterator[_Case]:
+        """The cases of a mode one by one, until it is over."""
+        result.planned += len(cases)
+        for case in cases:
+            if self.is_over(result):
+                return
+            yield case
 
     def fail(self, result: ModeResult, where: str, found: str, folder: Path | None = None,
              acks: Sequence[Any] = (), **more: Any) -> None:
@@ -236,7 +239,7 @@ def _name(function: Any) -> str:
 
 
 def main() -> int:
-    """The process that explore() starts: a job on stdin, the report on the descriptor it names."""
+    """The process that explore() starts: a job on stdin, the report into the file whose descriptor it names."""
     for number in (signal.SIGINT, signal.SIGTERM):  # also where whoever started us ignores the one
         signal.signal(number, signal.default_int_handler)
     out = int(sys.argv[1])
@@ -248,9 +251,6 @@ def main() -> int:
             job: Job = pickle.loads(packed)
             data = pickle.dumps(perform(job))
         except BaseException as error:
-            import traceback  # noqa: PLC0415 - only on the way out
-
             data = pickle.dumps(f"{type(error).__name__}: {error}\n{traceback.format_exc()}")
-        with contextlib.suppress(BrokenPipeError):
-            answer.write(data)
+        answer.write(data)
     return 0

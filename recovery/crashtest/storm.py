@@ -54,15 +54,12 @@ class Storm:
 
     def run(self, stage: Stage, result: ModeResult) -> None:
         """Round after round."""
-        result.planned = self.rounds
         rng = random.Random(f"{stage.job.seed}.storm")
         folder = stage.fresh()
         acks = stage.scratch / "acks-storm"
         life = ended = stopped = 0
         longest = self.longest
-        for number in range(1, self.rounds + 1):
-            if stage.is_over(result):
-                break
+        for number in stage.each(result, range(1, self.rounds + 1)):
             words_before = acks.stat().st_size if acks.exists() else 0
             runner = stage.start(folder, watched=False, acks=acks)
             stop, killed, took = self._disturb(runner, rng, acks, words_before, longest, stage.job.timeout)
@@ -76,7 +73,7 @@ class Storm:
             if by_itself and run.status != 0:
                 found: str | None = f"the workload {run.ending()} before it was killed\n{run.error}".strip()
             else:
-                found = stage.checked(folder, run.acks)
+                found = stage.check(folder, run.acks)
             life += 1
             if found is not None:
                 stage.fail(result, f"round {number}, life {life}", found, folder, run.acks)
