@@ -63,15 +63,15 @@ class DrawnNode:
     def as_dict(self) -> dict[str, Any]:
         """The node for JSON, its bytes in hexadecimal."""
         return {
-            "stream": output.plain(self.stream),
-            "node": str(self.id),
+            "stream": self.stream,
+            "node": self.id,
             "block": {"bytes": self.stored, "codec": _CODECS[self.head.codec], "ordinal": self.head.ordinal,
                       "span": self.head.span, "live": self.head.live},
             "listpack": {"bytes": len(self.listpack), "elements": self.elements, "frame": self.listpack[:6].hex()},
             "master": {"offset": 6, "bytes": self.master.hex(), "live": self.live, "deleted": self.deleted,
-                       "fields": [output.plain(name) for name in self.fields]},
+                       "fields": self.fields},
             "entries": [
-                {"id": str(row.id), "offset": row.offset, "bytes": row.raw.hex(), "flags": row.flags,
+                {"id": row.id, "offset": row.offset, "bytes": row.raw.hex(), "flags": row.flags,
                  "deleted": bool(row.flags & _DELETED), "same_fields": bool(row.flags & _SAMEFIELDS),
                  "fields": output.fields_json(row.pairs)}
                 for row in self.rows
@@ -99,7 +99,7 @@ class DrawnNode:
             f"frame {self.listpack[:6].hex(' ')}",
             "",
         ]
-        for line, dump in zip(output.table(cells, right=(0, 1)).splitlines(), dumps, strict=True):
+        for line, dump in zip(output.table(cells, right=(0, 1)), dumps, strict=True):
             lines.append(f"  {line}")
             if dump:
                 lines.append(f"                 {dump}")
