@@ -28,7 +28,7 @@ from ...recovery.store import Store
 from ...storage import folder, kernels
 from . import demo_input, output
 from .arguments import DONE, NO, USAGE, Failure, argument, command, positive, whole
-from .demo_input import DemoInput, Pairs
+from .demo_input import Pairs
 from .demo_kills import SOURCE, Figures, Lost, Say, kill_rounds
 
 _BATCH = 1000
@@ -63,30 +63,20 @@ def _run(args: argparse.Namespace) -> int:
         else:
             found = demo_input.read_file(args.file, args.entries)
         say: Say = (lambda _: None) if args.json else output.print_text  # JSON is one document
-        say(f"raxlog demo: {len(found.events):,} events, seed {seed}, kernels {kernels.speed()}")
-        for what in found.taken:
-            say(f"  {what}")
+        say("\n  ".join([f"raxlog demo: {len(found.events):,} events, seed {seed}, kernels {kernels.speed()}",
+                         *found.taken]))
         figures: Figures = {"seed": seed, "kernels": kernels.speed(), "taken": found.taken}
-        verdict = None
         try:
-            figures |= _all_steps(path, found, args.rounds, chance, say)
+            done = _import(path, found.events)
+            done |= kill_rounds(path, found.events, args.rounds, chance, say)
+            done |= _open(path)
+            with Store.open(path, readonly=True) as store:
+                done |= _scan(store, found.events) | _probe(store, found.events, chance)
+            figures |= done | {"ok": True}
         except Lost as lost:
-            verdict = str(lost)
-        figures["ok"] = verdict is None
-        if verdict is not None:
-            figures["lost"] = verdict
+            figures |= {"ok": False, "lost": str(lost)}
         _print(figures, args)
-    return DONE if verdict is None else NO
-
-
-def _all_steps(path: Path, found: DemoInput, rounds: int, chance: random.Random, say: Say) -> Figures:
-    figures = _import(path, found.events)
-    figures |= kill_rounds(path, found.events, rounds, chance, say)
-    figures |= _open(path)
-    with Store.open(path, readonly=True) as store:
-        figures |= _scan(store, found.events)
-        figures |= _probe(store, found.events, chance)
-    return figures
+    return DONE if figures["ok"] else NO
 
 
 # -- 1: the import ------------------------------------------------------------------------
@@ -117,12 +107,10 @@ def _open(path: Path) -> Figures:
     opens, ranges = [], []
     for _ in range(5):
         began = time.perf_counter()
-        store = Store.open(path, readonly=True)
-        opened = time.perf_counter()
-        list(store.stream(SOURCE).range(count=_RANGE))
-        ranges.append(time.perf_counter() - opened)
-        opens.append(opened - began)
-        store.close()
+        with Store.open(path, readonly=True) as store:
+            opens.append(time.perf_counter() - began)
+            list(store.stream(SOURCE).range(count=_RANGE))
+            ranges.append(time.perf_counter() - began - opens[-1])
     return {"open_seconds": sorted(opens)[2], "first_range_seconds": sorted(ranges)[2]}
 
 
