@@ -12,7 +12,7 @@ import pytest
 import raxlog
 from cli_runs import Run
 from raxlog.tools import cli
-from raxlog.tools.cli.arguments import Command
+from raxlog.tools.cli.arguments import LOADED, Command
 
 pytest_plugins = ["cli_fixtures"]
 
@@ -30,9 +30,8 @@ def blocks(page: Path, language: str) -> list[str]:
 
 
 def command(name: str) -> Command:
-    module = importlib.import_module(f"raxlog.tools.cli.{cli.COMMANDS[name][0]}")
-    found: Command = module.COMMANDS[name]
-    return found
+    importlib.import_module(f"raxlog.tools.cli.{cli.COMMANDS[name][0]}")
+    return LOADED[name]
 
 
 def typed(text: str) -> Iterator[list[str]]:

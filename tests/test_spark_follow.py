@@ -96,7 +96,7 @@ def test_a_batch_that_is_planned_again_after_a_trim_is_lost_data_too(tmp_path: P
     start = reader.initialOffset()
     middle = reader.latestOffset(start, ReadMaxRows(50))
     end = reader.latestOffset(middle, ReadAllAvailable())
-    assert sum(part.part.entries for part in reader.partitions(start, middle)) == 50
+    assert sum(part.value.entries for part in reader.partitions(start, middle)) == 50
     assert reader.latestOffset(end, ReadAllAvailable()) == end
     with raxlog.open(path) as store:
         store.stream("orders").trim(maxlen=10)
@@ -119,7 +119,7 @@ def test_a_query_may_start_in_the_future_and_not_behind_a_snapshot_that_is_older
     with raxlog.open(path) as store:
         store.stream("orders").extend([{"n": 2}, {"n": 3}], ids=["99-0", "100-0"])
     end = reader.latestOffset(start, ReadAllAvailable())
-    assert [part.part.entries for part in reader.partitions(start, end)] == [1]
+    assert [part.value.entries for part in reader.partitions(start, end)] == [1]
 
     ahead = {"orders": {"id": "200-0", "gone": 7, "no": 1}}
     with pytest.raises(raxlog.StreamError, match="older than the checkpoint"):

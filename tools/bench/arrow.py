@@ -11,7 +11,7 @@ from typing import Any
 import raxlog
 from raxlog.stream.arrow import batches, load, projection
 
-from .rounds import Figure, Rounds, Slice
+from .rounds import Figure, Rounds
 
 SALES = {"id_ms": "bigint", "id_seq": "bigint", "item": "string", "qty": "bigint", "price": "double"}
 
@@ -61,5 +61,5 @@ def arrow(rounds: Rounds) -> list[Figure]:
             "Parquet (zstd), 5 columns": lambda: parquet_rows("columns"),
             "Parquet (zstd), a map": lambda: parquet_rows("map"),
         }
-        timed: dict[str, Callable[[], float | Slice]] = {name: partial(rate, work) for name, work in contenders.items()}
-        return rounds.contest("decode to Arrow, CPU time of one core", timed)
+        return rounds.contest("decode to Arrow, CPU time of one core",
+                              {name: partial(rate, work) for name, work in contenders.items()})

@@ -46,14 +46,14 @@ def buffered(rounds: Rounds) -> list[Figure]:
             store.flush()
             return Slice(done / (time.perf_counter() - start), (cpu_seconds() - used) / done * 1e6)
 
-        contenders: dict[str, Callable[[], float | Slice]] = {"raxlog, buffered": behind}
         waiting: dict[str, Callable[[dict[str, object]], object]] = {
             "raxlog, relaxed": relaxed.append, "raxlog, commit": commit.append,
             **{f"sqlite3 (WAL, {mode})": sqlite.append for mode, sqlite in sqlites.items()},
         }
-        for label, append in waiting.items():
-            contenders[label] = partial(rounds.rate, partial(hundred, append))
-        figures = rounds.contest("single appends, one caller", contenders)
+        figures = rounds.contest("single appends, one caller", {
+            "raxlog, buffered": behind,
+            **{label: partial(rounds.rate, partial(hundred, append)) for label, append in waiting.items()},
+        })
 
         def longest() -> float:
             worst = 0

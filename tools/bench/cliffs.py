@@ -23,9 +23,10 @@ import raxlog
 from raxlog.index.subscription import Subscription
 
 from .peers import ROW
-from .rounds import Figure, Rounds, Slice, ms_of
+from .rounds import Figure, Rounds, ms_of
 
 AT_ONCE = 10_000
+_FANS = count()
 
 
 class Case(NamedTuple):
@@ -50,11 +51,10 @@ def cliffs(rounds: Rounds) -> list[Figure]:
             done = work()
             return (case.clock() - start) / done * 1e6
 
-        for case in CASES + live_and_buffered(store, folder):
-            sizes: dict[str, Callable[[], float | Slice]] = {
+        for case in CASES:
+            figures += rounds.contest(case.name, {
                 f"{size:,}": partial(run, case, size) for size in (case.size // 10, case.size)
-            }
-            figures += rounds.contest(case.name, sizes, "µs", lower_is_better=True)
+            }, "µs", lower_is_better=True)
     python, listed = [sys.executable], [sys.executable, "-m", "raxlog", "streams", str(store.path)]
     return [
         *figures,
@@ -93,19 +93,9 @@ def pending(stream: raxlog.Stream, size: int) -> tuple[raxlog.Group, list[raxlog
     return group, [entry.id for _ in range(0, size, AT_ONCE) for entry in group.read("a", AT_ONCE)]
 
 
-def autoclaim(stream: raxlog.Stream, size: int) -> Callable[[], int]:
-    group, _ = pending(stream, size)
-    return lambda: len(group.autoclaim("b", count=size)[1])
-
-
-def autoclaim_in_vain(stream: raxlog.Stream, size: int) -> Callable[[], int]:
-    group, _ = pending(stream, size)
-    return lambda: size + len(group.autoclaim("b", min_idle=3600, count=size)[1])
-
-
-def pending_in_vain(stream: raxlog.Stream, size: int) -> Callable[[], int]:
-    group, _ = pending(stream, size)
-    return lambda: 1 + len(group.pending("-", count=100, min_idle=3600))
+def of_pending(call: Callable[[raxlog.Group, list[raxlog.StreamID]], Any]) -> Callable[[raxlog.Stream, int], Any]:
+    """Makes pending() ready for a call that is given it."""
+    return lambda stream, size: partial(call, *pending(stream, size))
 
 
 def info(stream: raxlog.Stream, size: int) -> Callable[[], int]:
@@ -140,11 +130,6 @@ def idle_readers(stream: raxlog.Stream, size: int) -> Callable[[], int]:
 
     work()
     return work
-
-
-def ack_delete(stream: raxlog.Stream, size: int) -> Callable[[], int]:
-    group, ids = pending(stream, size)
-    return lambda: len(group.ack_delete(*ids))
 
 
 def delete_ex(stream: raxlog.Stream, size: int, refs: str) -> Callable[[], int]:
@@ -200,64 +185,62 @@ def reopening(store: raxlog.Store, size: int) -> Callable[[], int]:
     return reopen
 
 
-def live_and_buffered(store: raxlog.Store, folder: Path) -> list[Case]:
-    """Live subscriptions made and closed again; a message to all of them; and threads that append buffered."""
-    subjects = (f"fan.{n}" for n in count())
+def live(store: raxlog.Store, size: int) -> Callable[[], int]:
+    def work() -> int:
+        with store.subscribe_many(f"many.{n}" for n in range(size)) as subscriptions:
+            return len(subscriptions)
 
-    def many(_: raxlog.Stream, size: int) -> Callable[[], int]:
-        def work() -> int:
-            with store.subscribe_many(f"many.{n}" for n in range(size)) as subscriptions:
-                return len(subscriptions)
+    return work
 
-        return work
 
-    def fan_out(_: raxlog.Stream, size: int) -> Callable[[], int]:
-        heard: list[raxlog.Message] = []
-        subject = next(subjects)
-        store.subscribe_many([subject] * size, callback=heard.append)
+def fan_out(store: raxlog.Store, size: int) -> Callable[[], int]:
+    heard: list[raxlog.Message] = []
+    subject = f"fan.{next(_FANS)}"
+    store.subscribe_many([subject] * size, callback=heard.append)
 
-        def work() -> int:
-            for _ in range(5):
-                store.publish(subject, ROW)
-            while len(heard) < size * 5:
-                time.sleep(0.0005)
-            return len(heard)
+    def work() -> int:
+        for _ in range(5):
+            store.publish(subject, ROW)
+        while len(heard) < size * 5:
+            time.sleep(0.0005)
+        return len(heard)
 
-        return work
+    return work
 
-    def buffered(_: raxlog.Stream, threads: int) -> Callable[[], int]:
-        def work() -> int:
-            with (raxlog.open(folder / "threads.rax", durability="buffered") as other,
-                  ThreadPoolExecutor(threads) as pool):
-                return sum(pool.map(appends, [other.stream("s")] * threads))
 
-        return work
-
+def buffered(store: raxlog.Store, threads: int) -> Callable[[], int]:
     def appends(stream: raxlog.Stream) -> int:
         for _ in range(3_000):
             stream.append(ROW)
         return 3_000
 
-    return [
-        Case("live subscription, made and closed", 10_000, many),
-        Case("live delivery, by callbacks", 10_000, fan_out),
-        Case("buffered append, by threads", 64, buffered),
-    ]
+    def work() -> int:
+        path = store.path.with_name("threads.rax")
+        with raxlog.open(path, durability="buffered") as other, ThreadPoolExecutor(threads) as pool:
+            return sum(pool.map(appends, [other.stream("s")] * threads))
+
+    return work
 
 
 CASES = [
-    Case("autoclaim, a row claimed", 20_000, autoclaim),
-    Case("autoclaim, a row not due", 20_000, autoclaim_in_vain),
-    Case("pending(min_idle=), a page of none that is due", 1_000_000, pending_in_vain),
+    Case("autoclaim, a row claimed", 20_000,
+         of_pending(lambda group, ids: len(group.autoclaim("b", count=len(ids))[1]))),
+    Case("autoclaim, a row not due", 20_000,
+         of_pending(lambda group, ids: len(ids) + len(group.autoclaim("b", min_idle=3600, count=len(ids))[1]))),
+    Case("pending(min_idle=), a page of none that is due", 1_000_000,
+         of_pending(lambda group, _: 1 + len(group.pending("-", count=100, min_idle=3600)))),
     Case("info() and groups(), by entries", 1_000_000, info),
     Case("consumers(), pending() and info() together, by consumers", 10_000, consumers),
     Case("streams(), a name", 10_000, names, is_wide=True),
     Case("a waiting reader, processor time a second", 200, idle_readers, clock=time.process_time),
-    Case("ack_delete, an ID", 10_000, ack_delete),
+    Case("ack_delete, an ID", 10_000, of_pending(lambda group, ids: len(group.ack_delete(*ids)))),
     Case("delete_ex of one ID, acked, by groups", 5_000, partial(delete_ex, refs="acked")),
     Case("delete_ex of one ID, delref, by groups", 5_000, partial(delete_ex, refs="delref")),
     Case("delete_ex of one ID after another process' commit, by groups", 5_000, delete_ex_cold, is_wide=True),
     Case("remove_owner, of so many on one subject", 10_000, remove_owner, is_wide=True),
     Case("an append to one of so many streams, in a transaction", 10_000, appends_to_many, is_wide=True),
     Case("an opening after a compaction, by entries", 1_000_000, reopening, is_wide=True),
+    Case("live subscription, made and closed", 10_000, live, is_wide=True),
+    Case("live delivery, by callbacks", 10_000, fan_out, is_wide=True),
+    Case("buffered append, by threads", 64, buffered, is_wide=True),
 ]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 
 import raxlog
 from raxlog.index import channel_rows
 from raxlog.index.glob import glob_matches_bytes
 
-from .rounds import Figure, Rounds, median_us
+from .rounds import Figure, Rounds, single
 from .waking import latency
 
 _GLOBS = (100, 10_000, 100_000)
@@ -27,24 +26,20 @@ def globs(rounds: Rounds) -> list[Figure]:
             client.psubscribe(*(f"sensor.{n}.*" if n % 2 else f"device.{n}.x*" for n in range(there, count)))
             there = count
             with store._env.read() as txn:
-                found = channel_rows.hearers(txn, channel_rows.CHANNEL, b"device.77.temperature")
-                assert len(found) == 3
                 look = partial(channel_rows.hearers, txn, channel_rows.CHANNEL, b"device.77.temperature")
-                spent = median_us(look, 2000)
-            figures.append(Figure(name, f"{count:,} globs", "µs", [spent]))
-            published = median_us(lambda: store.channels.publish("device.77.temperature", b"21.5"), 300)
-            figures.append(Figure("publish on that channel, relaxed", f"{count:,} globs", "µs", [published]))
-            nobody = median_us(lambda: store.channels.publish("nobody.is.there", b"21.5"), 2000)
-            figures.append(Figure("publish where nobody listens", f"{count:,} globs", "µs", [nobody]))
+                assert len(look()) == 3
+                figures.append(single(name, f"{count:,} globs", look, 2000))
+            for what, channel, times in (("publish on that channel, relaxed", "device.77.temperature", 300),
+                                         ("publish where nobody listens", "nobody.is.there", 2000)):
+                publish = partial(store.channels.publish, channel, b"21.5")
+                figures.append(single(what, f"{count:,} globs", publish, times))
     kinds = {
         "news.* v. news.it.rome": (b"news.*", b"news.it.rome"),
         "h[a-e]llo v. hello": (b"h[a-e]llo", b"hello"),
         "a*a*a*a*b v. 1,000 times a": (b"a*a*a*a*b", b"a" * 1000),
         "the same, 10,000 times a": (b"a*a*a*a*b", b"a" * 10_000),
     }
-    for kind, (pattern, text) in kinds.items():
-        spent = median_us(partial(glob_matches_bytes, pattern, text), 2000)
-        figures.append(Figure("one glob", kind, "µs", [spent]))
+    figures += [single("one glob", kind, partial(glob_matches_bytes, *args), 2000) for kind, args in kinds.items()]
     return sorted(figures, key=lambda figure: figure.contest)
 
 
@@ -55,14 +50,13 @@ def publishing(rounds: Rounds, messages: int = 300) -> list[Figure]:
 
     def add(contender: str, store: raxlog.Store, expected: int, times: int = messages) -> None:
         assert store.publish("events.new", {"sent": 1}) == expected
-        spent = median_us(lambda: store.publish("events.new", {"sent": 1}), times)
-        figures.append(Figure(name, contender, "µs", [spent]))
+        figures.append(single(name, contender, lambda: store.publish("events.new", {"sent": 1}), times))
 
     path = rounds.folder / "publishing.rax"
     with raxlog.open(path) as store:
         add("reaches nobody", store, 0, 3000)
-        spent = median_us(lambda: store.stream("plain").append({"sent": 1}), messages)
-        figures.append(Figure(name, "Stream.append, to compare", "µs", [spent]))
+        figures.append(single(name, "Stream.append, to compare", lambda: store.stream("plain").append({"sent": 1}),
+                              messages))
         store.bind("events.>", "one")
         add("1 binding", store, 1)
         for n in range(9):
@@ -80,13 +74,9 @@ def publishing(rounds: Rounds, messages: int = 300) -> list[Figure]:
         add("1,000 live", store, 1000, 100)
         for subscription in subscriptions:
             subscription.close()
-        figures += _latency(store, path, messages)
-    return figures
 
+        def publish(n: int) -> None:
+            assert store.publish("events.new", {"sent": n}) == 1
 
-def _latency(store: raxlog.Store, path: Path, messages: int) -> list[Figure]:
-    def publish(n: int) -> None:
-        assert store.publish("events.new", {"sent": n}) == 1
-
-    name = "a live subscriber in another process has the message, after the commit"
-    return latency(name, "listener", path, messages, publish)
+        heard = "a live subscriber in another process has the message, after the commit"
+        return figures + latency(heard, "listener", path, messages, publish)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -69,7 +69,7 @@ class Rounds:
     report: Callable[[int, int], object] = lambda done, total: None  # slices of the contest under way
     sampler: Sampler | None = None  # then only raxlog runs, and it is noted where it spends its time
 
-    def contest(self, name: str, contenders: dict[str, Callable[[], float | Slice]], unit: str = "/s",
+    def contest(self, name: str, contenders: Mapping[str, Callable[[], float | Slice]], unit: str = "/s",
                 lower_is_better: bool = False, slices: int = 0) -> list[Figure]:
         """Run the contenders in turn; each call returns a slice, or its rate (or time) alone."""
         if self.sampler:
@@ -142,3 +142,8 @@ def each_us(work: Callable[[Any], object], places: Iterable[Any]) -> float:
 def median_us(work: Callable[[], object], times: int) -> float:
     """The median of single calls, in microseconds."""
     return each_us(lambda _: work(), range(times))
+
+
+def single(contest: str, contender: str, work: Callable[[], object], times: int) -> Figure:
+    """A figure by itself: the median of single calls."""
+    return Figure(contest, contender, "µs", [median_us(work, times)])

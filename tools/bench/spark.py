@@ -25,7 +25,7 @@ from raxlog.storage.errors import NotInstalled
 from raxlog.tools.spark.installed import require, require_java
 
 from .peers import Row, rows
-from .rounds import Figure, Rounds, Slice
+from .rounds import Figure, Rounds
 
 ROWS = 2_000_000
 PARTITIONS = 8
@@ -51,7 +51,7 @@ def spark(rounds: Rounds) -> list[Figure]:
         figures = []
         for columns, among in frames.items():
             for query, what in (("count(*)", "count"), ("sum(seq)", "sum of one")):
-                contenders: dict[str, Callable[[], float | Slice]] = {}
+                contenders: dict[str, Callable[[], float]] = {}
                 spent: dict[str, list[float]] = {name: [] for name in among}
                 for name, frame in among.items():
                     in_map = query.replace("seq", "cast(cast(fields['seq'] as string) as bigint)")

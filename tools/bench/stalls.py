@@ -10,7 +10,7 @@ from itertools import count
 
 import raxlog
 
-from .cliffs import pending
+from .cliffs import of_pending, pending
 from .peers import ROW
 from .rounds import Figure, Rounds
 
@@ -55,11 +55,6 @@ def _trim(stream: raxlog.Stream, size: int, refs: str) -> Callable[[], object]:
     return lambda: stream.trim(maxlen=0, refs=refs)
 
 
-def _with_pending(stream: raxlog.Stream, size: int,
-                  call: Callable[[raxlog.Group, list[raxlog.StreamID]], object]) -> Callable[[], object]:
-    return partial(call, *pending(stream, size))
-
-
 def _unread(stream: raxlog.Stream, size: int) -> Callable[[], object]:
     stream.extend([ROW] * size)
     return partial(stream.create_group("g", "0").read, "a", count=None)
@@ -68,10 +63,9 @@ def _unread(stream: raxlog.Stream, size: int) -> Callable[[], object]:
 STALLS: dict[str, tuple[int, Callable[[raxlog.Stream, int], Callable[[], object]]]] = {
     "trim, delref": (500_000, partial(_trim, refs="delref")),
     "trim, acked": (500_000, partial(_trim, refs="acked")),
-    "delete_consumer, drop": (900_000, partial(
-        _with_pending, call=lambda group, _: group.delete_consumer("a", pending="drop"))),
-    "ack": (100_000, partial(_with_pending, call=lambda group, ids: group.ack(*ids))),
-    "ack_delete": (100_000, partial(_with_pending, call=lambda group, ids: group.ack_delete(*ids))),
+    "delete_consumer, drop": (900_000, of_pending(lambda group, _: group.delete_consumer("a", pending="drop"))),
+    "ack": (100_000, of_pending(lambda group, ids: group.ack(*ids))),
+    "ack_delete": (100_000, of_pending(lambda group, ids: group.ack_delete(*ids))),
     "delete": (50_000, lambda stream, size: partial(stream.delete, *stream.extend([ROW] * size))),
     "read(count=None)": (200_000, _unread),
     "extend": (1_000_000, lambda stream, size: partial(stream.extend, [ROW] * size)),

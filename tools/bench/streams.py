@@ -12,7 +12,7 @@ import raxlog
 
 from .commits import BATCH, SQLITE, sides
 from .peers import rows
-from .rounds import Figure, Rounds, each_us, median_us, ms_of, rate_of
+from .rounds import Figure, Rounds, each_us, ms_of, rate_of, single
 
 
 def scans(rounds: Rounds) -> list[Figure]:
@@ -49,10 +49,10 @@ def counts(rounds: Rounds) -> list[Figure]:
         asked = chance.sample(ids, 2000)
         places = [chance.randrange(len(stream)) for _ in range(2000)]
         figures = [
-            _single("rank, 1 % deleted", each_us(stream.rank, asked), "µs"),
-            _single("select, 1 % deleted", each_us(stream.select, places), "µs"),
-            _single("count of a random range", each_us(lambda a: stream.count(a, "+"), asked), "µs"),
-            _single("split(64)", median_us(lambda: stream.split(64), 7), "µs"),
+            Figure("rank, 1 % deleted", "raxlog", "µs", [each_us(stream.rank, asked)]),
+            Figure("select, 1 % deleted", "raxlog", "µs", [each_us(stream.select, places)]),
+            Figure("count of a random range", "raxlog", "µs", [each_us(lambda a: stream.count(a, "+"), asked)]),
+            single("split(64)", "raxlog", lambda: stream.split(64), 7),
         ]
 
     def opened() -> float:
@@ -66,16 +66,6 @@ def counts(rounds: Rounds) -> list[Figure]:
     figures += rounds.contest("open the store", {"raxlog": opened}, "ms", lower_is_better=True)
     return figures + rounds.contest("first range of 100 after opening", {"raxlog": first_range}, "ms",
                                     lower_is_better=True)
-
-
-def _counted(file: str, name: str) -> int:
-    """What the kernel counts of this process under that name (Linux)."""
-    lines = Path("/proc/self", file).read_text(encoding="ascii").splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(name))
-
-
-def _single(contest_name: str, value: float, unit: str) -> Figure:
-    return Figure(contest_name, "raxlog", unit, [value])
 
 
 def memory(rounds: Rounds) -> list[Figure]:
@@ -109,5 +99,6 @@ def pour_and_scan() -> None:
 
 
 def own_memory() -> float:
-    """Resident memory that is not a mapped file, in MB."""
-    return _counted("status", "RssAnon:") / 1024
+    """Resident memory that is not a mapped file, in MB (Linux)."""
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("RssAnon:")) / 1024

@@ -40,7 +40,7 @@ from ... import __version__
 from ...storage import kernels
 from ...storage.errors import InvalidArgument, NotInstalled, RaxlogError, StreamError, SubscriptionError
 from . import output
-from .arguments import DONE, INTERRUPTED, JSON, NO, STORE, USAGE, Command, Failure, Parser, flag
+from .arguments import DONE, INTERRUPTED, JSON, LOADED, NO, STORE, USAGE, Failure, Parser, flag
 
 COMMANDS = {
     "add": ("writing", "append one entry"),
@@ -152,25 +152,21 @@ def status_of(error: RaxlogError) -> int:
 def _run(arguments: list[str]) -> int:
     if arguments and arguments[0] in COMMANDS:
         name, rest = arguments[0], arguments[1:]
-        module = importlib.import_module(f".{COMMANDS[name][0]}", __name__)
-        command: Command = module.COMMANDS[name]
-        parser = command.parser(name, COMMANDS[name][1])
-        return command.run(parser.parse_intermixed_args(rest))
+        importlib.import_module(f".{COMMANDS[name][0]}", __name__)
+        command = LOADED[name]
+        return command.run(command.parser(name, COMMANDS[name][1]).parse_intermixed_args(rest)) or DONE
     if any(not argument.startswith("-") for argument in arguments):
         raise Failure(_unknown(arguments), USAGE)
     width = max(map(len, COMMANDS)) + 2
     listed = "\n".join(f"  {name:{width}}{summary}" for name, (_, summary) in COMMANDS.items())
-    parser = Parser(
-        prog="raxlog",
-        description=_DESCRIPTION.format(listed),
-        epilog=_EPILOG,
-        usage="raxlog [--help] [--version] COMMAND STORE …",
-    )
+    parser = Parser(prog="raxlog", description=_DESCRIPTION.format(listed), epilog=_EPILOG,
+                    usage="raxlog [--help] [--version] COMMAND STORE …")
     flag("--version", "print the version, and whether the kernels run compiled or as plain Python")(parser)
     JSON(parser)
     args = parser.parse_args(arguments)
     if args.version:
-        _print_version(args.json)
+        speed = kernels.speed()
+        output.answer(args.json, {"version": __version__, "kernels": speed}, f"raxlog {__version__} (kernels: {speed})")
         return DONE
     parser.print_help(sys.stderr)
     return USAGE
@@ -196,11 +192,6 @@ def _unknown(arguments: list[str]) -> str:
     else:
         hint = "'raxlog --help' lists those there are"
     return f"there is no command {name!r}; {hint}"
-
-
-def _print_version(as_json: bool) -> None:
-    speed = kernels.speed()
-    output.answer(as_json, {"version": __version__, "kernels": speed}, f"raxlog {__version__} (kernels: {speed})")
 
 
 def _say(message: str, status: int) -> int:

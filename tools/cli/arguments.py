@@ -5,7 +5,7 @@
                         come before the first message, and create-group --create-stream
     other writing ones  need a store: there is nothing to delete or trim in a new one
 
-Arguments are checked before the store is opened, so that a slip of the pen creates nothing.
+Arguments are read and checked before the store is opened, so that a slip of the pen creates nothing.
 """
 
 from __future__ import annotations
@@ -15,13 +15,14 @@ import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import raxlog
 
 from ...storage.errors import NoStream
 from ...storage.store_map import DURABILITIES
 from ...stream.header import shown
+from ...stream.id import parse_end, parse_id, parse_start
 from ...stream.names import member_name, name_bytes
 
 if TYPE_CHECKING:
@@ -87,8 +88,23 @@ def seconds(text: str) -> float:
 Add = Callable[[Any], object]  # adds arguments to a parser, or to a group of its
 
 
+class _Read(argparse.Action):
+    """Keeps what ``read`` makes of what was typed. What it raises goes on; of a ``type`` argparse would say it anew."""
+
+    def __init__(self, read: Callable[[str], Any], **options: Any) -> None:
+        super().__init__(**options)
+        self._read = read
+
+    def __call__(self, parser: object, namespace: argparse.Namespace, given: Any, option: str | None = None) -> None:
+        if given is not None:  # else it may be left out, and has no default
+            given = list(map(self._read, given)) if isinstance(given, list) else self._read(given)
+        setattr(namespace, self.dest, given)
+
+
 def argument(*names: str, **options: Any) -> Add:
-    """What adds one argument; it is described as add_argument() wants it."""
+    """What adds one argument; it is described as add_argument() wants it, and may have a ``read`` instead of a type."""
+    if "read" in options:
+        options["action"] = _Read
     return lambda parser: parser.add_argument(*names, **options)
 
 
@@ -112,11 +128,21 @@ def _add_all(parser: Any, members: Iterable[Add]) -> None:
         add(parser)
 
 
+def typed(check: Callable[..., bytes], *more: object) -> Callable[[str], bytes]:
+    """What reads an argument as the bytes that were typed, if ``check`` accepts them."""
+    return lambda text: check(os.fsencode(text), *more)
+
+
+stream_name, group_name, consumer_name = typed(name_bytes), typed(member_name, "group"), typed(member_name, "consumer")
+
 OF_STORE = (argument("store", metavar="STORE", help="the store's directory"),)
-OF_STREAM = (*OF_STORE, argument("stream", metavar="STREAM", help="the stream's name"))
-OF_GROUP = (*OF_STREAM, argument("group", metavar="GROUP", help="the consumer group's name"))
-OF_CONSUMER = (*OF_GROUP, argument("consumer", metavar="CONSUMER", help="the consumer's name"))
-IDS = argument("ids", metavar="ID", nargs="+", help="the entries' IDs")
+OF_STREAM = (*OF_STORE, argument("stream", metavar="STREAM", read=stream_name, help="the stream's name"))
+OF_GROUP = (*OF_STREAM, argument("group", metavar="GROUP", read=group_name, help="the consumer group's name"))
+OF_CONSUMER = (*OF_GROUP, argument("consumer", metavar="CONSUMER", read=consumer_name, help="the consumer's name"))
+RANGE = (argument("start", metavar="START", nargs="?", default="-", read=parse_start,
+                  help="first ID (default: -, the first)"),
+         argument("end", metavar="END", nargs="?", default="+", read=parse_end, help="last ID (default: +, the last)"))
+IDS = argument("ids", metavar="ID", nargs="+", read=parse_id, help="the entries' IDs")
 JSON = flag("--json", "print JSON: one document, or one line an entry")
 WRITING = (
     argument("--durability", choices=DURABILITIES, default="commit",
@@ -127,35 +153,19 @@ WRITING = (
 )
 
 
-def stream_name(args: argparse.Namespace) -> bytes:
-    """The stream's name as the bytes that were typed. InvalidName if it cannot be stored."""
-    return name_bytes(os.fsencode(args.stream))
-
-
-def group_name(args: argparse.Namespace) -> bytes:
-    """The group's name as the bytes that were typed. InvalidName if it cannot be stored."""
-    return member_name(os.fsencode(args.group), "group")
-
-
-def consumer_name(text: str) -> bytes:
-    """A consumer's name as the bytes that were typed. InvalidName if it cannot be stored."""
-    return member_name(os.fsencode(text), "consumer")
-
-
 # -- commands -----------------------------------------------------------------------------
 
 
-class Command:
+Run = Callable[[argparse.Namespace], int | None]  # None: DONE
+
+
+class Command(NamedTuple):
     """One command: what it does, its arguments, and its help, which ends with examples."""
 
-    options: tuple[Add, ...] = (JSON,)
-
-    def __init__(self, run: Callable[[argparse.Namespace], int], arguments: Iterable[Add], description: str,
-                 *examples: str) -> None:
-        self.run = run
-        self.arguments = arguments
-        self.description = description
-        self.example = "\n".join(examples)
+    run: Run
+    arguments: Iterable[Add]
+    description: str
+    example: str
 
     def parser(self, name: str, summary: str) -> Parser:
         """The command's own parser; ``--help`` of it is the command's documentation."""
@@ -165,14 +175,21 @@ class Command:
             description=f"{summary[0].upper()}{summary[1:]}.\n\n{self.description}",
             epilog=f"example:\n{example}",
         )
-        _add_all(parser, (*self.arguments, *self.options))
+        _add_all(parser, (*self.arguments, JSON))
         return parser
 
 
-class WritingCommand(Command):
-    """One that opens the store for writing, and has the options of that."""
+LOADED: dict[str, Command] = {}  # of the modules that have been imported
 
-    options = (*WRITING, JSON)
+
+def command(name: str, arguments: Iterable[Add], description: str, *examples: str) -> Callable[[Run], Run]:
+    """Makes a function the command ``name``; its result is the exit status. Where it is writing(), WRITING belongs."""
+
+    def add(run: Run) -> Run:
+        LOADED[name] = Command(run, arguments, description, "\n".join(examples))
+        return run
+
+    return add
 
 
 # -- opening ------------------------------------------------------------------------------
@@ -198,15 +215,13 @@ def existing(store: Store, name: bytes) -> Stream:
 
 @contextlib.contextmanager
 def stream_of(args: argparse.Namespace, opened: Callable[[argparse.Namespace], Store] = reading) -> Iterator[Stream]:
-    """A handle on STREAM, with the store open as long as the block lasts. InvalidName, NoStream."""
-    name = stream_name(args)
+    """A handle on STREAM, with the store open as long as the block lasts. NoStream."""
     with opened(args) as store:
-        yield existing(store, name)
+        yield existing(store, args.stream)
 
 
 @contextlib.contextmanager
 def group_of(args: argparse.Namespace, opened: Callable[[argparse.Namespace], Store] = reading) -> Iterator[Group]:
     """The same for GROUP of STREAM. Where there is no such group, NoGroup comes when the handle is used."""
-    group = group_name(args)
     with stream_of(args, opened) as stream:
-        yield stream.group(group)
+        yield stream.group(args.group)

@@ -23,12 +23,41 @@ from ..bench import CASES, TABLE, drawing, measure
 from ..bench.rounds import Figure, Rounds
 from ..bench.sampling import Profile, Sampler
 from . import output
-from .arguments import DONE, USAGE, Command, Failure, argument, flag, positive, seconds
+from .arguments import DONE, USAGE, Failure, argument, command, flag, positive, seconds
 from .progress import parts
 
 _BAR, _FUNCTIONS = 20, 30
 
 
+def _listed(names: dict[str, tuple[str, str]]) -> str:
+    return "\n".join(f"  {name:12}{meaning}" for name, (_, meaning) in names.items())
+
+
+@command(
+    "bench",
+    (argument("cases", metavar="CASE", nargs="*", help="what to measure (default: the first group above)"),
+     argument("--slices", type=positive, default=7, metavar="N", help="slices of each contender (7)"),
+     argument("--seconds", type=seconds, default=1.0, metavar="S", help="length of a slice (1)"),
+     argument("--entries", type=positive, default=1_000_000, metavar="N",
+              help="entries of scans, counts and queues; where the growth curve ends (1,000,000)"),
+     argument("--dir", metavar="FOLDER", help="a folder on the disk to measure (default: that of temporary files)"),
+     argument("--plot", metavar="FILE.png", help="draw the figures (needs raxlog[bench])"),
+     flag("--cpu", "where raxlog's processor time goes: by package and function, and how much is the kernel's; "
+          "compiled functions are seen with RAXLOG_PURE=1 only")),
+    f"""Contenders run in turn, a slice each. The table has medians with quartiles, the ratio to the first
+contender slice by slice, and the processor time (user and kernel) of one operation with its ratio;
+beside them the disk, 4 KB written and flushed. Trust ratios within a run: disks and machines drift.
+
+what a commit costs:
+{_listed(TABLE)}
+
+also:
+{_listed({name: case for name, case in CASES.items() if name not in TABLE})}""",
+    "raxlog bench",
+    "raxlog bench lone threads --seconds 0.5 --dir . --plot lone.png",
+    "raxlog bench --cpu lone --seconds 3",
+    "raxlog bench growth --entries 10000000",
+)
 def _run(args: argparse.Namespace) -> int:
     names = [*dict.fromkeys(args.cases or TABLE)]
     if unknown := [name for name in names if name not in CASES]:
@@ -83,7 +112,7 @@ def _table(figures: list[Figure]) -> str:
     """A block for each contest; the columns are as wide as in the others."""
     contests = [(name, list(those)) for name, those in groupby(figures, lambda figure: figure.contest)]
     rows = [_row(figure, max(other.median for other in those)) for _, those in contests for figure in those]
-    lines = iter(output.table(rows, (1, 3, 4, 5, 6)).splitlines())
+    lines = iter(output.table(rows, (1, 3, 4, 5, 6)))
     return "\n".join(line for name, those in contests for line in ("", name, *(next(lines) for _ in those)))
 
 
@@ -126,39 +155,7 @@ def _profile_text(seen: dict[str, Any]) -> str:
         rows.append([""] if row is None else [f"  {row['name']}", f"{row['share']:.1%}",
                     f"{row['us']:,.1f}" if row["us"] is not None else "", f"{row['kernel']:.0%} of it"])
     rows = [[*row, *[""] * (4 - len(row))] for row in rows]
-    return (f"{seen['contest']}: {seen['contender']}\n{cpu}{seen['kernel']:.0%} of it in the kernel, "
-            f"{seen['other_threads']:.0%} in other threads, {seen['samples']:,} samples\n"
-            + output.table(rows, (1, 2, 3)))
-
-
-def _listed(names: dict[str, tuple[str, str]]) -> str:
-    return "\n".join(f"  {name:12}{meaning}" for name, (_, meaning) in names.items())
-
-
-COMMANDS = {
-    "bench": Command(
-        _run,
-        (argument("cases", metavar="CASE", nargs="*", help="what to measure (default: the first group above)"),
-         argument("--slices", type=positive, default=7, metavar="N", help="slices of each contender (7)"),
-         argument("--seconds", type=seconds, default=1.0, metavar="S", help="length of a slice (1)"),
-         argument("--entries", type=positive, default=1_000_000, metavar="N",
-                  help="entries of scans, counts and queues; where the growth curve ends (1,000,000)"),
-         argument("--dir", metavar="FOLDER", help="a folder on the disk to measure (default: that of temporary files)"),
-         argument("--plot", metavar="FILE.png", help="draw the figures (needs raxlog[bench])"),
-         flag("--cpu", "where raxlog's processor time goes: by package and function, and how much is the kernel's; "
-              "compiled functions are seen with RAXLOG_PURE=1 only")),
-        f"""Contenders run in turn, a slice each. The table has medians with quartiles, the ratio to the first
-contender slice by slice, and the processor time (user and kernel) of one operation with its ratio;
-beside them the disk, 4 KB written and flushed. Trust ratios within a run: disks and machines drift.
-
-what a commit costs:
-{_listed(TABLE)}
-
-also:
-{_listed({name: case for name, case in CASES.items() if name not in TABLE})}""",
-        "raxlog bench",
-        "raxlog bench lone threads --seconds 0.5 --dir . --plot lone.png",
-        "raxlog bench --cpu lone --seconds 3",
-        "raxlog bench growth --entries 10000000",
-    ),
-}
+    return "\n".join((
+        f"{seen['contest']}: {seen['contender']}", f"{cpu}{seen['kernel']:.0%} of it in the kernel, "
+        f"{seen['other_threads']:.0%} in other threads, {seen['samples']:,} samples", *output.table(rows, (1, 2, 3)),
+    ))

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Iterator
 from typing import Any
 
 from ...recovery.check import check
@@ -17,7 +18,7 @@ from ...recovery.report import Report
 from ...recovery.salvage import salvage
 from ...recovery.salvage_report import SalvageReport
 from . import output
-from .arguments import DONE, NO, OF_STORE, Command, argument, flag
+from .arguments import DONE, NO, OF_STORE, argument, command, flag
 from .progress import parts
 
 _SHOWN = 50  # problems or losses in a table; --json has all
@@ -26,17 +27,24 @@ _SHOWN = 50  # problems or losses in a table; --json has all
 # -- check --------------------------------------------------------------------------------
 
 
+@command(
+    "check", OF_STORE,
+    """Walks every invariant of the store: pages, checksums, nodes and their entries, counters, ordinals,
+groups and their pending entries in both directions, subjects; looks every key up again. It runs
+in a process of its own, so damage cannot kill the caller, changes nothing, and may be run beside
+writers; the space of what they free meanwhile is used again once it ends. The exit status is 1 where
+there are problems.""",
+    "raxlog check events.rax",
+    "raxlog check events.rax --json",
+)
 def _check(args: argparse.Namespace) -> int:
     with parts() as progress:
         report = check(args.store, progress)
-    if args.json:
-        output.print_json(report.as_dict())
-    else:
-        _print_report(report)
+    output.answer(args.json, report.as_dict(), *_lines(report))
     return DONE if report.ok else NO
 
 
-def _print_report(report: Report) -> None:
+def _lines(report: Report) -> Iterator[str]:
     counts = report.counts
     looked = [output.many(counts[name], noun) for name, noun in (
         ("streams", "stream"), ("entries", "entry"), ("nodes", "node"), ("groups", "group"),
@@ -44,24 +52,21 @@ def _print_report(report: Report) -> None:
     ) if counts.get(name)]  # fmt: skip
     pending = f", {counts['pending']:,} pending" if counts.get("pending") else ""
     path = output.text(os.fsencode(report.path))
-    output.print_text(f"{path}: {', '.join(looked)}{pending}, in {report.seconds:.1f} s")
+    yield f"{path}: {', '.join(looked)}{pending}, in {report.seconds:.1f} s"
     if report.problems:
-        rows = [("problem", "stream", "where", "what")]
-        rows += [
+        rows = [
             (problem.kind, problem.stream or "-", _where(problem), output.one_line(problem.what))
             for problem in report.problems[:_SHOWN]
         ]
-        output.print_text(output.table(rows))
+        yield from output.table(rows, head=("problem", "stream", "where", "what"))
         if counts["problems"] > _SHOWN:
-            output.print_text(f"… and {counts['problems'] - _SHOWN:,} more; --json prints up to 1,000")
-        output.print_text("")
+            yield f"… and {counts['problems'] - _SHOWN:,} more; --json prints up to 1,000"
         meanings = {problem.kind: problem.meaning for problem in report.problems}
-        output.print_text(output.table(list(meanings.items())))
-        output.print_text(f"'raxlog salvage {path} DEST' brings what is whole into a new store")
-    for note in report.notes:
-        output.print_text(f"note: {output.one_line(note)}")
+        yield from ("", *output.table(meanings.items()))
+        yield f"'raxlog salvage {path} DEST' brings what is whole into a new store"
+    yield from (f"note: {output.one_line(note)}" for note in report.notes)
     if report.ok:
-        output.print_text("no problems")
+        yield "no problems"
 
 
 def _where(problem: Any) -> str:
@@ -72,56 +77,36 @@ def _where(problem: Any) -> str:
 # -- salvage ------------------------------------------------------------------------------
 
 
-def _salvage(args: argparse.Namespace) -> int:
-    with parts() as progress:
-        report = salvage(args.store, args.destination, progress, doubtful=args.doubtful)
-    if args.json:
-        output.print_json(report.as_dict())
-    else:
-        _print_salvaged(report)
-    return DONE if report.complete else NO
-
-
-def _print_salvaged(report: SalvageReport) -> None:
-    rows: list[tuple[str, ...]] = [("stream", "entries", "lost", "nodes", "groups", "pending")]
-    for name, figures in report.streams.items():
-        rows.append((output.one_line(name), *(f"{figures[what]:,}" for what in (
-            "entries", "lost_entries", "nodes", "groups", "pending"))))  # fmt: skip
-    output.print_text(output.table(rows, right=(1, 2, 3, 4, 5)))
-    for loss in report.lost[:_SHOWN]:
-        output.print_text(f"lost: {output.one_line(str(loss))}")
-    if len(report.lost) > _SHOWN:
-        output.print_text(f"… and {len(report.lost) - _SHOWN:,} more losses; --json prints all")
-    for note in report.notes:
-        output.print_text(f"note: {output.one_line(note)}")
-    where = output.text(os.fsencode(report.destination))
-    pages = output.many(len(report.damaged_pages), "damaged page")
-    said = "nothing is lost" if report.complete else output.many(len(report.lost), "loss", "losses")
-    output.print_text(f"{where}: {output.many(len(report.streams), 'stream')}, {pages}, {said}, {report.seconds:.1f} s")
-
-
-COMMANDS = {
-    "check": Command(
-        _check,
-        OF_STORE,
-        """Walks every invariant of the store: pages, checksums, nodes and their entries, counters, ordinals,
-groups and their pending entries in both directions, subjects; looks every key up again. It runs
-in a process of its own, so damage cannot kill the caller, changes nothing, and may be run beside
-writers; the space of what they free meanwhile is used again once it ends. The exit status is 1 where
-there are problems.""",
-        "raxlog check events.rax",
-        "raxlog check events.rax --json",
-    ),
-    "salvage": Command(
-        _salvage,
-        (*OF_STORE, argument("destination", metavar="DEST", help="the new store; nothing may be there yet"),
-         flag("--doubtful", "also bring what may be an old copy, of something trimmed, acknowledged or deleted since")),
-        """Brings everything that can be believed out of a damaged store into a new one at DEST: the old one is
+@command(
+    "salvage",
+    (*OF_STORE, argument("destination", metavar="DEST", help="the new store; nothing may be there yet"),
+     flag("--doubtful", "also bring what may be an old copy, of something trimmed, acknowledged or deleted since")),
+    """Brings everything that can be believed out of a damaged store into a new one at DEST: the old one is
 read page by page and never written to. Works on flipped bits, overwritten pages, a file that is cut off,
 and without CURRENT, lock file or meta pages. What is lost is told, with ID ranges; the exit status
 is 1 then. Nothing that was trimmed, acknowledged or deleted comes back: where an old copy cannot be
 told from the newest one it is left out, unless --doubtful asks for it.""",
-        "raxlog salvage events.rax rescued.rax",
-        "raxlog check rescued.rax",
-    ),
-}
+    "raxlog salvage events.rax rescued.rax",
+    "raxlog check rescued.rax",
+)
+def _salvage(args: argparse.Namespace) -> int:
+    with parts() as progress:
+        report = salvage(args.store, args.destination, progress, doubtful=args.doubtful)
+    output.answer(args.json, report.as_dict(), *_salvaged(report))
+    return DONE if report.complete else NO
+
+
+def _salvaged(report: SalvageReport) -> Iterator[str]:
+    rows: list[tuple[str, ...]] = [("stream", "entries", "lost", "nodes", "groups", "pending")]
+    for name, figures in report.streams.items():
+        rows.append((output.one_line(name), *(f"{figures[what]:,}" for what in (
+            "entries", "lost_entries", "nodes", "groups", "pending"))))  # fmt: skip
+    yield from output.table(rows, right=(1, 2, 3, 4, 5))
+    yield from (f"lost: {output.one_line(str(loss))}" for loss in report.lost[:_SHOWN])
+    if len(report.lost) > _SHOWN:
+        yield f"… and {len(report.lost) - _SHOWN:,} more losses; --json prints all"
+    yield from (f"note: {output.one_line(note)}" for note in report.notes)
+    where = output.text(os.fsencode(report.destination))
+    pages = output.many(len(report.damaged_pages), "damaged page")
+    said = "nothing is lost" if report.complete else output.many(len(report.lost), "loss", "losses")
+    yield f"{where}: {output.many(len(report.streams), 'stream')}, {pages}, {said}, {report.seconds:.1f} s"

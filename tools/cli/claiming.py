@@ -21,10 +21,10 @@ from .arguments import (
     NO,
     OF_CONSUMER,
     OF_GROUP,
+    WRITING,
     Add,
-    Command,
-    WritingCommand,
     argument,
+    command,
     consumer_name,
     flag,
     group_of,
@@ -35,52 +35,62 @@ from .arguments import (
     writing,
 )
 
-_NACK_MODES = ("silent", "fail", "fatal")
+_DELIVERY = (argument("--retrycount", type=whole, metavar="N", help="set the delivery count to N"),
+             flag("--force", "also entries that are not pending: they become it"))
 
 # -- pending ------------------------------------------------------------------------------
 
 
+@command(
+    "pending",
+    (*OF_GROUP, argument("start", metavar="START", nargs="?", read=parse_start,
+                         help="first ID to list (default: -, the first)"),
+     argument("end", metavar="END", nargs="?", default="+", read=parse_end,
+              help="last ID to list (default: +, the last)"),
+     flag("--list", "a line for each entry; START and the filters imply it"),
+     argument("--consumer", metavar="NAME", read=consumer_name, help="only what this consumer has"),
+     argument("--min-idle", type=seconds, metavar="SECONDS", help="only what has been idle so long"),
+     argument("--count", type=whole, metavar="N", help="at most N entries")),
+    """What has been delivered and not acknowledged: in sum and by consumer, or with --list (or START,
+or any filter) a line for each entry: who has it, seconds since it was delivered, and how often
+it has been. What 'raxlog nack' gave back is nobody's, and has no idle time. Exit status 1 if a
+list is empty.""",
+    "raxlog pending events.rax orders billing",
+    "raxlog pending events.rax orders billing --consumer worker-1 --min-idle 60 --count 10",
+)
 def _pending(args: argparse.Namespace) -> int:
-    start = "-" if args.start is None else args.start
-    parse_start(start)
-    parse_end(args.end)
-    consumer = None if args.consumer is None else consumer_name(args.consumer)
+    start = StreamID.MIN if args.start is None else args.start
     filters = (args.start, args.consumer, args.min_idle, args.count)
     with group_of(args) as group:
         if not args.list and all(given is None for given in filters):
             _print_summary(group.pending(), args.json)
             return DONE
-        rows = group.pending(start, args.end, args.count, consumer, args.min_idle)
+        rows = group.pending(start, args.end, args.count, args.consumer, args.min_idle)
     _print_list(rows, args.json)
     return DONE if rows else NO
 
 
 def _print_summary(summary: PendingSummary, as_json: bool) -> None:
-    if as_json:
-        consumers = [{"name": output.plain(name), "pending": n} for name, n in summary.consumers.items()]
-        told = {"total": summary.total, "first": output.plain(summary.first), "last": output.plain(summary.last)}
-        output.print_json(told | {"consumers": consumers})
-        return
+    consumers = [{"name": name, "pending": n} for name, n in summary.consumers.items()]
     between = f", from {summary.first} to {summary.last}" if summary.total else ""
-    print(f"{output.many(summary.total, 'pending entry')}{between}")
     rows = [(output.text(name), f"{pending:,}") for name, pending in summary.consumers.items()]
     held = sum(summary.consumers.values())
     if held < summary.total:
         rows.append(("(released)", f"{summary.total - held:,}"))
-    if rows:
-        output.print_text(output.table([("consumer", "pending"), *rows], right=(1,)))
+    output.answer(
+        as_json, summary._asdict() | {"consumers": consumers},
+        f"{output.many(summary.total, 'pending entry')}{between}", *output.table(rows, (1,), ("consumer", "pending")),
+    )
 
 
 def _print_list(rows: Sequence[Pending], as_json: bool) -> None:
     if as_json:
         for row in rows:
-            output.print_json(row._asdict() | {"id": str(row.id)})
-    elif rows:
-        cells = [("id", "consumer", "idle (s)", "deliveries")]
-        for row in rows:
-            owner = "(released)" if row.consumer is None else output.text(row.consumer)
-            cells.append((str(row.id), owner, output.duration(row.idle), f"{row.deliveries:,}"))
-        output.print_text(output.table(cells, right=(2, 3)))
+            output.print_json(row._asdict())
+        return
+    cells = [(str(row.id), "(released)" if row.consumer is None else output.text(row.consumer),
+              output.duration(row.idle), f"{row.deliveries:,}") for row in rows]
+    output.print_text(*output.table(cells, (2, 3), ("id", "consumer", "idle (s)", "deliveries")))
 
 
 # -- claim, autoclaim ---------------------------------------------------------------------
@@ -92,115 +102,83 @@ def _taking(what: str) -> tuple[Add, Add]:
             flag("--justid", "print IDs only, and do not count it as a delivery"))
 
 
+@command(
+    "claim",
+    (*OF_CONSUMER, IDS, *_taking("only what has been idle so long (default: 0)"),
+     one_of(argument("--idle", type=seconds, metavar="SECONDS", help="as if delivered so long ago (default: now)"),
+            argument("--time", type=seconds, metavar="UNIX", help="as if delivered at this Unix time, in seconds")),
+     *_DELIVERY,
+     argument("--lastid", metavar="ID", read=parse_id, help="move the group's last delivered ID forward to this one"),
+     *WRITING),
+    """Makes pending entries CONSUMER's, whichever consumer had them, and prints them. With --min-idle an entry
+that is being worked on stays where it is. Exit status 1 if none was claimed.""",
+    "raxlog claim events.rax orders billing worker-2 1526919030474-55 --min-idle 60",
+)
 def _claim(args: argparse.Namespace) -> int:
-    ids = [parse_id(text) for text in args.ids]
-    last = None if args.lastid is None else parse_id(args.lastid)
-    consumer = consumer_name(args.consumer)
     with group_of(args, writing) as group:
         claimed = group.claim(
-            consumer, *ids, min_idle=args.min_idle, idle=args.idle, time=args.time, retrycount=args.retrycount,
-            force=args.force, justid=args.justid, lastid=last
+            args.consumer, *args.ids, min_idle=args.min_idle, idle=args.idle, time=args.time,
+            retrycount=args.retrycount, force=args.force, justid=args.justid, lastid=args.lastid
         )
     for entry in claimed:
-        if args.json:
-            output.print_json(_claimed_json(entry))
-        else:
-            output.print_text(_claimed_text(entry))
+        output.answer(args.json, _claimed_json(entry), _claimed_text(entry))
     return DONE if claimed else NO
 
 
 def _claimed_json(entry: Entry | StreamID) -> dict[str, Any]:
-    return {"id": str(entry)} if isinstance(entry, StreamID) else output.entry_json(entry) | output.delivery_json(entry)
+    return {"id": entry} if isinstance(entry, StreamID) else output.entry_json(entry) | output.delivery_json(entry)
 
 
 def _claimed_text(entry: Entry | StreamID) -> str:
     return str(entry) if isinstance(entry, StreamID) else output.entry_text(entry)
 
 
+@command(
+    "autoclaim",
+    (*OF_CONSUMER, *_taking("what has been idle so long (default: 0, everything)"),
+     argument("--start", default="0", metavar="ID", read=parse_start,
+              help="where to begin (default: 0, at the beginning)"),
+     argument("--count", type=positive, default=100, metavar="N", help="at most N entries (default: 100)"), *WRITING),
+    """Claims whatever has been idle for --min-idle, in the order of IDs, and says where to go on. What
+'raxlog nack' gave back is taken too, whatever its --delay.
+Pending entries that have been deleted are forgotten on the way. With --json one document:
+{"cursor": ID or null at the end, "entries": […], "deleted": […]}. Exit status 1 if there was
+nothing.""",
+    "raxlog autoclaim events.rax orders billing worker-2 --min-idle 60 --count 10",
+)
 def _autoclaim(args: argparse.Namespace) -> int:
-    parse_start(args.start)
-    consumer = consumer_name(args.consumer)
     with group_of(args, writing) as group:
-        cursor, claimed, deleted = group.autoclaim(consumer, args.min_idle, args.start, args.count, args.justid)
+        cursor, claimed, deleted = group.autoclaim(args.consumer, args.min_idle, args.start, args.count, args.justid)
     more = cursor != StreamID.MIN
-    if args.json:
-        entries = list(map(_claimed_json, claimed))
-        gone = list(map(str, deleted))
-        output.print_json({"cursor": str(cursor) if more else None, "entries": entries, "deleted": gone})
-    else:
-        for entry in claimed:
-            output.print_text(_claimed_text(entry))
-        gone_too = f", {len(deleted):,} found deleted and forgotten" if deleted else ""
-        then = f"go on with --start {cursor}" if more else "that was the end"
-        print(f"{output.many(len(claimed), 'entry')} claimed{gone_too}; {then}")
+    gone_too = f", {len(deleted):,} found deleted and forgotten" if deleted else ""
+    then = f"go on with --start {cursor}" if more else "that was the end"
+    document = {"cursor": cursor if more else None, "entries": list(map(_claimed_json, claimed)), "deleted": deleted}
+    output.answer(
+        args.json, document, *map(_claimed_text, claimed),
+        f"{output.many(len(claimed), 'entry')} claimed{gone_too}; {then}",
+    )
     return DONE if claimed or deleted or more else NO
 
 
 # -- nack ---------------------------------------------------------------------------------
 
 
-def _nack(args: argparse.Namespace) -> int:
-    ids = [parse_id(text) for text in args.ids]
-    with group_of(args, writing) as group:
-        released = group.nack(*ids, mode=args.mode, delay=args.delay, retrycount=args.retrycount, force=args.force)
-    output.answer(args.json, {"released": released}, f"{output.many(released, 'entry')} released")
-    return DONE if released else NO
-
-
-_DELIVERY = (argument("--retrycount", type=whole, metavar="N", help="set the delivery count to N"),
-             flag("--force", "also entries that are not pending: they become it"))
-
-COMMANDS = {
-    "pending": Command(
-        _pending,
-        (*OF_GROUP, argument("start", metavar="START", nargs="?", help="first ID to list (default: -, the first)"),
-         argument("end", metavar="END", nargs="?", default="+", help="last ID to list (default: +, the last)"),
-         flag("--list", "a line for each entry; START and the filters imply it"),
-         argument("--consumer", metavar="NAME", help="only what this consumer has"),
-         argument("--min-idle", type=seconds, metavar="SECONDS", help="only what has been idle so long"),
-         argument("--count", type=whole, metavar="N", help="at most N entries")),
-        """What has been delivered and not acknowledged: in sum and by consumer, or with --list (or START,
-or any filter) a line for each entry: who has it, seconds since it was delivered, and how often
-it has been. What 'raxlog nack' gave back is nobody's, and has no idle time. Exit status 1 if a
-list is empty.""",
-        "raxlog pending events.rax orders billing",
-        "raxlog pending events.rax orders billing --consumer worker-1 --min-idle 60 --count 10",
-    ),
-    "claim": WritingCommand(
-        _claim,
-        (*OF_CONSUMER, IDS, *_taking("only what has been idle so long (default: 0)"),
-         one_of(argument("--idle", type=seconds, metavar="SECONDS", help="as if delivered so long ago (default: now)"),
-                argument("--time", type=seconds, metavar="UNIX", help="as if delivered at this Unix time, in seconds")),
-         *_DELIVERY,
-         argument("--lastid", metavar="ID", help="move the group's last delivered ID forward to this one")),
-        """Makes pending entries CONSUMER's, whichever consumer had them, and prints them. With --min-idle an entry
-that is being worked on stays where it is. Exit status 1 if none was claimed.""",
-        "raxlog claim events.rax orders billing worker-2 1526919030474-55 --min-idle 60",
-    ),
-    "autoclaim": WritingCommand(
-        _autoclaim,
-        (*OF_CONSUMER, *_taking("what has been idle so long (default: 0, everything)"),
-         argument("--start", default="0", metavar="ID", help="where to begin (default: 0, at the beginning)"),
-         argument("--count", type=positive, default=100, metavar="N", help="at most N entries (default: 100)")),
-        """Claims whatever has been idle for --min-idle, in the order of IDs, and says where to go on. What
-'raxlog nack' gave back is taken too, whatever its --delay.
-Pending entries that have been deleted are forgotten on the way. With --json one document:
-{"cursor": ID or null at the end, "entries": […], "deleted": […]}. Exit status 1 if there was
-nothing.""",
-        "raxlog autoclaim events.rax orders billing worker-2 --min-idle 60 --count 10",
-    ),
-    "nack": WritingCommand(
-        _nack,
-        (*OF_GROUP, IDS,
-         argument("--mode", choices=_NACK_MODES, default="fail",
-                  help="fail: the delivery counts (default); silent: it does not; fatal: poison, the count becomes "
-                  "the greatest"),
-         argument("--delay", type=seconds, default=0.0, metavar="SECONDS",
-                  help="'read --claim-idle' takes them not before"),
-         *_DELIVERY),
-        """Gives pending entries back to the group, for anybody's 'read --claim-idle': at once, or after
+@command(
+    "nack",
+    (*OF_GROUP, IDS,
+     argument("--mode", choices=("silent", "fail", "fatal"), default="fail",
+              help="fail: the delivery counts (default); silent: it does not; fatal: poison, the count becomes "
+              "the greatest"),
+     argument("--delay", type=seconds, default=0.0, metavar="SECONDS",
+              help="'read --claim-idle' takes them not before"),
+     *_DELIVERY, *WRITING),
+    """Gives pending entries back to the group, for anybody's 'read --claim-idle': at once, or after
 --delay. 'claim' and 'autoclaim' take them at once, whatever the delay. Prints how many were
 pending. Exit status 1 if none was.""",
-        "raxlog nack events.rax orders billing 1526919030474-55 --delay 30",
-    ),
-}
+    "raxlog nack events.rax orders billing 1526919030474-55 --delay 30",
+)
+def _nack(args: argparse.Namespace) -> int:
+    with group_of(args, writing) as group:
+        released = group.nack(*args.ids, mode=args.mode, delay=args.delay, retrycount=args.retrycount, force=args.force)
+    output.answer(args.json, {"released": released}, f"{output.many(released, 'entry')} released")
+    return DONE if released else NO

@@ -15,13 +15,49 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from .arguments import DONE, NO, USAGE, Command, Failure, argument, flag, one_of, positive
+from .arguments import DONE, NO, USAGE, Failure, argument, command, flag, one_of, positive
 
 _MODES = ("points", "cuts", "calls", "storm", "errors", "interrupts")
 _ROOT = Path(__file__).resolve().parents[2]
 LONG = ("kills", "calls", "images", "errors", "flips", "contention", "interrupts", "fuzz", "reader")  # parts of it
 
 
+@command(
+    "crashtest",
+    (argument("file", metavar="FILE", nargs="?",
+              help="a Python file with workload(folder, ack) and check(folder, acks)"),
+     one_of(argument("--replay", metavar="KEPT", help="run the check on a kept case again"),
+            flag("--long", "run raxlog's own crash tests in their long form (hours)")),
+     argument("--workload", default="workload", metavar="NAME", help="what writes (default: workload)"),
+     argument("--check", default="check", metavar="NAME", help="what checks (default: check)"),
+     argument("--points", action="append", default=[], metavar="PATTERN",
+              help="also kill at these crash points, like 'app.*'; may be repeated"),
+     argument("--only", action="append", choices=[*_MODES, *(one for one in LONG if one not in _MODES)],
+              metavar="PART", help=f"this way of crashing only ({', '.join(_MODES)}; with --long, "
+                                   f"{', '.join(LONG)}); may be repeated"),
+     argument("--images", type=positive, default=2000, metavar="N", help="images of power cuts (2000)"),
+     argument("--rounds", type=positive, default=100, metavar="N", help="rounds of the storm (100)"),
+     argument("--interrupts", type=positive, metavar="N",
+              help="also raise so many exceptions inside raxlog, in a process that goes on"),
+     argument("--ignore", action="append", default=[], metavar="PATTERN",
+              help="files whose content does not matter after a power cut, like '*.lock'; may be repeated"),
+     argument("--seed", type=int, metavar="N", help="draw the same cases as a run that printed this seed"),
+     argument("--budget", type=float, metavar="SECONDS", help="end after so long, and tell what was left out"),
+     argument("--keep", metavar="FOLDER", help="where failing cases are kept (default: a temporary folder)"),
+     argument("--jobs", type=positive, default=1, metavar="N", help="with --long: so many at a time (1)"),
+     argument("--results", metavar="PATH",
+              help="with --long: where each piece's figures go as it ends, a line of JSON each; a run that was "
+              "broken off goes on behind them (default: a temporary folder)"),
+     argument("--html", metavar="PATH", help="write the report as a page, with the timeline drawn")),
+    """The file has workload(folder, ack), which writes and says ack(x) for what it was promised, and
+check(folder, acks), which raises if what it finds is not what was promised. Images of what a
+disk may hold after a power cut are checked; the workload is killed before each system call
+that changes the folder, and at random moments; its calls fail in turn. Exit status 0 if all of
+that was survived, 1 if not, or if a part could not be run here. --replay runs the check again
+on a case that was kept; --long runs raxlog's own crash tests for hours, from its repository.""",
+    "raxlog crashtest my_consumer.py --points 'app.*' --html report.html",
+    "raxlog crashtest --replay /tmp/raxlog-crashtest-7/power-cut-x1y2",
+)
 def _run(options: argparse.Namespace) -> int:
     if bool(options.file) + bool(options.replay) + options.long != 1:
         raise Failure("name a FILE, or --replay KEPT, or --long; one of them", USAGE)
@@ -86,43 +122,3 @@ def _run_long(options: argparse.Namespace) -> int:
     path = os.pathsep.join([*known, *filter(None, [os.environ.get("PYTHONPATH")])])
     sys.stdout.flush()
     os.execve(sys.executable, command, {**os.environ, "PYTHONPATH": path})  # signals are its own business then
-
-
-COMMANDS = {
-    "crashtest": Command(
-        _run,
-        (argument("file", metavar="FILE", nargs="?",
-                  help="a Python file with workload(folder, ack) and check(folder, acks)"),
-         one_of(argument("--replay", metavar="KEPT", help="run the check on a kept case again"),
-                flag("--long", "run raxlog's own crash tests in their long form (hours)")),
-         argument("--workload", default="workload", metavar="NAME", help="what writes (default: workload)"),
-         argument("--check", default="check", metavar="NAME", help="what checks (default: check)"),
-         argument("--points", action="append", default=[], metavar="PATTERN",
-                  help="also kill at these crash points, like 'app.*'; may be repeated"),
-         argument("--only", action="append", choices=[*_MODES, *(one for one in LONG if one not in _MODES)],
-                  metavar="PART", help=f"this way of crashing only ({', '.join(_MODES)}; with --long, "
-                                       f"{', '.join(LONG)}); may be repeated"),
-         argument("--images", type=positive, default=2000, metavar="N", help="images of power cuts (2000)"),
-         argument("--rounds", type=positive, default=100, metavar="N", help="rounds of the storm (100)"),
-         argument("--interrupts", type=positive, metavar="N",
-                  help="also raise so many exceptions inside raxlog, in a process that goes on"),
-         argument("--ignore", action="append", default=[], metavar="PATTERN",
-                  help="files whose content does not matter after a power cut, like '*.lock'; may be repeated"),
-         argument("--seed", type=int, metavar="N", help="draw the same cases as a run that printed this seed"),
-         argument("--budget", type=float, metavar="SECONDS", help="end after so long, and tell what was left out"),
-         argument("--keep", metavar="FOLDER", help="where failing cases are kept (default: a temporary folder)"),
-         argument("--jobs", type=positive, default=1, metavar="N", help="with --long: so many at a time (1)"),
-         argument("--results", metavar="PATH",
-                  help="with --long: where each piece's figures go as it ends, a line of JSON each; a run that was "
-                  "broken off goes on behind them (default: a temporary folder)"),
-         argument("--html", metavar="PATH", help="write the report as a page, with the timeline drawn")),
-        """The file has workload(folder, ack), which writes and says ack(x) for what it was promised, and
-check(folder, acks), which raises if what it finds is not what was promised. Images of what a
-disk may hold after a power cut are checked; the workload is killed before each system call
-that changes the folder, and at random moments; its calls fail in turn. Exit status 0 if all of
-that was survived, 1 if not, or if a part could not be run here. --replay runs the check again
-on a case that was kept; --long runs raxlog's own crash tests for hours, from its repository.""",
-        "raxlog crashtest my_consumer.py --points 'app.*' --html report.html",
-        "raxlog crashtest --replay /tmp/raxlog-crashtest-7/power-cut-x1y2",
-    ),
-}

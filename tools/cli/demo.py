@@ -27,8 +27,8 @@ from typing import Any
 from ...recovery.store import Store
 from ...storage import folder, kernels
 from . import demo_input, output
-from .arguments import DONE, NO, USAGE, Command, Failure, argument, positive, whole
-from .demo_input import DemoInput, Pairs
+from .arguments import DONE, NO, USAGE, Failure, argument, command, positive, whole
+from .demo_input import Pairs
 from .demo_kills import SOURCE, Figures, Lost, Say, kill_rounds
 
 _BATCH = 1000
@@ -36,6 +36,24 @@ _PROBES = 200
 _RANGE = 100
 
 
+@command(
+    "demo",
+    (argument("file", metavar="FILE", nargs="?",
+              help="what to import: NDJSON, CSV or lines (default: the git history here, and other real text of "
+              "this machine)"),
+     argument("--keep", metavar="DIR", help="make the store DIR/demo.rax, and leave it there"),
+     argument("--entries", type=positive, default=100_000, metavar="N",
+              help="take at most N events (default: 100000)"),
+     argument("--rounds", type=positive, default=5, metavar="N", help="how often to kill (default: 5)"),
+     argument("--seed", type=whole, metavar="N", help="for the moments and places (default: a new one)")),
+    """Imports real text into a new store, then starts a writer as a process of its own that appends
+the entries durably one by one and tells each acknowledged ID, kills it with SIGKILL at a random
+moment, opens the store again and compares: every acknowledged entry must be there, whole and
+in order, and at most one beside them. Then it reads ranges, asks for entries, counts, ranks
+and places, and prints rates. Exit status 0 only if everything was there, else 1.""",
+    "raxlog demo",
+    "raxlog demo events.ndjson --keep /tmp/look --rounds 10",
+)
 def _run(args: argparse.Namespace) -> int:
     seed = random.SystemRandom().randrange(1 << 32) if args.seed is None else args.seed
     chance = random.Random(seed)
@@ -45,30 +63,20 @@ def _run(args: argparse.Namespace) -> int:
         else:
             found = demo_input.read_file(args.file, args.entries)
         say: Say = (lambda _: None) if args.json else output.print_text  # JSON is one document
-        say(f"raxlog demo: {len(found.events):,} events, seed {seed}, kernels {kernels.speed()}")
-        for what in found.taken:
-            say(f"  {what}")
+        say("\n  ".join([f"raxlog demo: {len(found.events):,} events, seed {seed}, kernels {kernels.speed()}",
+                         *found.taken]))
         figures: Figures = {"seed": seed, "kernels": kernels.speed(), "taken": found.taken}
-        verdict = None
         try:
-            figures |= _all_steps(path, found, args.rounds, chance, say)
+            done = _import(path, found.events)
+            done |= kill_rounds(path, found.events, args.rounds, chance, say)
+            done |= _open(path)
+            with Store.open(path, readonly=True) as store:
+                done |= _scan(store, found.events) | _probe(store, found.events, chance)
+            figures |= done | {"ok": True}
         except Lost as lost:
-            verdict = str(lost)
-        figures["ok"] = verdict is None
-        if verdict is not None:
-            figures["lost"] = verdict
+            figures |= {"ok": False, "lost": str(lost)}
         _print(figures, args)
-    return DONE if verdict is None else NO
-
-
-def _all_steps(path: Path, found: DemoInput, rounds: int, chance: random.Random, say: Say) -> Figures:
-    figures = _import(path, found.events)
-    figures |= kill_rounds(path, found.events, rounds, chance, say)
-    figures |= _open(path)
-    with Store.open(path, readonly=True) as store:
-        figures |= _scan(store, found.events)
-        figures |= _probe(store, found.events, chance)
-    return figures
+    return DONE if figures["ok"] else NO
 
 
 # -- 1: the import ------------------------------------------------------------------------
@@ -99,12 +107,10 @@ def _open(path: Path) -> Figures:
     opens, ranges = [], []
     for _ in range(5):
         began = time.perf_counter()
-        store = Store.open(path, readonly=True)
-        opened = time.perf_counter()
-        list(store.stream(SOURCE).range(count=_RANGE))
-        ranges.append(time.perf_counter() - opened)
-        opens.append(opened - began)
-        store.close()
+        with Store.open(path, readonly=True) as store:
+            opens.append(time.perf_counter() - began)
+            list(store.stream(SOURCE).range(count=_RANGE))
+            ranges.append(time.perf_counter() - began - opens[-1])
     return {"open_seconds": sorted(opens)[2], "first_range_seconds": sorted(ranges)[2]}
 
 
@@ -177,9 +183,7 @@ def _print(figures: Figures, args: argparse.Namespace) -> None:
         ("on disk",
          f"{figures['bytes_per_entry']:,.1f} bytes/entry (names and values: {figures['text_per_entry']:,.1f})"),
     ]
-    output.print_text("")
-    output.print_text(output.table(rows))
-    output.print_text("")
+    output.print_text("", *output.table(rows), "")
     if args.keep:
         kept = f"{args.keep}/demo.rax"
         output.print_text(f"The store is {kept}; look at it with: raxlog info {kept}")
@@ -208,25 +212,3 @@ def _place(keep: str | None) -> Iterator[Path]:
     if not folder.is_vacant(path):
         raise Failure(f"{path} is there already; remove it, or name another directory to --keep", USAGE)
     yield path
-
-
-COMMANDS = {
-    "demo": Command(
-        _run,
-        (argument("file", metavar="FILE", nargs="?",
-                  help="what to import: NDJSON, CSV or lines (default: the git history here, and other real text of "
-                  "this machine)"),
-         argument("--keep", metavar="DIR", help="make the store DIR/demo.rax, and leave it there"),
-         argument("--entries", type=positive, default=100_000, metavar="N",
-                  help="take at most N events (default: 100000)"),
-         argument("--rounds", type=positive, default=5, metavar="N", help="how often to kill (default: 5)"),
-         argument("--seed", type=whole, metavar="N", help="for the moments and places (default: a new one)")),
-        """Imports real text into a new store, then starts a writer as a process of its own that appends
-the entries durably one by one and tells each acknowledged ID, kills it with SIGKILL at a random
-moment, opens the store again and compares: every acknowledged entry must be there, whole and
-in order, and at most one beside them. Then it reads ranges, asks for entries, counts, ranks
-and places, and prints rates. Exit status 0 only if everything was there, else 1.""",
-        "raxlog demo",
-        "raxlog demo events.ndjson --keep /tmp/look --rounds 10",
-    ),
-}

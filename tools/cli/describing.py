@@ -10,7 +10,6 @@ import argparse
 import os
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from ...recovery.store import Store
@@ -18,10 +17,9 @@ from ...storage import folder
 from ...storage.errors import CorruptionError
 from ...stream.entry import Entry
 from ...stream.full_info import COUNT, PendingDetail
-from ...stream.group_info import GroupInfo
 from ...stream.header import shown
 from ...stream.id import StreamID, make_id, parse_id
-from ...stream.info import StreamInfo, draw_rax, header_of, stored_node
+from ...stream.info import draw_rax, header_of, stored_node
 from ...stream.stream import Stream
 from . import node_drawing, output
 from .arguments import (
@@ -30,18 +28,41 @@ from .arguments import (
     OF_STORE,
     STORE,
     USAGE,
-    Command,
     Failure,
     argument,
+    command,
     flag,
     one_of,
     reading,
+    stream_name,
     stream_of,
     whole,
 )
 from .grouping import group_json, groups_table
 
 
+@command(
+    "info",
+    (*OF_STORE,
+     argument("stream", metavar="STREAM", nargs="?", read=stream_name,
+              help="the stream's name; without it all are listed"),
+     one_of(flag("--rax", "draw the stream's rax, as raxShow does"),
+            argument("--node", metavar="ID", read=parse_id, help="draw the node that holds this ID, or would"),
+            flag("--full", "also entries, and the groups' pending entries")),
+     argument("--count", type=whole, metavar="N",
+              help=f"with --full: at most N of each list (default: {COUNT}; 0: all)")),
+    """Without STREAM a table of the streams: entries, nodes, first live and last generated ID. With
+STREAM everything XINFO STREAM tells, and its consumer groups; with --full what XINFO STREAM FULL
+does: the first entries, and of each group its consumers, and who has what pending since when
+(UTC; with --json Unix time in seconds). --rax draws the radix tree over the 16-byte master IDs
+of the nodes. --node draws one node: the block around it, its master entry, and every entry,
+deleted ones included, with flags, offset and bytes. A damaged stream is named in the table, and
+the exit status is then 3.""",
+    "raxlog info events.rax",
+    "raxlog info events.rax orders --full --count 3",
+    "raxlog info events.rax orders --rax",
+    "raxlog info events.rax orders --node 1526919030474-55",
+)
 def _run(args: argparse.Namespace) -> int:
     if args.count is not None and not args.full:
         raise Failure("--count is for --full", USAGE)
@@ -50,23 +71,13 @@ def _run(args: argparse.Namespace) -> int:
             raise Failure("--rax, --node and --full tell of one stream: name it", USAGE)
         with reading(args) as store:
             return _store(store, args.json)
-    sid = None if args.node is None else parse_id(args.node)
     with stream_of(args) as stream:
-        if sid is not None:
-            return _node(stream, sid, args.json)
-        if args.full:
-            return _full(stream, COUNT if args.count is None else args.count, args.json)
-        info = stream.info()
-        groups = stream.groups()
-        drawing = draw_rax(stream).rstrip("\n") if args.rax else None
-    if args.json:
-        figures = {name: output.plain(value) for name, value in info.as_dict().items()}
-        figures["groups"] = list(map(group_json, groups))
-        output.print_json(figures if drawing is None else figures | {"rax": drawing})
-    elif drawing is not None:
-        output.print_text(drawing)
-    else:
-        _print_figures(info, groups)
+        if args.node is not None:
+            _node(stream, args.node, args.json)
+        elif args.full:
+            _full(stream, COUNT if args.count is None else args.count, args.json)
+        else:
+            _figures(stream, args.rax, args.json)
     return DONE
 
 
@@ -74,31 +85,26 @@ def _run(args: argparse.Namespace) -> int:
 
 
 def _store(store: Store, as_json: bool) -> int:
-    names = store.streams()
-    rows = [_row(store, name) for name in names]
-    size, on_disk = _sizes(store.path)
-    damaged = any("damaged" in row for row in rows)
-    if as_json:
-        output.print_json({
-            "store": os.fsencode(store.path), "bytes": size, "bytes_on_disk": on_disk,
-            "last_end": store.last_end._asdict(), "readers": [reader._asdict() for reader in store.readers()],
-            "streams": rows,
-        })  # fmt: skip
-    else:
-        path = output.text(os.fsencode(store.path))
-        streams = output.many(len(rows), "stream")
-        output.print_text(f"{path}: {streams}, {size:,} bytes ({on_disk:,} on disk)")
-        for line in _noteworthy(store):
-            output.print_text(line)
-        if rows:
-            cells = [("stream", "entries", "nodes", "first", "last", "")]
-            for name, row in zip(names, rows, strict=True):
-                figures = _said(row.get("length")), _said(row.get("nodes"))
-                ids = row.get("first") or "-", row.get("last_generated_id") or "-"
-                damage = f"DAMAGED: {output.one_line(row['damaged'])}" if "damaged" in row else ""
-                cells.append((output.text(name), *figures, *ids, damage))
-            output.print_text(output.table(cells, right=(1, 2)))
-    return STORE if damaged else DONE
+    rows = [_row(store, name) for name in store.streams()]
+    # The data file, and how much of it takes room: pages never used are holes.
+    status = (folder.generation(store.path) / "data.mdb").stat()
+    size, on_disk = status.st_size, status.st_blocks * 512
+    cells = [
+        (output.text(row["name"]),
+         *(_said(row.get(what)) for what in ("length", "nodes", "first", "last_generated_id")),
+         f"DAMAGED: {output.one_line(row['damaged'])}" if "damaged" in row else "")
+        for row in rows
+    ]  # fmt: skip
+    path, streams = output.text(os.fsencode(store.path)), output.many(len(rows), "stream")
+    output.answer(
+        as_json,
+        {"store": os.fsencode(store.path), "bytes": size, "bytes_on_disk": on_disk,
+         "last_end": store.last_end._asdict(), "readers": [reader._asdict() for reader in store.readers()],
+         "streams": rows},
+        f"{path}: {streams}, {size:,} bytes ({on_disk:,} on disk)", *_noteworthy(store),
+        *output.table(cells, (1, 2), ("stream", "entries", "nodes", "first", "last", "")),
+    )
+    return STORE if any("damaged" in row for row in rows) else DONE
 
 
 def _noteworthy(store: Store) -> Iterator[str]:
@@ -115,34 +121,35 @@ def _noteworthy(store: Store) -> Iterator[str]:
 
 def _row(store: Store, name: bytes) -> dict[str, Any]:
     """A stream's figures without walking it: its header, its first entry."""
-    row: dict[str, Any] = {"name": output.plain(name)}
+    row: dict[str, Any] = {"name": name}
     try:
         stream = store.stream(name)
         header = header_of(stream)
         if header is not None:
             row |= {"length": header.length, "nodes": header.leaves, "entries_added": header.entries_added,
-                    "last_generated_id": str(make_id(*header.last))}
+                    "last_generated_id": make_id(*header.last)}
             first = next(iter(stream.range(count=1)), None)
-            row["first"] = None if first is None else str(first.id)
+            row["first"] = None if first is None else first.id
     except CorruptionError as error:
         row["damaged"] = str(error)
     return row
 
 
-def _sizes(path: Path) -> tuple[int, int]:
-    """Bytes of the data file, and how many of them take room: pages never used are holes."""
-    status = (folder.generation(path) / "data.mdb").stat()
-    return status.st_size, status.st_blocks * 512
-
-
 # -- one stream ---------------------------------------------------------------------------
 
 
-def _print_figures(info: StreamInfo, groups: list[GroupInfo]) -> None:
-    output.print_text(output.table([(name, _said(value)) for name, value in info.as_dict().items()]))
-    if groups:
-        output.print_text("")
-        output.print_text(groups_table(groups))
+def _figures(stream: Stream, rax: bool, as_json: bool) -> None:
+    figures, groups = stream.info().as_dict(), stream.groups()
+    document = figures | {"groups": list(map(group_json, groups))}
+    if rax:
+        drawing = draw_rax(stream).rstrip("\n")
+        output.answer(as_json, document | {"rax": drawing}, drawing)
+    else:
+        output.answer(as_json, document, *_listed(figures), *(["", *groups_table(groups)] if groups else []))
+
+
+def _listed(figures: dict[str, Any]) -> list[str]:
+    return output.table([(name, _said(value)) for name, value in figures.items()])
 
 
 def _said(value: Any) -> str:
@@ -155,13 +162,14 @@ def _said(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def _full(stream: Stream, count: int, as_json: bool) -> int:
+def _full(stream: Stream, count: int, as_json: bool) -> None:
     info = stream.info(full=True, count=count)
     if as_json:
-        output.print_json(output.nested(info.as_dict()))
-        return DONE
-    figures = [row for row in info.stream.as_dict().items() if row[0] not in ("first-entry", "last-entry")]
-    output.print_text(output.table([(name, _said(value)) for name, value in figures]))
+        output.print_json(info.as_dict())
+        return
+    figures = info.stream.as_dict()
+    del figures["first-entry"], figures["last-entry"]
+    output.print_text(*_listed(figures))
     output.print_text(f"\nentries: {_of(len(info.entries), info.stream.length)}")
     for entry in info.entries:
         output.print_text(f"  {output.entry_text(entry)}")
@@ -181,7 +189,6 @@ def _full(stream: Stream, count: int, as_json: bool) -> int:
                 f"pending: {_of(len(one.pending), one.pel_count)}"
             )
             _print_pending(one.pending)
-    return DONE
 
 
 def _print_pending(rows: list[PendingDetail]) -> None:
@@ -190,8 +197,7 @@ def _print_pending(rows: list[PendingDetail]) -> None:
          "-" if row.delivered is None else _moment(row.delivered), f"{row.deliveries:,}")
         for row in rows
     ]  # fmt: skip
-    if cells:
-        output.print_text(output.table([("   ", "id", "consumer", "delivered", "deliveries"), *cells], right=(4,)))
+    output.print_text(*output.table(cells, (4,), ("   ", "id", "consumer", "delivered", "deliveries")))
 
 
 def _of(shown_here: int, there: int) -> str:
@@ -202,35 +208,9 @@ def _moment(unix: float) -> str:
     return datetime.fromtimestamp(unix, UTC).isoformat(" ", "milliseconds").removesuffix("+00:00") + "Z"
 
 
-def _node(stream: Stream, sid: StreamID, as_json: bool) -> int:
+def _node(stream: Stream, sid: StreamID, as_json: bool) -> None:
     stored = stored_node(stream, sid)
     if stored is None:
         raise Failure(f"no node of stream {shown(stream.name)} begins at {sid} or before", NO)
     drawn = node_drawing.read(stream.name, *stored)
     output.answer(as_json, drawn.as_dict(), drawn.text())
-    return DONE
-
-
-COMMANDS = {
-    "info": Command(
-        _run,
-        (*OF_STORE,
-         argument("stream", metavar="STREAM", nargs="?", help="the stream's name; without it all are listed"),
-         one_of(flag("--rax", "draw the stream's rax, as raxShow does"),
-                argument("--node", metavar="ID", help="draw the node that holds this ID, or would"),
-                flag("--full", "also entries, and the groups' pending entries")),
-         argument("--count", type=whole, metavar="N",
-                  help=f"with --full: at most N of each list (default: {COUNT}; 0: all)")),
-        """Without STREAM a table of the streams: entries, nodes, first live and last generated ID. With
-STREAM everything XINFO STREAM tells, and its consumer groups; with --full what XINFO STREAM FULL
-does: the first entries, and of each group its consumers, and who has what pending since when
-(UTC; with --json Unix time in seconds). --rax draws the radix tree over the 16-byte master IDs
-of the nodes. --node draws one node: the block around it, its master entry, and every entry,
-deleted ones included, with flags, offset and bytes. A damaged stream is named in the table, and
-the exit status is then 3.""",
-        "raxlog info events.rax",
-        "raxlog info events.rax orders --full --count 3",
-        "raxlog info events.rax orders --rax",
-        "raxlog info events.rax orders --node 1526919030474-55",
-    ),
-}

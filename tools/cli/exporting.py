@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from ...stream.arrow import MODES, PERMISSIVE, Projection, Tally, load, projection, reader
-from ...stream.id import parse_end, parse_start
 from . import output
-from .arguments import DONE, NO, OF_STREAM, USAGE, Command, Failure, argument, flag, stream_of
+from .arguments import DONE, NO, OF_STREAM, RANGE, USAGE, Failure, argument, command, flag, stream_of
 from .progress import Report, progress
 
 _FORMATS = {"parquet": (".parquet", ".pq"), "arrow": (".arrow", ".ipc", ".feather"), "csv": (".csv",)}
@@ -31,8 +30,35 @@ _COLUMN = re.compile(
 )
 
 
+@command(
+    "export",
+    (*OF_STREAM, argument("file", metavar="FILE", help="what to write; its ending says the format"),
+     *RANGE,
+     argument("--format", choices=tuple(_FORMATS), help="default: by the file's ending"),
+     argument("--columns", metavar="COLUMNS",
+              help='the fields to export and their types: "item string, qty bigint"; default: id_ms, id_seq and '
+              "a map of all"),
+     argument("--id", metavar="NAME", help="add a column with the ID as text: ms-seq"),
+     argument("--timestamp", metavar="NAME", help="add a column with the ID's milliseconds as a time"),
+     argument("--mode", type=str.upper, choices=MODES, default=PERMISSIVE,
+              help="a value that is not of its column's type is null (default), or ends the export (FAILFAST)"),
+     flag("--skip-damaged", "leave out and name nodes that cannot be read"),
+     argument("--compression", choices=_COMPRESSIONS, default="zstd", help="not for CSV (default: zstd)"),
+     flag("--force", "replace FILE if it is there")),
+    """Writes the entries from START to END to a file that DuckDB, Polars, pandas and Spark read. They are decoded
+straight into columns, some millions a second. Needs pyarrow: pip install pyarrow.
+
+Without --columns there are id_ms, id_seq and fields, a map of each entry's fields. --columns names
+fields and what they are to be read as: string, binary, bigint, int, double, boolean,
+timestamp, decimal(p,s); an entry without the field has null there. A name with spaces or
+commas stands in backquotes. CSV needs --columns.
+
+The file appears when it is whole. Exit status 1: there was no entry in the range.""",
+    "raxlog export events.rax orders orders.parquet",
+    'raxlog export events.rax orders sales.csv --id id --columns "item string, price decimal(10,2)"',
+    "raxlog export events.rax orders may.parquet 1525132800000 1527811199999 --timestamp at",
+)
 def _run(args: argparse.Namespace) -> int:
-    start, end = parse_start(args.start), parse_end(args.end)
     path = Path(args.file)
     kind = args.format or _guessed(path)
     schema = None if args.columns is None else parsed_columns(args.columns)
@@ -41,18 +67,18 @@ def _run(args: argparse.Namespace) -> int:
         raise Failure('CSV holds no maps: name the fields to export, as in --columns "item string, qty bigint"', USAGE)
     if path.exists() and not args.force:
         raise Failure(f"{path} is there already; --force replaces it", USAGE)
-    tally = Tally()
+    tally, name = Tally(), os.fsdecode(args.stream)
     began = time.perf_counter()
     with stream_of(args) as stream:
-        end = min(end, stream.last_id)
+        start, end = args.start, min(args.end, stream.last_id)
         batches = reader(
             stream.nodes(start, end), columns, start=start, end=end, mode=args.mode, skip_damaged=args.skip_damaged,
-            stream=args.stream, tally=tally,
+            stream=name, tally=tally,
         )  # fmt: skip
         # The summary names the damaged nodes, of which the reader warns.
         with (
             warnings.catch_warnings(action="ignore"), _whole(path) as part,
-            progress(args.stream, stream.count(start, end)) as report,
+            progress(name, stream.count(start, end)) as report,
         ):
             _write(kind, part, columns, batches, args.compression, tally, report)
     _summary(args, path, kind, tally, time.perf_counter() - began)
@@ -135,51 +161,14 @@ def _write(kind: str, part: Path, columns: Projection, batches: Any, compression
 def _summary(args: argparse.Namespace, path: Path, kind: str, tally: Tally, took: float) -> None:
     rate = tally.rows / took if took else 0.0
     size = path.stat().st_size
-    if args.json:
-        output.print_json({
-            "exported": tally.rows, "malformed": tally.malformed,
-            "damaged": [{"node": error.node, "what": error.what} for error in tally.damaged],
-            "file": str(path), "format": kind, "bytes": size, "seconds": round(took, 6),
-            "entries_per_second": round(rate),
-        })  # fmt: skip
-        return
     malformed = f", {tally.malformed:,} with a value that is not of its column's type" if tally.malformed else ""
-    output.print_text(
+    output.answer(
+        args.json,
+        {"exported": tally.rows, "malformed": tally.malformed,
+         "damaged": [{"node": error.node, "what": error.what} for error in tally.damaged],
+         "file": str(path), "format": kind, "bytes": size, "seconds": round(took, 6),
+         "entries_per_second": round(rate)},
         f"{output.many(tally.rows, 'entry')} to {path} ({kind}, {size:,} bytes){malformed}; "
-        f"{took:.2f} s, {rate:,.0f} entries/s"
+        f"{took:.2f} s, {rate:,.0f} entries/s",
+        *(f"left out: node {error.node}: {error.what}" for error in tally.damaged),
     )
-    for error in tally.damaged:
-        output.print_text(f"left out: node {error.node}: {error.what}")
-
-
-COMMANDS = {
-    "export": Command(
-        _run,
-        (*OF_STREAM, argument("file", metavar="FILE", help="what to write; its ending says the format"),
-         argument("start", metavar="START", nargs="?", default="-", help="first ID (default: -, the first)"),
-         argument("end", metavar="END", nargs="?", default="+", help="last ID (default: +, the last)"),
-         argument("--format", choices=tuple(_FORMATS), help="default: by the file's ending"),
-         argument("--columns", metavar="COLUMNS",
-                  help='the fields to export and their types: "item string, qty bigint"; default: id_ms, id_seq and '
-                  "a map of all"),
-         argument("--id", metavar="NAME", help="add a column with the ID as text: ms-seq"),
-         argument("--timestamp", metavar="NAME", help="add a column with the ID's milliseconds as a time"),
-         argument("--mode", type=str.upper, choices=MODES, default=PERMISSIVE,
-                  help="a value that is not of its column's type is null (default), or ends the export (FAILFAST)"),
-         flag("--skip-damaged", "leave out and name nodes that cannot be read"),
-         argument("--compression", choices=_COMPRESSIONS, default="zstd", help="not for CSV (default: zstd)"),
-         flag("--force", "replace FILE if it is there")),
-        """Writes the entries from START to END to a file that DuckDB, Polars, pandas and Spark read. They are decoded
-straight into columns, some millions a second. Needs pyarrow: pip install pyarrow.
-
-Without --columns there are id_ms, id_seq and fields, a map of each entry's fields. --columns names
-fields and what they are to be read as: string, binary, bigint, int, double, boolean,
-timestamp, decimal(p,s); an entry without the field has null there. A name with spaces or
-commas stands in backquotes. CSV needs --columns.
-
-The file appears when it is whole. Exit status 1: there was no entry in the range.""",
-        "raxlog export events.rax orders orders.parquet",
-        'raxlog export events.rax orders sales.csv --id id --columns "item string, price decimal(10,2)"',
-        "raxlog export events.rax orders may.parquet 1525132800000 1527811199999 --timestamp at",
-    ),
-}

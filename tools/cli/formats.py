@@ -102,8 +102,7 @@ def _plain_lines(lines: Lines, field: str, start: int) -> Iterator[Record | Bad]
     name = field.encode("utf-8", "surrogateescape")
     for line in lines:
         if lines.number >= start:
-            value = line.removesuffix(b"\n").removesuffix(b"\r")
-            yield Record(lines.number, None, [(name, value)])
+            yield Record(lines.number, None, [(name, line.removesuffix(b"\n").removesuffix(b"\r"))])
 
 
 def _csv(lines: Lines, delimiter: str, start: int) -> Iterator[Record | Bad]:

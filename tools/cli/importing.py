@@ -35,12 +35,12 @@ from .arguments import (
     NO,
     OF_STREAM,
     USAGE,
+    WRITING,
     Failure,
-    WritingCommand,
     argument,
+    command,
     flag,
     positive,
-    stream_name,
     writing,
 )
 from .formats import Bad, Record
@@ -177,8 +177,37 @@ class Import:
         return None
 
 
+@command(
+    "import",
+    (*OF_STREAM,
+     argument("file", metavar="FILE", nargs="?", default="-", help="what to read (default: -, standard input)"),
+     argument("--format", choices=formats.FORMATS,
+              help="default: guessed from the file's name, else from its first bytes"),
+     argument("--batch", type=positive, default=1000, metavar="N", help="entries a commit (default: 1000)"),
+     argument("--field", default="line", metavar="NAME", help="the field for plain lines (default: line)"),
+     argument("--id-field", metavar="NAME", help="take this field as the entry's ID"),
+     argument("--delimiter", metavar="CHAR",
+              help="what parts the columns of CSV (default: a comma; a tab for *.tsv)"),
+     argument("--from-line", type=positive, default=1, metavar="N", help="go on at line N of the input"),
+     flag("--skip-bad", "leave out what is no entry, and count it"), *WRITING),
+    """Reads a file, or standard input, and appends an entry for each record; a batch of them is one
+commit. Creates the store and the stream where they are not there.
+
+  ndjson   an object a line; numbers and nested values are stored as their JSON text,
+           {"base64": "…"} as the bytes it stands for
+  csv      the first row names the fields; UTF-8, or any other bytes as they are
+  lines    each line is an entry with the field --field
+  entries  what 'raxlog range --json' prints, IDs included
+
+With --id-field the IDs must ascend: ms-seq, ms, or ms-* for several in a millisecond. A
+record that cannot be stored ends the import (exit status 2), naming file and line, or is
+left out with --skip-bad. However an import ends, it says how many entries are durable and
+from which line to go on; Ctrl-C waits for the commit under way.""",
+    "raxlog import events.rax orders orders.csv --id-field time",
+    "journalctl -o json | raxlog import events.rax journal -",
+    "raxlog range events.rax orders --json | raxlog import copy.rax orders --format entries",
+)
 def _run(args: argparse.Namespace) -> int:
-    name = stream_name(args)
     flatten([(os.fsencode(args.field), b"")])
     delimiter = args.delimiter or ("\t" if args.file.lower().endswith(".tsv") else ",")
     if len(delimiter) != 1 or delimiter in '\r\n"':
@@ -198,7 +227,8 @@ def _run(args: argparse.Namespace) -> int:
         trouble: Failure | None = None
         with writing(args, create=True) as store, progress(shown, _size(file)) as report:
             try:
-                work.run(store.stream(name), chain([] if first is None else [first], found), lines, args.batch, report)
+                records = chain([] if first is None else [first], found)
+                work.run(store.stream(args.stream), records, lines, args.batch, report)
             except (Failure, RaxlogError, KeyboardInterrupt, OSError) as error:
                 trouble = _told(error, work)
         _summary(args, work, kind, time.perf_counter() - began, trouble)
@@ -229,7 +259,7 @@ def _summary(args: argparse.Namespace, work: Import, kind: str, took: float, tro
     if args.json:
         output.print_json({
             "imported": work.imported, "skipped": work.skipped, "complete": trouble is None, "format": kind,
-            "first_id": output.plain(work.first_id), "last_id": output.plain(work.last_id),
+            "first_id": work.first_id, "last_id": work.last_id,
             "next_line": work.next_line, "seconds": round(took, 6), "entries_per_second": round(rate),
         })  # fmt: skip
     elif trouble is None:
@@ -260,37 +290,3 @@ def _size(file: io.BufferedReader) -> int | None:
     except OSError:
         return None
     return status.st_size if stat.S_ISREG(status.st_mode) else None
-
-
-COMMANDS = {
-    "import": WritingCommand(
-        _run,
-        (*OF_STREAM,
-         argument("file", metavar="FILE", nargs="?", default="-", help="what to read (default: -, standard input)"),
-         argument("--format", choices=formats.FORMATS,
-                  help="default: guessed from the file's name, else from its first bytes"),
-         argument("--batch", type=positive, default=1000, metavar="N", help="entries a commit (default: 1000)"),
-         argument("--field", default="line", metavar="NAME", help="the field for plain lines (default: line)"),
-         argument("--id-field", metavar="NAME", help="take this field as the entry's ID"),
-         argument("--delimiter", metavar="CHAR",
-                  help="what parts the columns of CSV (default: a comma; a tab for *.tsv)"),
-         argument("--from-line", type=positive, default=1, metavar="N", help="go on at line N of the input"),
-         flag("--skip-bad", "leave out what is no entry, and count it")),
-        """Reads a file, or standard input, and appends an entry for each record; a batch of them is one
-commit. Creates the store and the stream where they are not there.
-
-  ndjson   an object a line; numbers and nested values are stored as their JSON text,
-           {"base64": "…"} as the bytes it stands for
-  csv      the first row names the fields; UTF-8, or any other bytes as they are
-  lines    each line is an entry with the field --field
-  entries  what 'raxlog range --json' prints, IDs included
-
-With --id-field the IDs must ascend: ms-seq, ms, or ms-* for several in a millisecond. A
-record that cannot be stored ends the import (exit status 2), naming file and line, or is
-left out with --skip-bad. However an import ends, it says how many entries are durable and
-from which line to go on; Ctrl-C waits for the commit under way.""",
-        "raxlog import events.rax orders orders.csv --id-field time",
-        "journalctl -o json | raxlog import events.rax journal -",
-        "raxlog range events.rax orders --json | raxlog import copy.rax orders --format entries",
-    ),
-}

@@ -9,10 +9,15 @@ from pathlib import Path
 from ...storage import sharing
 from ...stream.header import all_names
 from . import output
-from .arguments import DONE, OF_STORE, Command
+from .arguments import OF_STORE, command
 
 
-def _streams(args: argparse.Namespace) -> int:
+@command(
+    "streams", OF_STORE,
+    """Prints the names, one a line, in the order of their bytes.""",
+    "raxlog streams events.rax",
+)
+def _streams(args: argparse.Namespace) -> None:
     share = sharing.read_only(Path(args.store))
     try:
         with share.env.read() as txn:
@@ -20,19 +25,4 @@ def _streams(args: argparse.Namespace) -> int:
         path = os.fsencode(share.env.path)
     finally:
         share.close()
-    if args.json:
-        output.print_json({"store": output.plain(path), "streams": [output.plain(name) for name in names]})
-    else:
-        for name in names:
-            output.print_text(output.text(name))
-    return DONE
-
-
-COMMANDS = {
-    "streams": Command(
-        _streams,
-        OF_STORE,
-        """Prints the names, one a line, in the order of their bytes.""",
-        "raxlog streams events.rax",
-    ),
-}
+    output.answer(args.json, {"store": path, "streams": names}, *map(output.text, names))

@@ -63,15 +63,15 @@ class DrawnNode:
     def as_dict(self) -> dict[str, Any]:
         """The node for JSON, its bytes in hexadecimal."""
         return {
-            "stream": output.plain(self.stream),
-            "node": str(self.id),
+            "stream": self.stream,
+            "node": self.id,
             "block": {"bytes": self.stored, "codec": _CODECS[self.head.codec], "ordinal": self.head.ordinal,
                       "span": self.head.span, "live": self.head.live},
             "listpack": {"bytes": len(self.listpack), "elements": self.elements, "frame": self.listpack[:6].hex()},
             "master": {"offset": 6, "bytes": self.master.hex(), "live": self.live, "deleted": self.deleted,
-                       "fields": [output.plain(name) for name in self.fields]},
+                       "fields": self.fields},
             "entries": [
-                {"id": str(row.id), "offset": row.offset, "bytes": row.raw.hex(), "flags": row.flags,
+                {"id": row.id, "offset": row.offset, "bytes": row.raw.hex(), "flags": row.flags,
                  "deleted": bool(row.flags & _DELETED), "same_fields": bool(row.flags & _SAMEFIELDS),
                  "fields": output.fields_json(row.pairs)}
                 for row in self.rows
@@ -82,15 +82,12 @@ class DrawnNode:
         """The node for people."""
         head = self.head
         pages = output.many(block.page_run(self.stored), "page") if self.stored > 2006 else "within a shared page"
-        cells = [("offset", "bytes", "what", "flags", "fields")]
-        dumps = [""]
         counted = f"{self.live} live, {self.deleted} deleted"
-        cells.append(("6", str(len(self.master)), "master", counted, " ".join(map(output.text, self.fields))))
-        dumps.append(_hex(self.master))
+        cells = [("6", str(len(self.master)), "master", counted, " ".join(map(output.text, self.fields)))]
         for row in self.rows:
             fields = "  ".join(f"{output.text(name)}={output.text(value)}" for name, value in row.pairs)
             cells.append((str(row.offset), str(len(row.raw)), str(row.id), _FLAGS[row.flags], fields))
-            dumps.append(_hex(row.raw))
+        heading, *table = output.table(cells, (0, 1), ("offset", "bytes", "what", "flags", "fields"))
         lines = [
             f"node {self.id} of stream {shown(self.stream)}",
             f"  block      {self.stored:,} bytes, codec {_CODECS[head.codec]}, {pages}, "
@@ -98,11 +95,11 @@ class DrawnNode:
             f"  listpack   {len(self.listpack):,} bytes, {output.many(self.elements, 'element')}, "
             f"frame {self.listpack[:6].hex(' ')}",
             "",
+            f"  {heading}",
         ]
-        for line, dump in zip(output.table(cells, right=(0, 1)).splitlines(), dumps, strict=True):
-            lines.append(f"  {line}")
-            if dump:
-                lines.append(f"                 {dump}")
+        for line, raw in zip(table, (self.master, *(row.raw for row in self.rows)), strict=True):
+            dump = raw[:_MOST_BYTES].hex(" ") + (" …" if len(raw) > _MOST_BYTES else "")
+            lines += [f"  {line}", f"                 {dump}"]
         return "\n".join(lines)
 
 
@@ -146,15 +143,8 @@ def _taken_apart(stream: bytes, master_id: StreamID, key: bytes, value: bytes) -
 def _elements(packed: bytes) -> tuple[list[int], list[bytes]]:
     """Offsets and values of all elements; the offsets end with that of the end mark."""
     offsets = []
-    values = []
     at = listpack.first(packed)
     while at >= 0:
         offsets.append(at)
-        values.append(listpack.get(packed, at))
         at = listpack.next(packed, at)
-    offsets.append(len(packed) - 1)
-    return offsets, values
-
-
-def _hex(raw: bytes) -> str:
-    return raw[:_MOST_BYTES].hex(" ") + (" …" if len(raw) > _MOST_BYTES else "")
+    return [*offsets, len(packed) - 1], [listpack.get(packed, at) for at in offsets]

@@ -57,7 +57,7 @@ def pairs_text(pairs: Iterable[tuple[bytes, bytes]]) -> list[str]:
 
 def entry_json(entry: Entry) -> dict[str, Any]:
     """An entry as a JSON object."""
-    return {"id": str(entry.id), "fields": fields_json(entry.pairs)}
+    return {"id": entry.id, "fields": fields_json(entry.pairs)}
 
 
 def delivery_json(entry: Entry) -> dict[str, Any]:
@@ -68,16 +68,14 @@ def delivery_json(entry: Entry) -> dict[str, Any]:
 
 def fields_json(pairs: Sequence[tuple[bytes, bytes]]) -> Any:
     """The fields of an entry for JSON: an object, or a list where that would lose something."""
-    rows = [(plain(name), plain(value)) for name, value in pairs]
-    if all(isinstance(name, str) for name, _ in rows):
-        fields = dict(rows)
-        if len(fields) == len(rows):
-            return fields
-    return [list(row) for row in rows]
+    names = [plain(name) for name, _ in pairs]
+    if all(isinstance(name, str) for name in names) and len(set(names)) == len(names):
+        return dict(zip(names, (value for _, value in pairs), strict=True))
+    return pairs
 
 
 def plain(value: Any) -> Any:
-    """A value for JSON: bytes as text or {"base64": …}, IDs as "ms-seq", entries as objects."""
+    """A value for JSON, and all that it holds: bytes as text or {"base64": …}, IDs as "ms-seq", entries as objects."""
     if isinstance(value, bytes):
         try:
             return value.decode()
@@ -85,34 +83,29 @@ def plain(value: Any) -> Any:
             import base64  # noqa: PLC0415
 
             return {"base64": base64.b64encode(value).decode()}
-    if isinstance(value, StreamID):
+    if isinstance(value, StreamID):  # a tuple, which JSON would make a list of
         return str(value)
     if isinstance(value, Entry):
-        return entry_json(value)
-    return value
-
-
-def nested(value: Any) -> Any:
-    """plain() for what dicts and lists hold: an ID is a tuple, which JSON would make a list of."""
+        return plain(entry_json(value))
     if isinstance(value, dict):
-        return {name: nested(one) for name, one in value.items()}
-    return [nested(one) for one in value] if isinstance(value, list) else plain(value)
+        return {name: plain(one) for name, one in value.items()}
+    return [plain(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def print_json(document: Any) -> None:
-    """One JSON document on one line."""
+    """One JSON document on one line; it may hold whatever plain() knows."""
     import json  # noqa: PLC0415 - who reads a text does not wait for it
 
     unicode_out = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
-    sys.stdout.write(json.dumps(document, ensure_ascii=not unicode_out, default=plain) + "\n")
+    sys.stdout.write(json.dumps(plain(document), ensure_ascii=not unicode_out) + "\n")
 
 
-def answer(as_json: bool, document: Any, line: object) -> None:
-    """What a command has to say: one JSON document, or one line."""
+def answer(as_json: bool, document: Any, *lines: object) -> None:
+    """What a command has to say: one JSON document, or lines."""
     if as_json:
         print_json(document)
     else:
-        print_text(str(line))
+        print_text(*lines)
 
 
 def print_entry(entry: Entry, as_json: bool) -> None:
@@ -123,26 +116,26 @@ def print_entry(entry: Entry, as_json: bool) -> None:
         print_text(entry_text(entry))
 
 
-def print_text(line: str) -> None:
-    """One line, with escapes for what the terminal's encoding cannot show."""
+def print_text(*lines: object) -> None:
+    """Lines, with escapes for what the terminal's encoding cannot show."""
     encoding = sys.stdout.encoding or "utf-8"
-    try:
-        sys.stdout.write(line + "\n")
-    except UnicodeEncodeError:
-        sys.stdout.write(line.encode(encoding, "backslashreplace").decode(encoding) + "\n")
+    for line in lines:
+        try:
+            sys.stdout.write(f"{line}\n")
+        except UnicodeEncodeError:
+            sys.stdout.write(str(line).encode(encoding, "backslashreplace").decode(encoding) + "\n")
 
 
-def table(rows: Iterable[Sequence[str]], right: Sequence[int] = ()) -> str:
-    """Rows as lines with aligned columns; ``right`` numbers those aligned to the right."""
-    held = [list(row) for row in rows]
-    if not held:
-        return ""
-    widths = [max(len(row[i]) for row in held) for i in range(len(held[0]))]
-    lines = []
-    for row in held:
-        cells = [cell.rjust(widths[i]) if i in right else cell.ljust(widths[i]) for i, cell in enumerate(row)]
-        lines.append("  ".join(cells).rstrip())
-    return "\n".join(lines)
+def table(rows: Iterable[Sequence[str]], right: Sequence[int] = (), head: Sequence[str] | None = None) -> list[str]:
+    """Rows as lines with aligned columns, below ``head``; ``right`` numbers those aligned to the right."""
+    held = list(rows)
+    if held and head is not None:
+        held.insert(0, head)
+    columns = []
+    for at, column in enumerate(zip(*held, strict=True)):
+        width = max(map(len, column))
+        columns.append([cell.rjust(width) if at in right else cell.ljust(width) for cell in column])
+    return ["  ".join(cells).rstrip() for cells in zip(*columns, strict=True)]
 
 
 def duration(seconds: float | None) -> str:

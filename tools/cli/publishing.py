@@ -25,22 +25,22 @@ from ...recovery.store import Store
 from ...storage import folder
 from ...stream.clock import duration_ms
 from ...stream.entry import flatten
-from ...stream.names import name_bytes
 from . import output
 from .arguments import (
     DONE,
     NO,
     OF_STORE,
     USAGE,
-    Command,
+    WRITING,
     Failure,
-    WritingCommand,
     argument,
+    command,
     flag,
     positive,
     reading,
     seconds,
     stream_name,
+    typed,
     writing,
 )
 from .writing import pair
@@ -48,24 +48,32 @@ from .writing import pair
 # -- pub ----------------------------------------------------------------------------------
 
 
+@command(
+    "pub",
+    (*OF_STORE, argument("subject", metavar="SUBJECT", read=os.fsencode,
+                         help="where to publish; with --channel a channel's name"),
+     argument("fields", metavar="FIELD=VALUE", nargs="+", help="the message; with --channel one text"),
+     flag("--channel", "publish on a channel, as Redis' PUBLISH does"), *WRITING),
+    """Every stream bound to the subject and every durable subscription has the message when the
+command returns, or none has; who listens live is told of it. Prints whom it reached, and the IDs
+of the entries. Exit status 1 if it reached nobody.""",
+    "raxlog pub events.rax orders.eu.new item=book qty=2",
+    "raxlog pub events.rax news.it 'ciao a tutti' --channel",
+)
 def _pub(args: argparse.Namespace) -> int:
     if args.channel:
         return _pub_on_channel(args)
-    subject = subjects.literal(os.fsencode(args.subject))
+    subject = subjects.literal(args.subject)
     pairs = [pair(typed) for typed in args.fields]
     flatten(pairs)
     with writing(args) as store:
         reached = store.publish(subject, pairs)
     parts = {"bindings": reached.bindings, "durables": reached.durables, "live": reached.live}
-    if args.json:
-        ids = [{"stream": output.plain(name), "id": str(sid)} for name, sid in reached.ids.items()]
-        output.print_json({"reached": int(reached)} | parts | {"entries": ids})
-    else:
-        counted = zip(parts.values(), ("binding", "durable subscription", "live subscription"), strict=True)
-        told = ", ".join(output.many(count, noun) for count, noun in counted if count)
-        print(f"reached {told or 'nobody'}")
-        for name, sid in reached.ids.items():
-            output.print_text(f"{output.text(name)}\t{sid}")
+    counted = zip(parts.values(), ("binding", "durable subscription", "live subscription"), strict=True)
+    told = ", ".join(output.many(count, noun) for count, noun in counted if count)
+    ids = [{"stream": name, "id": sid} for name, sid in reached.ids.items()]
+    output.answer(args.json, {"reached": int(reached)} | parts | {"entries": ids}, f"reached {told or 'nobody'}",
+                  *(f"{output.text(name)}\t{sid}" for name, sid in reached.ids.items()))
     return DONE if reached else NO
 
 
@@ -73,7 +81,7 @@ def _pub_on_channel(args: argparse.Namespace) -> int:
     if len(args.fields) != 1:
         raise Failure(f"--channel publishes one text, and {len(args.fields)} were given; quote it", USAGE)
     with writing(args) as store:
-        copies = store.channels.publish(os.fsencode(args.subject), os.fsencode(args.fields[0]))
+        copies = store.channels.publish(args.subject, os.fsencode(args.fields[0]))
     output.answer(args.json, {"copies": copies}, f"sent {output.many(copies, 'copy')}")
     return DONE if copies else NO
 
@@ -81,6 +89,28 @@ def _pub_on_channel(args: argparse.Namespace) -> int:
 # -- sub ----------------------------------------------------------------------------------
 
 
+@command(
+    "sub",
+    (*OF_STORE, argument("subjects", metavar="SUBJECT", nargs="+", help="a subject, or a pattern with * and >"),
+     argument("--queue", metavar="NAME", read=os.fsencode,
+              help="share the messages with the other members of this group"),
+     argument("--durable", metavar="NAME", read=os.fsencode,
+              help="go on where this name was left; acknowledge what is printed"),
+     flag("--channel", "the SUBJECTs are channels of Redis' kind"),
+     flag("--glob", "the SUBJECTs are globs over channels"),
+     argument("--count", type=positive, metavar="N", help="end after N messages"),
+     argument("--timeout", type=seconds, metavar="SECONDS", help="end when none has come for so long"), *WRITING),
+    """Live: what is published while the command runs, by any process, and nothing from before. With
+--durable the name keeps its place in the store, also while nobody runs; each message is
+acknowledged once it is printed, and so it comes at least once; 'raxlog unsub' removes the name.
+Ends with Ctrl-C, after --count messages, or when none has come for --timeout seconds. Exit status
+1 if none came at all. Creates the store if nothing is there.
+
+In a pattern * stands for one token and a last > for one or more.""",
+    "raxlog sub events.rax 'orders.*.new'",
+    "raxlog sub events.rax 'orders.>' --durable billing --json",
+    "raxlog sub events.rax 'news.*' --glob",
+)
 def _sub(args: argparse.Namespace) -> int:
     names = [os.fsencode(typed) for typed in args.subjects]
     by_channel = args.channel or args.glob
@@ -98,17 +128,12 @@ def _sub(args: argparse.Namespace) -> int:
     with writing(args, create=True) as store, _subscribed(store, args, names) as subscription:
         if not args.json:
             print(f"listening to {', '.join(args.subjects)}{new}", file=sys.stderr, flush=True)
-        left = -1 if args.count is None else args.count
         printed = 0
-        while left:
-            message = subscription.get(args.timeout)
-            if message is None:
-                break
+        while printed != args.count and (message := subscription.get(args.timeout)) is not None:
             _print(message, args.json)
             sys.stdout.flush()
             if args.durable is not None:
                 message.ack()  # once it is printed: a message may come twice, and none is lost
-            left -= 1
             printed += 1
     return DONE if printed else NO
 
@@ -118,38 +143,38 @@ def _subscribed(store: Store, args: argparse.Namespace, names: list[bytes]) -> A
         return store.channels.subscribe(*names)
     if args.glob:
         return store.channels.psubscribe(*names)
-    queue = None if args.queue is None else os.fsencode(args.queue)
-    if args.durable is None:
-        return store.subscribe(names[0], queue=queue)
-    return store.subscribe(names[0], queue=queue, durable=os.fsencode(args.durable))
+    return store.subscribe(names[0], queue=args.queue, durable=args.durable)
 
 
 def _print(message: Any, as_json: bool) -> None:
     if isinstance(message, ChannelMessage):
-        if as_json:
-            output.print_json({
-                "kind": message.kind, "pattern": message.pattern, "channel": message.channel, "data": message.data,
-            })  # fmt: skip
-        else:
-            output.print_text(f"{output.text(message.channel)}\t{output.text(message.data)}")
-        return
-    assert isinstance(message, Message)
-    if as_json:
-        told: dict[str, Any] = {"subject": message.subject, "fields": output.fields_json(message.pairs)}
-        if message.id is not None:
-            told |= {"id": str(message.id), "deliveries": message.deliveries}
-        output.print_json(told)
+        told: dict[str, Any] = {"kind": message.kind, "pattern": message.pattern, "channel": message.channel,
+                                "data": message.data}
+        line = f"{output.text(message.channel)}\t{output.text(message.data)}"
     else:
-        output.print_text("\t".join([output.text(message.subject), *output.pairs_text(message.pairs)]))
+        assert isinstance(message, Message)
+        told = {"subject": message.subject, "fields": output.fields_json(message.pairs)}
+        if message.id is not None:
+            told |= {"id": message.id, "deliveries": message.deliveries}
+        line = "\t".join([output.text(message.subject), *output.pairs_text(message.pairs)])
+    output.answer(as_json, told, line)
 
 
 # -- unsub --------------------------------------------------------------------------------
 
 
+@command(
+    "unsub",
+    (*OF_STORE, argument("name", metavar="NAME", read=typed(durable_name),
+                         help="the durable name, as given to 'raxlog sub --durable'"), *WRITING),
+    """What it has not delivered, and what was not acknowledged, goes with it; who listens under the name
+finds its end. Its messages lie in the stream '$durable.NAME', which 'raxlog streams' lists. Exit
+status 1 if there is no durable subscription of that name. There is no way to undo it.""",
+    "raxlog unsub events.rax billing",
+)
 def _unsub(args: argparse.Namespace) -> int:
-    name = durable_name(os.fsencode(args.name))
     with writing(args) as store:
-        ended = store.unsubscribe(name)
+        ended = store.unsubscribe(args.name)
     output.answer(args.json, {"unsubscribed": ended},
                   "unsubscribed" if ended else "there is no durable subscription of that name")
     return DONE if ended else NO
@@ -158,99 +183,53 @@ def _unsub(args: argparse.Namespace) -> int:
 # -- bindings -----------------------------------------------------------------------------
 
 
-def _bind(args: argparse.Namespace) -> int:
-    subject, name = subjects.pattern(os.fsencode(args.subject)), stream_name(args)
+_PATTERN = typed(subjects.pattern)
+
+@command(
+    "bind",
+    (*OF_STORE, argument("subject", metavar="SUBJECT", read=_PATTERN, help="a subject, or a pattern with * and >"),
+     argument("stream", metavar="STREAM", read=stream_name, help="the stream's name; the first message creates it"),
+     *WRITING),
+    """From now on and for good, in the commit of each publish. The subject goes with the entry as its
+first field, $subject. Binding the same twice is binding once.""",
+    "raxlog bind events.rax 'orders.>' orders",
+)
+def _bind(args: argparse.Namespace) -> None:
     with writing(args, create=True) as store:
-        made = store.bind(subject, name)
+        made = store.bind(args.subject, args.stream)
     output.answer(args.json, made._asdict(), f"{made.subject} is appended to {output.text(made.stream)}")
-    return DONE
 
 
+@command(
+    "unbind",
+    (*OF_STORE, argument("subject", metavar="SUBJECT", nargs="?", read=_PATTERN,
+                         help="the very pattern that was bound"),
+     argument("stream", metavar="STREAM", read=stream_name, help="the stream's name"),
+     flag("--all", "instead of SUBJECT: all bindings of the stream"), *WRITING),
+    """What has been appended stays. Exit status 1 if there was no such binding.""",
+    "raxlog unbind events.rax 'orders.>' orders",
+    "raxlog unbind events.rax orders --all",
+)
 def _unbind(args: argparse.Namespace) -> int:
     if args.all == (args.subject is not None):
         raise Failure("name the SUBJECT that was bound, or give --all for all of the stream", USAGE)
-    subject = None if args.all else subjects.pattern(os.fsencode(args.subject))
-    name = stream_name(args)
     with writing(args) as store:
-        ended = store.unbind(subject, name)
+        ended = store.unbind(args.subject, args.stream)
     output.answer(args.json, {"unbound": ended},
                   "unbound" if ended else "there is no such binding; 'raxlog bindings' lists them")
     return DONE if ended else NO
 
 
-def _bindings(args: argparse.Namespace) -> int:
-    name = None if args.stream is None else name_bytes(os.fsencode(args.stream))
+@command(
+    "bindings",
+    (*OF_STORE, argument("stream", metavar="STREAM", nargs="?", read=stream_name,
+                         help="only those that lead to this stream")),
+    """In the order they were made.""",
+    "raxlog bindings events.rax",
+)
+def _bindings(args: argparse.Namespace) -> None:
     with reading(args) as store:
-        found = store.bindings(name)
-    if args.json:
-        output.print_json({"bindings": [one._asdict() for one in found]})
-    elif found:
-        rows = [(one.subject, output.text(one.stream)) for one in found]
-        output.print_text(output.table([("subject", "stream"), *rows]))
-    return DONE
-
-
-COMMANDS = {
-    "pub": WritingCommand(
-        _pub,
-        (*OF_STORE, argument("subject", metavar="SUBJECT", help="where to publish; with --channel a channel's name"),
-         argument("fields", metavar="FIELD=VALUE", nargs="+", help="the message; with --channel one text"),
-         flag("--channel", "publish on a channel, as Redis' PUBLISH does")),
-        """Every stream bound to the subject and every durable subscription has the message when the
-command returns, or none has; who listens live is told of it. Prints whom it reached, and the IDs
-of the entries. Exit status 1 if it reached nobody.""",
-        "raxlog pub events.rax orders.eu.new item=book qty=2",
-        "raxlog pub events.rax news.it 'ciao a tutti' --channel",
-    ),
-    "sub": WritingCommand(
-        _sub,
-        (*OF_STORE, argument("subjects", metavar="SUBJECT", nargs="+", help="a subject, or a pattern with * and >"),
-         argument("--queue", metavar="NAME", help="share the messages with the other members of this group"),
-         argument("--durable", metavar="NAME", help="go on where this name was left; acknowledge what is printed"),
-         flag("--channel", "the SUBJECTs are channels of Redis' kind"),
-         flag("--glob", "the SUBJECTs are globs over channels"),
-         argument("--count", type=positive, metavar="N", help="end after N messages"),
-         argument("--timeout", type=seconds, metavar="SECONDS", help="end when none has come for so long")),
-        """Live: what is published while the command runs, by any process, and nothing from before. With
---durable the name keeps its place in the store, also while nobody runs; each message is
-acknowledged once it is printed, and so it comes at least once; 'raxlog unsub' removes the name.
-Ends with Ctrl-C, after --count messages, or when none has come for --timeout seconds. Exit status
-1 if none came at all. Creates the store if nothing is there.
-
-In a pattern * stands for one token and a last > for one or more.""",
-        "raxlog sub events.rax 'orders.*.new'",
-        "raxlog sub events.rax 'orders.>' --durable billing --json",
-        "raxlog sub events.rax 'news.*' --glob",
-    ),
-    "unsub": WritingCommand(
-        _unsub,
-        (*OF_STORE, argument("name", metavar="NAME", help="the durable name, as given to 'raxlog sub --durable'")),
-        """What it has not delivered, and what was not acknowledged, goes with it; who listens under the name
-finds its end. Its messages lie in the stream '$durable.NAME', which 'raxlog streams' lists. Exit
-status 1 if there is no durable subscription of that name. There is no way to undo it.""",
-        "raxlog unsub events.rax billing",
-    ),
-    "bind": WritingCommand(
-        _bind,
-        (*OF_STORE, argument("subject", metavar="SUBJECT", help="a subject, or a pattern with * and >"),
-         argument("stream", metavar="STREAM", help="the stream's name; the first message creates it")),
-        """From now on and for good, in the commit of each publish. The subject goes with the entry as its
-first field, $subject. Binding the same twice is binding once.""",
-        "raxlog bind events.rax 'orders.>' orders",
-    ),
-    "unbind": WritingCommand(
-        _unbind,
-        (*OF_STORE, argument("subject", metavar="SUBJECT", nargs="?", help="the very pattern that was bound"),
-         argument("stream", metavar="STREAM", help="the stream's name"),
-         flag("--all", "instead of SUBJECT: all bindings of the stream")),
-        """What has been appended stays. Exit status 1 if there was no such binding.""",
-        "raxlog unbind events.rax 'orders.>' orders",
-        "raxlog unbind events.rax orders --all",
-    ),
-    "bindings": Command(
-        _bindings,
-        (*OF_STORE, argument("stream", metavar="STREAM", nargs="?", help="only those that lead to this stream")),
-        """In the order they were made.""",
-        "raxlog bindings events.rax",
-    ),
-}
+        found = store.bindings(args.stream)
+    rows = [(one.subject, output.text(one.stream)) for one in found]
+    output.answer(args.json, {"bindings": [one._asdict() for one in found]},
+                  *output.table(rows, head=("subject", "stream")))

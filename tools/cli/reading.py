@@ -13,24 +13,11 @@ from ...storage import folder
 from ...storage.errors import NoStream
 from ...stream.entry import Entry
 from ...stream.header import shown
-from ...stream.id import StreamID, parse_end, parse_id, parse_start
+from ...stream.id import StreamID, parse_id
 from ...stream.stream import Stream
 from ...stream.waiting import wait_for_more
 from . import output
-from .arguments import (
-    DONE,
-    NO,
-    OF_STREAM,
-    Command,
-    Failure,
-    argument,
-    existing,
-    flag,
-    reading,
-    stream_name,
-    stream_of,
-    whole,
-)
+from .arguments import DONE, NO, OF_STREAM, RANGE, Failure, argument, command, existing, flag, reading, stream_of, whole
 
 _LOOK_FOR_STORE = 0.1  # seconds
 _LOOK_ANYWAY = 1.0  # seconds; news wakes at once, a deleted stream is noticed by looking
@@ -38,9 +25,20 @@ _LOOK_ANYWAY = 1.0  # seconds; news wakes at once, a deleted stream is noticed b
 # -- range --------------------------------------------------------------------------------
 
 
+@command(
+    "range",
+    (*OF_STREAM, *RANGE,
+     argument("--count", type=whole, metavar="N", help="at most N entries"),
+     flag("--reverse", "the same range from its end")),
+    """START and END are IDs as Redis writes them, both included: - and + for the first and the
+last, 'ms' for all of a millisecond, '(ms-seq' to exclude that ID. Entries come in the order
+of their IDs, a line each: the ID, then field=value, parted by tabs. With --json a line is
+{"id": "ms-seq", "fields": {…}}; fields is a list of [name, value] where a name occurs twice
+or is no UTF-8. Exit status 1 if no entry lies in the range.""",
+    "raxlog range events.rax orders - + --count 2",
+    "raxlog range events.rax orders '(1526919030474-55' --json",
+)
 def _range(args: argparse.Namespace) -> int:
-    parse_start(args.start)
-    parse_end(args.end)
     status = NO
     with stream_of(args) as stream:
         for entry in stream.range(args.start, args.end, args.count, args.reverse):
@@ -52,26 +50,43 @@ def _range(args: argparse.Namespace) -> int:
 # -- get ----------------------------------------------------------------------------------
 
 
-def _get(args: argparse.Namespace) -> int:
-    sid = parse_id(args.id)
+@command(
+    "get", (*OF_STREAM, argument("id", metavar="ID", read=parse_id, help="the entry's ID: ms-seq, or ms for ms-0")),
+    """Exit status 1 if there is no entry with exactly this ID.""",
+    "raxlog get events.rax orders 1526919030474-55",
+)
+def _get(args: argparse.Namespace) -> None:
     with stream_of(args) as stream:
-        entry = stream.get(sid)
+        entry = stream.get(args.id)
     if entry is None:
-        raise Failure(f"there is no entry {sid} in stream {shown(stream.name)}", NO)
+        raise Failure(f"there is no entry {args.id} in stream {shown(stream.name)}", NO)
     output.print_entry(entry, args.json)
-    return DONE
 
 
 # -- tail ---------------------------------------------------------------------------------
 
 
-def _tail(args: argparse.Namespace) -> int:
-    name = stream_name(args)
+@command(
+    "tail",
+    (*OF_STREAM,
+     argument("-n", type=whole, default=10, metavar="N", dest="last",
+              help="begin with the last N entries (default: 10)"),
+     argument("--count", type=whole, metavar="N",
+              help="stop after N entries, those at the beginning included (default: follow for ever)"),
+     flag("--wait", "wait for a store, or a stream, that is not there")),
+    """Prints as 'range' does, then waits for new entries and prints each as it comes, until it has
+printed --count entries or is stopped with Ctrl-C. It sees what any process appends. A stream that is
+not there is an error (exit status 1), also once it is deleted, unless --wait.""",
+    "raxlog tail events.rax orders -n 5",
+    "raxlog tail events.rax orders -n 0 --count 1      # wait for the next one",
+    "raxlog tail events.rax orders --wait              # start it before there is anything",
+)
+def _tail(args: argparse.Namespace) -> None:
     left = -1 if args.count is None else args.count
     while args.wait and args.store and folder.is_vacant(Path(args.store)):
         time.sleep(_LOOK_FOR_STORE)
     with reading(args) as store:
-        stream = store.stream(name) if args.wait else existing(store, name)
+        stream = store.stream(args.stream) if args.wait else existing(store, args.stream)
         after = stream.last_id
         entries: Iterable[Entry] = _newest(stream, after, args.last)
         while True:
@@ -80,7 +95,7 @@ def _tail(args: argparse.Namespace) -> int:
                 left -= left > 0
             sys.stdout.flush()
             if left == 0 or after == StreamID.MAX:
-                return DONE
+                return
             wait_for_more(stream, after, _LOOK_ANYWAY)
             last = stream.last_id
             if last > after:
@@ -88,7 +103,7 @@ def _tail(args: argparse.Namespace) -> int:
             elif args.wait or stream.exists():
                 entries = []  # nothing new; or made anew, or set back by set_id: follow it from there
             else:
-                raise NoStream(f"the stream {shown(name)} was deleted while it was followed")
+                raise NoStream(f"the stream {shown(args.stream)} was deleted while it was followed")
             after = last
 
 
@@ -101,43 +116,3 @@ def _newest(stream: Stream, last: StreamID, wanted: int) -> Iterable[Entry]:
         return stream.range(stream.select(max(0, there - wanted)), last)
     except IndexError:
         return []  # trimmed away between the two calls
-
-
-COMMANDS = {
-    "range": Command(
-        _range,
-        (*OF_STREAM,
-         argument("start", metavar="START", nargs="?", default="-", help="first ID (default: -, the first)"),
-         argument("end", metavar="END", nargs="?", default="+", help="last ID (default: +, the last)"),
-         argument("--count", type=whole, metavar="N", help="at most N entries"),
-         flag("--reverse", "the same range from its end")),
-        """START and END are IDs as Redis writes them, both included: - and + for the first and the
-last, 'ms' for all of a millisecond, '(ms-seq' to exclude that ID. Entries come in the order
-of their IDs, a line each: the ID, then field=value, parted by tabs. With --json a line is
-{"id": "ms-seq", "fields": {…}}; fields is a list of [name, value] where a name occurs twice
-or is no UTF-8. Exit status 1 if no entry lies in the range.""",
-        "raxlog range events.rax orders - + --count 2",
-        "raxlog range events.rax orders '(1526919030474-55' --json",
-    ),
-    "get": Command(
-        _get,
-        (*OF_STREAM, argument("id", metavar="ID", help="the entry's ID: ms-seq, or ms for ms-0")),
-        """Exit status 1 if there is no entry with exactly this ID.""",
-        "raxlog get events.rax orders 1526919030474-55",
-    ),
-    "tail": Command(
-        _tail,
-        (*OF_STREAM,
-         argument("-n", type=whole, default=10, metavar="N", dest="last",
-                  help="begin with the last N entries (default: 10)"),
-         argument("--count", type=whole, metavar="N",
-                  help="stop after N entries, those at the beginning included (default: follow for ever)"),
-         flag("--wait", "wait for a store, or a stream, that is not there")),
-        """Prints as 'range' does, then waits for new entries and prints each as it comes, until it has
-printed --count entries or is stopped with Ctrl-C. It sees what any process appends. A stream that is
-not there is an error (exit status 1), also once it is deleted, unless --wait.""",
-        "raxlog tail events.rax orders -n 5",
-        "raxlog tail events.rax orders -n 0 --count 1      # wait for the next one",
-        "raxlog tail events.rax orders --wait              # start it before there is anything",
-    ),
-}

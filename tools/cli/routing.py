@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,7 +19,7 @@ from ...index.subscription import BINDING, DURABLE, LIVE, Subscription
 from ...recovery.store import Store
 from ...storage.errors import NoSubscription
 from . import output
-from .arguments import DONE, NO, OF_STORE, Command, argument, reading
+from .arguments import DONE, NO, OF_STORE, argument, command, reading, typed
 
 _KINDS = {BINDING: "binding", DURABLE: "durable", LIVE: "live"}
 
@@ -36,24 +35,30 @@ class _Branch:
     below: dict[bytes, _Branch] = field(default_factory=dict)
 
 
+@command(
+    "subjects",
+    (*OF_STORE,
+     argument("within", metavar="PATTERN", nargs="?", default=">", read=typed(subjects.pattern),
+              help="only what overlaps this pattern")),
+    """A tree of tokens; behind each subject how many plain subscriptions it has, bindings included, and
+how many members of queues. Exit status 1 if there is none.""",
+    "raxlog subjects events.rax",
+    "raxlog subjects events.rax 'orders.eu.*' --json",
+)
 def _subjects(args: argparse.Namespace) -> int:
-    within = subjects.pattern(os.fsencode(args.within))
     with reading(args) as store:
-        found = store.subjects.patterns(within)
-    if args.json:
-        output.print_json({"subjects": [
-            {"subject": pattern, "plain": plain, "queued": queued} for pattern, plain, queued in found
-        ]})  # fmt: skip
-        return DONE if found else NO
+        found = store.subjects.patterns(args.within)
     root = _Branch()
     for pattern, plain, queued in found:
         branch = root
         for token in subjects.tokens(pattern):
             branch = branch.below.setdefault(token, _Branch())
         branch.plain, branch.queued = plain, queued
-    for token, branch in sorted(root.below.items()):
-        for line in _drawn(token, branch, "", ""):
-            output.print_text(line)
+    output.answer(
+        args.json,
+        {"subjects": [{"subject": pattern, "plain": plain, "queued": queued} for pattern, plain, queued in found]},
+        *(line for token, branch in sorted(root.below.items()) for line in _drawn(token, branch, "", "")),
+    )
     return DONE if found else NO
 
 
@@ -71,21 +76,19 @@ def _drawn(token: bytes, branch: _Branch, first: str, rest: str) -> Iterator[str
 # -- interest -----------------------------------------------------------------------------
 
 
+@command(
+    "interest", (*OF_STORE, argument("subject", metavar="SUBJECT", read=typed(subjects.literal),
+                         help="the subject, without wildcards")),
+    """A line for each binding, durable and live subscription that a message to the subject would reach;
+of those with a queue one member gets it. Exit status 1 if there is none.""",
+    "raxlog interest events.rax orders.eu.new",
+)
 def _interest(args: argparse.Namespace) -> int:
-    subject = subjects.literal(os.fsencode(args.subject))
     with reading(args) as store:
-        rows = _interested(store, subject)
-    if args.json:
-        output.print_json({"interest": rows})
-    elif rows:
-        print(output.table([
-            ("id", "kind", "subject", "queue", "to"),
-            *(
-                (str(row["id"]), row["kind"], output.text(row["subject"]),
-                 "-" if row["queue"] is None else output.text(row["queue"]), _where(row))
-                for row in rows
-            ),
-        ]))  # fmt: skip
+        rows = _interested(store, args.subject)
+    cells = [(str(row["id"]), row["kind"], output.text(row["subject"]),
+              "-" if row["queue"] is None else output.text(row["queue"]), _where(row)) for row in rows]
+    output.answer(args.json, {"interest": rows}, *output.table(cells, head=("id", "kind", "subject", "queue", "to")))
     return DONE if rows else NO
 
 
@@ -122,23 +125,3 @@ def _where(row: dict[str, Any]) -> str:
         if what in row:
             return f"{what} {output.text(row[what])}"
     return f"process {row['pid']}"
-
-
-COMMANDS = {
-    "subjects": Command(
-        _subjects,
-        (*OF_STORE,
-         argument("within", metavar="PATTERN", nargs="?", default=">", help="only what overlaps this pattern")),
-        """A tree of tokens; behind each subject how many plain subscriptions it has, bindings included, and
-how many members of queues. Exit status 1 if there is none.""",
-        "raxlog subjects events.rax",
-        "raxlog subjects events.rax 'orders.eu.*' --json",
-    ),
-    "interest": Command(
-        _interest,
-        (*OF_STORE, argument("subject", metavar="SUBJECT", help="the subject, without wildcards")),
-        """A line for each binding, durable and live subscription that a message to the subject would reach;
-of those with a queue one member gets it. Exit status 1 if there is none.""",
-        "raxlog interest events.rax orders.eu.new",
-    ),
-}

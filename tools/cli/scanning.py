@@ -22,7 +22,7 @@ from ..spark.options import Options, parse
 from ..spark.place import find
 from ..spark.plan import Part, Window
 from . import output
-from .arguments import DONE, NO, OF_STREAM, USAGE, Command, Failure, argument, positive
+from .arguments import DONE, NO, OF_STREAM, USAGE, Failure, argument, command, positive
 
 _WIDTH = 50
 _VIEW = "entries"
@@ -37,8 +37,8 @@ _RANGE = (*OF_STREAM, argument("--start", metavar="ID", default="earliest", help
 
 def _given(args: argparse.Namespace) -> dict[str, str]:
     """The data source's options that the arguments stand for."""
-    given = {"path": args.store, "stream": args.stream, "startingOffsets": args.start, "endingOffsets": args.end,
-             "failOnDataLoss": "false"}
+    given = {"path": args.store, "stream": os.fsdecode(args.stream), "startingOffsets": args.start,
+             "endingOffsets": args.end, "failOnDataLoss": "false"}
     if args.partitions is not None:
         given["minPartitions"] = str(args.partitions)
     if args.max_records is not None:
@@ -46,20 +46,21 @@ def _given(args: argparse.Namespace) -> dict[str, str]:
     return given
 
 
+@command(
+    "plan", _RANGE,
+    """Shows how a scan of the stream would be cut into partitions, without reading any entries. STORE
+is a snapshot, a folder of them, a set of shards, or a live store, of which a snapshot is taken.
+A partition has 250,000 entries or more unless you ask for smaller ones. Exit status 1 if the
+range has no entries.""",
+    "raxlog plan backup.rax orders --partitions 8",
+)
 def _plan(args: argparse.Namespace) -> int:
     options = parse(_given(args))
     place = live.at_rest(find(options.path), options)
     parts = scan.resolved(scan.planned(place, options, Window.of(options)))
-    if args.json:
-        output.print_json({
-            "path": place.path,
-            "partitions": [
-                {"start": str(piece.start), "end": str(piece.end), "entries": piece.entries}
-                for part in parts for piece in part.pieces
-            ],
-        })
-        return DONE if parts else NO
-    print(_picture(parts, options))
+    pieces = [{"start": piece.start, "end": piece.end, "entries": piece.entries}
+              for part in parts for piece in part.pieces]
+    output.answer(args.json, {"path": place.path, "partitions": pieces}, _picture(parts, options))
     return DONE if parts else NO
 
 
@@ -81,12 +82,28 @@ def _picture(parts: list[Part], options: Options) -> str:
         f"stream {options.stream}: {output.many(total, 'entry')} in {output.many(len(parts), 'partition')} of "
         f"{min(sizes):,} to {max(sizes):,}"
     )
-    return f"{head}\n{output.table(rows, right=(0, 1))}"
+    return "\n".join([head, *output.table(rows, right=(0, 1))])
 
 
 # -- scan -----------------------------------------------------------------------------------
 
 
+@command(
+    "scan",
+    (*_RANGE,
+     argument("--sql", metavar="QUERY", default=f"select * from {_VIEW} limit 20",
+              help=f"the query; the stream is the table '{_VIEW}' (default: its first 20 rows)"),
+     argument("--schema", metavar="COLUMNS",
+              help="fields to read as columns: 'item string, qty int'; id_ms and id_seq can be among them "
+              "(default: id_ms, id_seq, fields as a map)"),
+     argument("--cores", type=positive, metavar="N", help="how many to use (default: all)"),
+     argument("--rows", type=positive, default=1000, metavar="N", help="print at most N rows (default: 1000)")),
+    """Starts a Spark on this machine, which takes some ten seconds, runs the query and prints a table;
+with --json a line a row. Needs Java 17 and the extra 'spark'. Columns that --schema names are
+decoded alone, which is faster than the map. Exit status 1 if the query has no rows.""",
+    "raxlog scan backup.rax orders --schema 'item string, qty int' \\\n"
+    "    --sql 'select item, sum(qty) from entries group by item order by 2 desc'",
+)
 def _scan(args: argparse.Namespace) -> int:
     options = parse(_given(args))
     find(options.path)  # what is wrong with the path is told before Java starts, which takes seconds
@@ -148,11 +165,11 @@ def _query(spark: Any, given: dict[str, str], args: argparse.Namespace) -> int:
         raise _told(error) from None
     if args.json:
         for row in rows:
-            output.print_json({name: _json(value) for name, value in row.asDict().items()})
+            output.print_json(_json(row.asDict()))
     else:
         numbers = {"bigint", "int", "double", "float", "smallint", "tinyint"}
         right = [at for at, (_, kind) in enumerate(found.dtypes) if kind in numbers or kind.startswith("decimal")]
-        print(output.table([found.columns, *([_cell(value) for value in row] for row in rows)], right))
+        output.print_text(*output.table([found.columns, *([_cell(value) for value in row] for row in rows)], right))
     return DONE if rows else NO
 
 
@@ -174,7 +191,7 @@ _OURS = ("InvalidArgument", "InvalidStreamID", "NoStream", "NotAStore", "Corrupt
 
 def _json(value: Any) -> Any:
     if isinstance(value, bytearray):
-        return output.plain(bytes(value))
+        return bytes(value)
     if isinstance(value, dict):
         return {key: _json(item) for key, item in value.items()}
     return value if value is None or isinstance(value, bool | int | float | str) else str(value)
@@ -188,32 +205,3 @@ def _cell(value: Any) -> str:
     if isinstance(value, dict):
         return " ".join(f"{output.text(name)}={_cell(item)}" for name, item in value.items())
     return output.one_line(str(value))
-
-
-COMMANDS = {
-    "plan": Command(
-        _plan,
-        _RANGE,
-        """Shows how a scan of the stream would be cut into partitions, without reading any entries. STORE
-is a snapshot, a folder of them, a set of shards, or a live store, of which a snapshot is taken.
-A partition has 250,000 entries or more unless you ask for smaller ones. Exit status 1 if the
-range has no entries.""",
-        "raxlog plan backup.rax orders --partitions 8",
-    ),
-    "scan": Command(
-        _scan,
-        (*_RANGE,
-         argument("--sql", metavar="QUERY", default=f"select * from {_VIEW} limit 20",
-                  help=f"the query; the stream is the table '{_VIEW}' (default: its first 20 rows)"),
-         argument("--schema", metavar="COLUMNS",
-                  help="fields to read as columns: 'item string, qty int'; id_ms and id_seq can be among them "
-                  "(default: id_ms, id_seq, fields as a map)"),
-         argument("--cores", type=positive, metavar="N", help="how many to use (default: all)"),
-         argument("--rows", type=positive, default=1000, metavar="N", help="print at most N rows (default: 1000)")),
-        """Starts a Spark on this machine, which takes some ten seconds, runs the query and prints a table;
-with --json a line a row. Needs Java 17 and the extra 'spark'. Columns that --schema names are
-decoded alone, which is faster than the map. Exit status 1 if the query has no rows.""",
-        "raxlog scan backup.rax orders --schema 'item string, qty int' \\\n"
-        "    --sql 'select item, sum(qty) from entries group by item order by 2 desc'",
-    ),
-}

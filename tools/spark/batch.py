@@ -36,17 +36,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-class Partition(InputPartition):
-    """What one task reads."""
-
-    def __init__(self, part: plan.Part) -> None:
-        super().__init__(None)
-        self.part = part
-
-    def __repr__(self) -> str:
-        return f"Partition({self.part.entries} entries in {len(self.part.pieces)} pieces)"
-
-
 class BatchReader(DataSourceReader):
     """Reads entries of one or several streams, once."""
 
@@ -60,13 +49,12 @@ class BatchReader(DataSourceReader):
         """The plan; one partition without entries where there is nothing to read."""
         place = live.at_rest(find(self._options.path), self._options)
         parts = scan.planned(place, self._options, self._window, self._only)
-        return [Partition(part) for part in parts or [plan.Part(())]]
+        return [InputPartition(part) for part in parts or [plan.Part(())]]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The partition's entries, as batches of the schema asked for."""
-        assert isinstance(partition, Partition)
         worker.settle()
-        return scan.batches(partition.part, self._columns, self._options)
+        return scan.batches(partition.value, self._columns, self._options)
 
 
 class FilteringReader(BatchReader):

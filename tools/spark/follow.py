@@ -38,7 +38,6 @@ from ...stream.counting import Counter
 from ...stream.header import StreamHeader, shown
 from ...stream.id import StreamID, make_id, parse_id
 from . import loss, plan, scan, worker
-from .batch import Partition
 from .options import Options
 from .place import SHARDS, Place, find, opened
 
@@ -112,15 +111,11 @@ class FollowingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def initialOffset(self) -> Offset:
         """Where a new query begins: by default behind all that is there, as with Kafka."""
         start = self._options.start
-        begin: Offset = {}
+        if self._options.from_latest:
+            return self.reportLatestOffset()
+        after = start.prev() if start is not None and start > StreamID.MIN else StreamID.MIN
         with self._views() as views:
-            for view in views:
-                if self._options.from_latest:
-                    begin[_key(view.name)] = view.end().entry()
-                else:
-                    after = start.prev() if start is not None and start > StreamID.MIN else StreamID.MIN
-                    begin[_key(view.name)] = view.position(after).entry()
-        return begin
+            return {_key(view.name): view.position(after).entry() for view in views}
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """What a trigger takes at most, or at least. Both are looked at in latestOffset()."""
@@ -169,7 +164,7 @@ class FollowingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with self._views() as views:
             self._target = {_key(view.name): make_id(*view.header.last) for view in views}
 
-    def reportLatestOffset(self) -> Offset | None:
+    def reportLatestOffset(self) -> Offset:
         """Where the streams end, for the query's progress report."""
         with self._views() as views:
             return {_key(view.name): view.end().entry() for view in views}
@@ -229,13 +224,12 @@ class FollowingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     if position is not None and position.after < upto.after:
                         windows[name] = plan.Window(position.after.next(), upto.after)
             parts = plan.plan(source, windows, self._options, at_rest=False) if windows else []
-        return [Partition(part) for part in parts]
+        return [InputPartition(part) for part in parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The partition's entries. What was trimmed since it was planned is lost data, too."""
-        assert isinstance(partition, Partition)
         worker.settle()
-        for piece in partition.part.pieces:
+        for piece in partition.value.pieces:
             rows = 0
             for batch in scan.batches(plan.Part((piece,)), self._columns, self._options):
                 rows += batch.num_rows

@@ -44,8 +44,7 @@ def check(source: Source, names: Sequence[bytes], options: Options) -> None:
         for name in names:
             found = headers.find(txn, name)
             if found is not None and _may_miss(txn, *found, since):
-                header = found[1]
-                _tell(name, since, make_id(*header.first) if header.length else None, options)
+                _tell(name, since, make_id(*found[1].first) if found[1].length else None, options)
 
 
 def check_summaries(streams: Sequence[StreamSummary], names: Sequence[bytes], options: Options) -> None:

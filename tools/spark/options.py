@@ -18,11 +18,11 @@ from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
 from ...storage.errors import InvalidArgument, InvalidStreamID
+from ...stream.arrow import MODES, PERMISSIVE
 from ...stream.id import MAX64, StreamID, make_id, parse_end, parse_start
 
 EARLIEST, LATEST = "earliest", "latest"
 DATASETS = ("entries", "groups", "pending")
-MODES = ("PERMISSIVE", "FAILFAST")
 READ, FOLLOW, WRITE = "reading", "readStream", "writing"
 
 MAX_TRIGGER_DELAY = 15 * 60.0
@@ -120,7 +120,7 @@ class Options:
     min_partitions: int | None = _option("minPartitions", _whole(1), _COUNT, _IN)
     max_records: int | None = _option("maxRecordsPerPartition", _whole(1), _COUNT, _IN)
     fail_on_data_loss: bool = _option("failOnDataLoss", _flag, _TRUTH, _IN, True)
-    mode: str = _option("mode", _one_of(MODES), f"one of {', '.join(MODES)}", _IN, "PERMISSIVE")
+    mode: str = _option("mode", _one_of(MODES), f"one of {', '.join(MODES)}", _IN, PERMISSIVE)
     corrupt_column: str = _option("columnNameOfCorruptRecord", str, "a column's name", _IN, "_corrupt_record")
     include_timestamp: bool = _option("includeTimestamp", _flag, _TRUTH, _IN, False)
     include_id: bool = _option("includeId", _flag, _TRUTH, _IN, False)
@@ -182,14 +182,12 @@ def _unknown(name: str, use: str, known: list[str]) -> str:
 
 
 def _consistent(values: dict[str, Any], use: str | None) -> Options:
-    start_offset = values.pop("start_offset", None)
-    end_offset = values.pop("end_offset", None)
-    start_ms, end_ms = values.pop("start_ms", None), values.pop("end_ms", None)
-    if values.get("stream") is not None and values.get("stream_pattern") is not None:
+    start_offset, end_offset, start_ms, end_ms = (
+        values.pop(name, None) for name in ("start_offset", "end_offset", "start_ms", "end_ms"))
+    if "stream" in values and "stream_pattern" in values:
         raise InvalidArgument("options stream and streamPattern exclude each other: one names, the other matches")
-    dataset = values.get("dataset", "entries")
-    if values.get("stream") is None and values.get("stream_pattern") is None:
-        if dataset == "entries":
+    if "stream" not in values and "stream_pattern" not in values:
+        if values.get("dataset", "entries") == "entries":
             raise InvalidArgument(
                 "option stream is missing: the name of a stream, as in .option('stream', 'orders'); or give "
                 "streamPattern, as in .option('streamPattern', 'orders.*')"

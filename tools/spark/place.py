@@ -51,8 +51,7 @@ def find(path: str) -> Place:
                 "scanned alone. Restore it into a store, and scan that."
             )
         return Place(SNAPSHOT, str(there), found)
-    newest = newest_snapshot(there)
-    if newest is not None:
+    if (newest := newest_snapshot(there)) is not None:
         return newest
     generation = folder.generation(there)  # raises where there is no store
     folder.require_whole(generation)
@@ -66,19 +65,15 @@ def newest_snapshot(parent: Path) -> Place | None:
     """
     if not parent.is_dir() or (parent / folder.CURRENT).exists():
         return None
-    found = []
-    for child in sorted(parent.iterdir()):
-        if folder.is_snapshot(child):
-            held = manifest.read(child)
-            if held.kind == "full":
-                found.append((held, child))
+    held = [(manifest.read(child), child) for child in sorted(parent.iterdir()) if folder.is_snapshot(child)]
+    found = [(made, child) for made, child in held if made.kind == "full"]
     if not found:
         return None
-    if len({held.store for held, _ in found}) > 1:
+    if len({made.store for made, _ in found}) > 1:
         names = ", ".join(child.name for _, child in found)
         raise InvalidArgument(f"{parent} holds snapshots of different stores ({names}); name one of them")
-    held, child = max(found, key=lambda pair: pair[0].created_ms)  # commits are counted anew by each generation
-    return Place(SNAPSHOT, str(child), held)
+    made, child = max(found, key=lambda pair: pair[0].created_ms)  # commits are counted anew by each generation
+    return Place(SNAPSHOT, str(child), made)
 
 
 def require_data(place: Place) -> None:

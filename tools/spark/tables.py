@@ -56,14 +56,6 @@ class _Table(NamedTuple):
     group: bytes | None  # of pending entries; None: all groups of the stream
 
 
-class TablePartition(InputPartition):
-    """The rows of one stream, or of one group."""
-
-    def __init__(self, table: _Table | None) -> None:
-        super().__init__(None)
-        self.table = table
-
-
 class TableReader(DataSourceReader):
     """Reads groups or pending entries. A user's schema picks columns, in his order."""
 
@@ -81,16 +73,15 @@ class TableReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """One for each stream's groups, one for each group's pending entries."""
         place = live.at_rest(find(self._options.path), self._options)
-        return [TablePartition(table) for table in _tables(place, self._options)] or [TablePartition(None)]
+        return [InputPartition(table) for table in _tables(place, self._options)] or [InputPartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The table's rows, as record batches."""
         import pyarrow as pa  # noqa: PLC0415
 
-        assert isinstance(partition, TablePartition)
-        if partition.table is None:
+        if partition.value is None:
             return
-        rows = (_group_rows if self._options.dataset == "groups" else _pending_rows)(partition.table)
+        rows = (_group_rows if self._options.dataset == "groups" else _pending_rows)(partition.value)
         while some := list(islice(rows, ROWS)):
             yield pa.RecordBatch.from_pylist(some, schema=self._schema)
 
@@ -120,13 +111,10 @@ def _group_rows(table: _Table) -> Iterator[dict[str, Any]]:
             yield _group_row(table, told, told.last_delivered)
         return
     with opened(table.path) as source, source.read() as txn:
-        found = headers.find(txn, table.stream)
-        if found is None:
-            return
-        number, header = found
-        for state in groups(txn, number):
-            info = describe_group(txn, state, number, header, None)
-            yield _group_row(table, info, info.last_delivered_id)
+        if (found := headers.find(txn, table.stream)) is not None:
+            for state in groups(txn, found[0]):
+                info = describe_group(txn, state, *found, None)
+                yield _group_row(table, info, info.last_delivered_id)
 
 
 def _group_row(table: _Table, group: GroupSummary | GroupInfo, last: StreamID) -> dict[str, Any]:

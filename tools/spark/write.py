@@ -47,6 +47,7 @@ _PLAIN = (
     types.StringType, types.BinaryType, types.BooleanType, types.IntegralType, types.FloatType, types.DoubleType,
     types.DecimalType, types.DateType, types.TimestampType, types.TimestampNTZType,
 )
+_ALLOWED = "fields are strings, binary, numbers, booleans, dates and timestamps"
 
 Fields = dict[Any, Any]
 
@@ -159,30 +160,21 @@ def _forget(state: Any, key: bytes) -> None:
 
 def _check(schema: types.StructType) -> bool:
     """Whether the rows are maps. InvalidArgument for columns that no entry can hold."""
-    maps = [field for field in schema.fields if isinstance(field.dataType, types.MapType)]
     if not schema.fields:
         raise InvalidArgument("a data frame without columns has nothing to append")
-    if maps:
-        kind = maps[0].dataType
-        assert isinstance(kind, types.MapType)
-        if len(schema.fields) > 1:
-            others = ", ".join(field.name for field in schema.fields if field is not maps[0])
-            raise InvalidArgument(
-                f"column {maps[0].name!r} is a map, and holds all fields of an entry; there are {others} beside it. "
-                f"Write df.select({maps[0].name!r}), or columns without a map"
-            )
-        for part in (kind.keyType, kind.valueType):
-            if not isinstance(part, _PLAIN):
-                raise InvalidArgument(f"column {maps[0].name!r} is {kind.simpleString()}; {_allowed()}")
-        return True
+    mapped = next((field for field in schema.fields if isinstance(field.dataType, types.MapType)), None)
+    if mapped is not None and len(schema.fields) > 1:
+        others = ", ".join(field.name for field in schema.fields if field is not mapped)
+        raise InvalidArgument(
+            f"column {mapped.name!r} is a map, and holds all fields of an entry; there are {others} beside it. "
+            f"Write df.select({mapped.name!r}), or columns without a map"
+        )
     for field in schema.fields:
-        if not isinstance(field.dataType, _PLAIN):
-            raise InvalidArgument(f"column {field.name!r} is {field.dataType.simpleString()}; {_allowed()}")
-    return False
-
-
-def _allowed() -> str:
-    return "fields are strings, binary, numbers, booleans, dates and timestamps"
+        kind = field.dataType
+        parts = [kind.keyType, kind.valueType] if isinstance(kind, types.MapType) else [kind]
+        if not all(isinstance(part, _PLAIN) for part in parts):
+            raise InvalidArgument(f"column {field.name!r} is {kind.simpleString()}; {_ALLOWED}")
+    return mapped is not None
 
 
 def _fields(row: Mapping[Any, Any]) -> Fields:
