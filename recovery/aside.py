@@ -128,7 +128,7 @@ class Aside:
 
 
 def main(task: str) -> None:
-    """What the process aside does: one task, which is told of on standard output."""
+    """What the process aside does: one task, which reports on standard output."""
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever else prints something must not come between them
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the caller's to hear, who ends this

@@ -1,4 +1,4 @@
-"""What check finds: told by its walks, and collected as an object and as JSON.
+"""What check finds: reported by its walks, and collected as an object and as JSON.
 
     walk ── say(problem) ──> Findings ── one message each ──> Report, in the process that asked
          ── count(name, by)
@@ -95,7 +95,7 @@ class Report:
             self.problems.append(problem)
 
     def take(self, message: dict[str, Any]) -> None:
-        """Take in what a walk tells: a problem, a note, its counts, which generation it looks at."""
+        """Take in a message of a walk: a problem, a note, its counts, which generation it looks at."""
         if "problem" in message:
             self.add(Problem(**message["problem"]))
         elif "note" in message:
@@ -127,7 +127,7 @@ class Findings:
         self._told = 0
 
     def say(self, kind: str, what: str, *, key: bytes | None = None, **where: Any) -> None:
-        """Report a problem. ``key`` names the record it is about, from which its page is told."""
+        """Report a problem. ``key`` names the record it is about, which gives its page."""
         if key is not None and self.tree is not None and where.get("page") is None:
             where["page"] = self.tree.page_of(key)
         self._tell({"problem": vars(Problem(kind, what, **where))})
@@ -159,5 +159,5 @@ class Findings:
             self._tell({"part": self._part, "done": self._done, "total": max(self._total, self._done)})
 
     def end(self) -> None:
-        """All counts, told once."""
+        """All counts, at once."""
         self._tell({"counts": dict(self.counts)})

@@ -116,7 +116,7 @@ class _Noting:
     """Notes the name of every point that is reached, by whatever process of the workload.
 
     With ``hit`` only that of one point, and at its N-th hit all processes are killed. One file counts for all of
-    them: what is appended to it is never lost, and whoever finds the N-th there kills.
+    them: what is appended to it is never lost, and a process that finds the N-th there kills all.
     """
 
     def __init__(self, path: Path, only: str = "", hit: int = 0) -> None:
