@@ -54,13 +54,10 @@ def bind(txn: WriteTransaction, wanted: Subscription) -> Subscription:
     return sublist.get(txn, sublist.insert_many(txn, [wanted])[0])
 
 
-def of_stream(txn: Any, stream: bytes) -> list[Subscription]:
-    """The bindings that lead to a stream, in the order they were made."""
-    return sublist.by_owner(txn, _owner(stream))
-
-
-def everything(txn: Any) -> list[Subscription]:
-    """All bindings, in the order they were made. Looks at every subscription."""
+def bindings(txn: Any, stream: bytes | None) -> list[Subscription]:
+    """The bindings that lead to a stream, or (None) all, in the order they were made. For all: every subscription."""
+    if stream is not None:
+        return sublist.by_owner(txn, _owner(stream))
     return [one for one in sublist.all_subscriptions(txn) if one.kind == BINDING]
 
 

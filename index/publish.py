@@ -17,7 +17,7 @@ the message, live or durable, each as often as its weight says.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from ..storage.commit.write_transaction import WriteTransaction
@@ -63,9 +63,6 @@ class Reached(int):
         return f"Reached({int(self)}: bindings={self.bindings}, durables={self.durables}, live={self.live})"
 
 
-Operation = Callable[[WriteTransaction], Reached]
-
-
 class Publication:
     """A message that is about to be published: checked, and nothing done yet."""
 
@@ -77,39 +74,36 @@ class Publication:
             raise InvalidFields(f"the field name {SUBJECT_FIELD.decode()!r} is reserved for the subject; use another")
         self.now = now_ms()
 
-    def operation(self, known: routes.Known, leases: Leases, limits: NodeLimits, encoding: str | None) -> Operation:
-        """What is to be done in the write transaction. ``limits`` for streams it creates."""
+    def send(self, known: routes.Known, leases: Leases, limits: NodeLimits, encoding: str | None,
+             txn: WriteTransaction) -> Reached:
+        """Append it to streams and tell listeners, in the write transaction. ``limits`` for streams it creates."""
+        reach = known.reach(txn, self.subject)
+        owners = dict.fromkeys(reach.owners)
+        owners.update((one.detail, None) for group in reach.queues for one in group if isinstance(one.detail, int))
+        living = routes.living(txn, leases, list(owners))
+        alive = set(living)
+        chosen = [one for one in (routes.choose(group, alive) for group in reach.queues) if one is not None]
 
-        def operation(txn: WriteTransaction) -> Reached:
-            reach = known.reach(txn, self.subject)
-            owners = dict.fromkeys(reach.owners)
-            owners.update((one.detail, None) for group in reach.queues for one in group if isinstance(one.detail, int))
-            living = routes.living(txn, leases, list(owners))
-            alive = set(living)
-            chosen = [one for one in (routes.choose(group, alive) for group in reach.queues) if one is not None]
+        flat = [SUBJECT_FIELD, self.subject, *self.flat]
+        ids: dict[bytes, StreamID] = {}
+        durables = reach.durables + [one.detail for one in chosen if isinstance(one.detail, bytes)]
+        for name in dict.fromkeys(reach.bindings + durables):
+            if name in durables:
+                stream = durable.require_stream(txn, name, limits)
+            else:
+                stream = writer.ensure(txn, name, limits)
+            ids[name] = stream.append(txn, AUTO, self.now, flat)
 
-            flat = [SUBJECT_FIELD, self.subject, *self.flat]
-            ids: dict[bytes, StreamID] = {}
-            durables = reach.durables + [one.detail for one in chosen if isinstance(one.detail, bytes)]
-            for name in dict.fromkeys(reach.bindings + durables):
-                if name in durables:
-                    stream = durable.require_stream(txn, name, limits)
-                else:
-                    stream = writer.ensure(txn, name, limits)
-                ids[name] = stream.append(txn, AUTO, self.now, flat)
-
-            heard = {owner: count for owner, count in reach.owners.items() if owner in alive}
-            live = sum(heard.values())
-            picked = [one for one in chosen if isinstance(one.detail, int)]
-            if heard or picked:
-                targets = [owner for owner in living if owner in heard or any(one.detail == owner for one in picked)]
-                ring.put(txn, LiveMessage(
-                    ring.SUBJECT, self.now, self.subject, self.flat, targets, [one.id for one in picked]
-                ))
-            appended = {text_of(name, encoding): ids[name] for name in reach.bindings}
-            return Reached(len(reach.bindings), len(durables), live + len(picked), appended)
-
-        return operation
+        heard = {owner: count for owner, count in reach.owners.items() if owner in alive}
+        live = sum(heard.values())
+        picked = [one for one in chosen if isinstance(one.detail, int)]
+        if heard or picked:
+            targets = [owner for owner in living if owner in heard or any(one.detail == owner for one in picked)]
+            ring.put(txn, LiveMessage(
+                ring.SUBJECT, self.now, self.subject, self.flat, targets, [one.id for one in picked]
+            ))
+        appended = {text_of(name, encoding): ids[name] for name in reach.bindings}
+        return Reached(len(reach.bindings), len(durables), live + len(picked), appended)
 
 
 class Transaction(transaction.Transaction):
@@ -123,11 +117,7 @@ class Transaction(transaction.Transaction):
         self._known = known
         self._leases = leases
 
-    def __enter__(self) -> Transaction:
-        super().__enter__()
-        return self
-
     def publish(self, subject: Any, fields: Any) -> Reached:
         """Store.publish() as part of the transaction: it is heard after the commit."""
         publication = Publication(subject, fields)
-        return self.apply(publication.operation(self._known, self._leases, self._limits, self._encoding))
+        return self.apply(partial(publication.send, self._known, self._leases, self._limits, self._encoding))

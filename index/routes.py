@@ -35,7 +35,6 @@ from .subscription import BINDING, LIVE, Subscription, row_key
 STREAM_OPTION = "stream"
 
 _MOST_KNOWN = 200_000
-_MOST_REACHED = 1024
 _ELSEWHERE = -1  # no process, no stream: it is not publishing's
 
 _random = random.Random()
@@ -67,17 +66,16 @@ _NOWHERE = Reach([], [], {}, [])
 
 
 class Known:
-    """What the records of subscriptions say that never changes, by ID. One for each open store.
+    """What the records of subscriptions say that never changes, by ID. One for each open store, as its cache is.
 
-    And the last results: a result of the cache (cache.py) that comes again, comes with its reach.
+    A result of the cache (cache.py) that comes again, comes with its reach.
     """
 
-    __slots__ = ("_cache", "_details", "_reached")
+    __slots__ = ("_cache", "_details")
 
     def __init__(self, cache: Cache) -> None:
         self._cache = cache
         self._details: dict[int, Detail] = {}
-        self._reached: dict[bytes, tuple[Match, Reach]] = {}
 
     def live_ids(self, txn: Any, subject: bytes) -> tuple[int, ...]:
         """The IDs of the live subscriptions without a queue that a subject reaches."""
@@ -88,13 +86,9 @@ class Known:
         found = self._cache.match(txn, subject)
         if not found:
             return _NOWHERE
-        last = self._reached.get(subject)
-        if last is not None and last[0] is found:
-            return last[1]
-        reach = self._reach(txn, found)
-        if len(self._reached) >= _MOST_REACHED:
-            self._reached = {}
-        self._reached[subject] = (found, reach)
+        reach: Reach | None = found.reach
+        if reach is None:
+            reach = found.reach = self._reach(txn, found)
         return reach
 
     def _reach(self, txn: Any, found: Match) -> Reach:
@@ -191,8 +185,8 @@ def remove_owner(txn: WriteTransaction, owner: int) -> None:
     channel_rows.remove_owner(txn, owner)
 
 
-def purge(source: Direct, leases: Leases) -> int:
-    """Remove what dead processes have left in the store; how many there were.
+def purge(source: Direct, leases: Leases) -> None:
+    """Remove what dead processes have left in the store.
 
     A descent for each process that owns something, and a system call. Nothing is written where
     all live, nor through a store that is open for reading only.
@@ -202,4 +196,3 @@ def purge(source: Direct, leases: Leases) -> int:
     if dead and not env.readonly:
         with contextlib.suppress(LockTimeout, StoreFull):  # they count for nothing anyway; another removes them
             source.submit(lambda txn: living(txn, leases, list(channel_rows.owners(txn))))
-    return len(dead)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any, overload
 
 from ..storage.errors import InvalidArgument, TransactionError
@@ -12,20 +13,21 @@ from ..stream.header import NodeLimits
 from ..stream.names import name_bytes
 from ..stream.source import ask
 from ..stream.sweeping import sweep
-from . import binding, channel_rows, filters, routes
+from . import binding, channel_rows, filters, listening, routes
+from . import durable as durables
 from . import subject as subjects
+from .durable import DurableSubscription
 from .handle import Sublist
 from .leases import leases_of
+from .listening import LiveSubscription, LiveSubscriptions, Message
+from .live import Live
 from .publish import Publication, Reached, Transaction
 from .subscription import DURABLE, Subscription
 
 if TYPE_CHECKING:
     from .binding import Binding
     from .channels import Channels
-    from .durable import DurableSubscription
     from .interest import Watch
-    from .listening import LiveSubscription, LiveSubscriptions, Message
-    from .live import Live
     from .remote import RemoteInterest
 
 
@@ -106,7 +108,8 @@ class Store(store.Store):
         with self._source.read() as txn:
             if not self._known.reach(txn, publication.subject):
                 return Reached()
-        return self._source.submit(publication.operation(self._known, self._leases, self._limits, self._encoding))
+        send = partial(publication.send, self._known, self._leases, self._limits, self._encoding)
+        return self._source.submit(send)
 
     def bind(self, subject: Any, stream: Any) -> Binding:
         """Let what is published to matching subjects be appended to a stream, from now on and for good.
@@ -132,8 +135,8 @@ class Store(store.Store):
     def bindings(self, stream: Any = None) -> list[Binding]:
         """All bindings, or those that lead to one stream, in the order they were made."""
         self._require_open()
-        with self._source.read() as txn:
-            records = binding.everything(txn) if stream is None else binding.of_stream(txn, name_bytes(stream))
+        name = None if stream is None else name_bytes(stream)
+        records = ask(self._source, lambda txn: binding.bindings(txn, name))
         return [binding.told(record, self._encoding) for record in records]
 
     # -- subscribing --------------------------------------------------------------------
@@ -169,8 +172,6 @@ class Store(store.Store):
         SubjectError for a malformed pattern, SubscriptionExists where the durable name has another
         pattern or queue, StreamExists where there is a stream ``$durable.NAME`` that is not its own. One commit.
         """
-        from . import durable as durables  # noqa: PLC0415 - whoever only keeps streams does without
-
         share = 1 if weight is None else weight
         if durable is None:
             for name, value in (("ack_wait", ack_wait), ("prefetch", prefetch)):
@@ -184,7 +185,7 @@ class Store(store.Store):
         kept = durables.checked_name(durable)
         options = {routes.STREAM_OPTION: durables.stream_of(kept)}  # where its messages lie
         wanted = Subscription.of(pattern, kind=DURABLE, name=kept, queue=queue, weight=share, options=options)
-        return durables.DurableSubscription(
+        return DurableSubscription(
             self._source, self._listening(), self._leases, wanted, self._limits, self._encoding, callback,
             durables.ACK_WAIT if ack_wait is None else ack_wait, durables.PREFETCH if prefetch is None else prefetch,
             keep_weight=weight is None,
@@ -202,21 +203,18 @@ class Store(store.Store):
         30 µs, where subscribe() waits for a commit. InvalidArgument for what is no iterable of patterns;
         SubjectError and InvalidName as subscribe().
         """
-        from .listening import DEFAULT_LIMIT, subscribe  # noqa: PLC0415
-
         if isinstance(subjects, str | bytes) or not isinstance(subjects, Iterable):
             raise InvalidArgument(f"subjects={subjects!r:.60} must be several patterns; for one there is subscribe()")
         wanted = [Subscription.of(one, queue=queue, weight=weight) for one in subjects]
         self._require_writable("subscribe")
-        return subscribe(self._listening(), wanted, self._encoding, DEFAULT_LIMIT if limit is None else limit, callback)
+        most = listening.DEFAULT_LIMIT if limit is None else limit
+        return listening.subscribe(self._listening(), wanted, self._encoding, most, callback)
 
     def unsubscribe(self, durable: Any) -> bool:
         """Remove a durable subscription with all that it has not delivered; False if there is none.
 
         Whoever takes from it finds its end. A live subscription ends with its close().
         """
-        from . import durable as durables  # noqa: PLC0415
-
         name = durables.checked_name(durable)
         self._require_writable("unsubscribe")
         gone = self._source.submit(lambda txn: durables.remove(txn, name))
@@ -253,8 +251,6 @@ class Store(store.Store):
 
     def _listening(self) -> Live:
         """What listens for this store in this process; made anew in a forked child."""
-        from .live import Live  # noqa: PLC0415
-
         self._require_open()
         if self._live is None or self._live.inherited:
             self._live = Live(self._source, self._leases, self._known)

@@ -22,7 +22,7 @@ from collections.abc import Callable, Generator, ItemsView, Iterator, MutableMap
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 from weakref import ref
 
 import lmdb
@@ -215,7 +215,7 @@ class Transaction:
         self._owner: Callable[[], Any] = lambda: None  # what __exit__ was looked up as last, while it is there
         self._steps: Generator[WriteTransaction, bool, None] | None = None  # where no `with` owns them
 
-    def __enter__(self) -> Transaction:
+    def __enter__(self) -> Self:
         if self._ended or self._txn is not None:
             raise TransactionError("a transaction is used once; begin another with store.transaction()")
         steps = self._direct.begin()
