@@ -11,7 +11,7 @@ The functions beneath, which take a transaction, are in sublist.py and matching.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any
 
@@ -41,9 +41,7 @@ class Sublist:
         """Store a subscription, durable when this returns; its ID. The options of Subscription.of()."""
         return self.insert_many([Subscription.of(subject, **options)])[0]
 
-    def insert_many(self, subscriptions: Sequence[Subscription]) -> list[int]:
-        """Store subscriptions, all or none, in one commit. See sublist.insert_many()."""
-        return self._source.submit(lambda txn: sublist.insert_many(txn, subscriptions))
+    insert_many = changing(sublist.insert_many)
 
     def remove(self, number: int) -> Subscription:
         """Remove a subscription; what it was. NoSubscription if it is not there."""

@@ -15,6 +15,7 @@ A forked child closes it: it owns nothing of its parent's.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from io import FileIO
@@ -44,14 +45,12 @@ class Leases:
             file = self._opened(for_writing=True)
             while True:
                 owner = int.from_bytes(os.urandom(_OWNER_BYTES), "big")
-                if owner in self._held:
-                    continue
-                try:
-                    own_lock.take(file, owner, 1)
-                except (BlockingIOError, PermissionError):
-                    continue  # another process drew the same: once in 2**56 times
-                self._held.add(owner)
-                return owner
+                if owner not in self._held:
+                    # else it has been drawn before, here or by another process: once in 2**56 times
+                    with contextlib.suppress(BlockingIOError, PermissionError):
+                        own_lock.take(file, owner, 1)
+                        self._held.add(owner)
+                        return owner
 
     def give_back(self, owner: int) -> None:
         """The owner is no more: its number belongs to nobody."""

@@ -292,28 +292,20 @@ def is_valid(subject: str | bytes) -> bool:
 
 def is_literal(subject: str | bytes) -> bool:
     """Whether a subject may be published to: valid, and without a wildcard token."""
-    try:
-        literal(subject)
-    except SubjectError:
-        return False
-    return True
+    return is_valid(subject) and not has_wildcard(raw_subject(subject))
 
 
 def has_wildcard(raw: bytes) -> bool:
     """Whether a well-formed subject has a token that is ``*`` or ``>``."""
     if b"*" not in raw and b">" not in raw:
         return False
-    words = _words(raw)
+    words = raw.split(b".")
     return b"*" in words or b">" in words
 
 
 def tokens(subject: str | bytes) -> tuple[bytes, ...]:
     """The tokens of a well-formed subject."""
-    return tuple(_words(well_formed(subject)))
-
-
-def _words(raw: bytes) -> list[bytes]:
-    return raw.split(b".")
+    return tuple(well_formed(subject).split(b"."))
 
 
 def matches(pattern: str | bytes, subject: str | bytes) -> bool:
@@ -357,8 +349,8 @@ def captures(pattern: str | bytes, subject: str | bytes) -> tuple[bytes, ...] | 
     if not matches(pattern, subject):
         return None
     found: list[bytes] = []
-    theirs = _words(raw_subject(subject))
-    for at, token in enumerate(_words(raw_subject(pattern))):
+    theirs = raw_subject(subject).split(b".")
+    for at, token in enumerate(raw_subject(pattern).split(b".")):
         if token == b"*":
             found.append(theirs[at])
         elif token == b">":
@@ -375,7 +367,7 @@ _WILDCARDS = {code: token for token, code in _CODES.items()}
 def key_form(raw: bytes) -> bytes:
     """The tokens of a pattern() as they stand in a key: each closed by 00, wildcards as 01 and 02."""
     if b"*" in raw or b">" in raw:
-        raw = b".".join([_CODES.get(token, token) for token in _words(raw)])
+        raw = b".".join([_CODES.get(token, token) for token in raw.split(b".")])
     return raw.replace(b".", b"\0") + b"\0"
 
 
@@ -386,4 +378,4 @@ def from_key_form(form: bytes) -> bytes:
 
 def shape(raw: bytes) -> bytes:
     """A pattern with every literal token replaced by a dash: ``orders.*.>`` is ``-*>``."""
-    return b"".join([token if token in _CODES else b"-" for token in _words(raw)])
+    return b"".join([token if token in _CODES else b"-" for token in raw.split(b".")])

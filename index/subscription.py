@@ -121,10 +121,7 @@ def row_key(number: int) -> bytes:
 def encode(subscription: Subscription) -> bytes:
     """The record to store under the subscription's row_key(). InvalidArgument for options of other types."""
     try:
-        return seal(row_key(subscription.id), [
-            subscription.subject, subscription.kind, subscription.owner, subscription.queue, subscription.weight,
-            subscription.name, subscription.options, subscription.created_ms,
-        ])
+        return seal(row_key(subscription.id), subscription[:-1])
     except (TypeError, ValueError, OverflowError) as error:
         raise InvalidArgument(f"the options {subscription.options!r:.200} cannot be stored: {error}") from None
 
