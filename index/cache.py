@@ -96,7 +96,7 @@ class _Results:
 
 
 class _Epoch:
-    """The results of one state of the index: of what reaches somebody, and what reaches nobody."""
+    """The results of one state of the index: matches with subscribers, and those without."""
 
     __slots__ = ("found", "nobody", "stamp")
 

@@ -207,7 +207,7 @@ class DurableSubscription(Inbox[Message]):
                 if not self._ahead and self._release_the_dead():
                     self._read_ahead()
             except NoGroup:
-                self._closed = True  # somebody has removed the subscription: so it ends
+                self._closed = True  # the subscription has been removed: so it ends
 
     def _ready(self) -> Message | None:
         """A message that has been read ahead, if there is one."""

@@ -53,7 +53,7 @@ class Live:
         self._noted: int | None = None  # the owner, once its record is in the store
         self._closed = False
         self._thread: threading.Thread | None = None
-        self._changes = 0  # how often the thread has been told to look again
+        self._changes = 0  # how often the thread has been asked to look again
         self._next: int | None = None  # the number of the message to read next
         self.callbacks = Callbacks()
         # By subscription ID; by (kind, channel or glob) and then listener: since which message.
