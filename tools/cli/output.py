@@ -68,10 +68,11 @@ def delivery_json(entry: Entry) -> dict[str, Any]:
 
 def fields_json(pairs: Sequence[tuple[bytes, bytes]]) -> Any:
     """The fields of an entry for JSON: an object, or a list where that would lose something."""
-    names = [plain(name) for name, _ in pairs]
-    if all(isinstance(name, str) for name in names) and len(set(names)) == len(names):
-        return dict(zip(names, (value for _, value in pairs), strict=True))
-    return pairs
+    try:
+        fields = {name.decode(): value for name, value in pairs}
+    except UnicodeDecodeError:
+        return pairs
+    return fields if len(fields) == len(pairs) else pairs
 
 
 def plain(value: Any) -> Any:
