@@ -197,17 +197,17 @@ class DurableSubscription(Inbox[Message]):
             self._look()
             return self._ready()
 
-    def _look(self) -> None:
-        """Read ahead, if nothing is left of the last time."""
+    def _look(self) -> bool:
+        """Read ahead, if nothing is left of the last time; whether something has been read."""
         with self._taking:
-            if self._closed or self._ahead:
-                return
-            try:
-                self._read_ahead()
-                if not self._ahead and self._release_the_dead():
+            if not (self._closed or self._ahead):
+                try:
                     self._read_ahead()
-            except NoGroup:
-                self._closed = True  # the subscription has been removed: so it ends
+                    if not self._ahead and self._release_the_dead():
+                        self._read_ahead()
+                except NoGroup:
+                    self._closed = True  # the subscription has been removed: so it ends
+            return not self._closed and bool(self._ahead)
 
     def _ready(self) -> Message | None:
         """A message that has been read ahead, if there is one."""
@@ -219,11 +219,14 @@ class DurableSubscription(Inbox[Message]):
         self._ahead.extend(self._group.read(self._consumer, self._prefetch, claim_idle=self._ack_wait))
 
     async def _take_soon(self) -> Message | None:
-        if not self._ahead:
-            import asyncio  # noqa: PLC0415 - only who awaits pays for it
+        import asyncio  # noqa: PLC0415 - only a program that awaits pays for it
 
-            await asyncio.to_thread(self._look)
-        return self._ready()  # not taken in that thread: a task cancelled meanwhile would take it along
+        while bool(self._ahead) or await asyncio.to_thread(self._look):
+            # Not taken in that thread: a task that is cancelled while it waits would take it along.
+            message = self._ready()
+            if message is not None or self._closed:
+                return message
+        return None
 
     def _message(self, entry: Entry) -> Message:
         pairs = entry.pairs

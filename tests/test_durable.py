@@ -126,6 +126,20 @@ def test_a_durable_name_with_another_pattern_or_queue_is_refused(store: raxlog.S
     assert len(store.subjects) == 1
 
 
+def test_tasks_that_share_a_subscription_do_not_sleep_beside_messages(store: raxlog.Store) -> None:
+    """A task may find that others have taken all that was read ahead: it reads on."""
+
+    async def main() -> list[int]:
+        messages = await asyncio.wait_for(asyncio.gather(*[anext(durable) for _ in range(20)]), 10)
+        return sorted(int(message.fields[b"n"]) for message in messages)
+
+    with store.subscribe("a", durable="d", prefetch=1, ack_wait=60) as durable:
+        for n in range(20):
+            store.publish("a", {"n": n})
+        assert asyncio.run(main()) == list(range(20))
+
+
+
 def test_a_task_that_is_cancelled_takes_no_message_along(store: raxlog.Store) -> None:
     async def main() -> list[int]:
         found = []
