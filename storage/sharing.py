@@ -148,12 +148,13 @@ def _after_fork_in_child() -> None:
         env.after_fork_in_child()
 
 
-def at_fork(**hooks: Callable[[], None]) -> None:
+def at_fork(runs: int = 16, **hooks: Callable[[], None]) -> None:
     """Register hooks of os.fork() that may be run again: an exception that strikes one ends it, and goes no further.
 
-    Each is registered several times, so that the next run does what the one before was kept from.
+    Each is registered many times, so that the next run does what the one before was kept from: on a busy
+    machine signals of many milliseconds wait for the fork to end, and strike one run after the other.
     """
-    for _ in range(4):
+    for _ in range(runs):
         os.register_at_fork(**hooks)
 
 
@@ -168,4 +169,5 @@ def forget_in_child(known: WeakSet[T], forget: Callable[[T], None]) -> None:
 
 
 at_fork(after_in_child=own_lock.close_inherited)
-at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
+at_fork(4, before=_before_fork)  # each run may wait for a transaction
+at_fork(after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

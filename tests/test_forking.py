@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 import raxlog
 from children import Child
 from environment_cases import numbers
+from raxlog.storage.environment import Environment
 
 
 def test_a_forked_child_reads_and_appends_and_its_parent_goes_on(path: Path) -> None:
@@ -177,3 +179,28 @@ def test_a_forked_child_leaves_the_slots_of_its_parents_reads_alone(path: Path) 
         with Child(lambda say: say(len(store.stream("s")))) as child:
             assert child.finish() == [1]
         assert str(os.getpid()) in readers()
+
+
+def test_ten_exceptions_in_a_row_in_the_hook_after_a_fork_leave_the_parent_at_work(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a busy machine the signals of many milliseconds wait until the fork is over, and strike run after run."""
+    left = 10
+    let_begin = Environment.after_fork_in_parent
+
+    def struck(env: Environment) -> None:
+        nonlocal left
+        if left:
+            left -= 1
+            raise KeyboardInterrupt
+        let_begin(env)
+
+    monkeypatch.setattr(Environment, "after_fork_in_parent", struck)
+    monkeypatch.setattr(sys, "unraisablehook", lambda unraisable: None)
+    with raxlog.open(path, lock_timeout=5) as store:
+        store.stream("s").append({"n": 0})
+        with Child(lambda say: None) as child:
+            child.finish()
+        assert left == 0
+        store.stream("s").append({"n": 1})
+        assert len(store.stream("s")) == 2
