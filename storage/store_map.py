@@ -48,7 +48,8 @@ BUFFER_WINDOW = 0.005  # seconds
 
 _YOUNG_MS = 60_000
 _MOST_MOVES = 20  # generations that may be removed under our hands while we open one
-_PATIENCE = 30.0  # seconds to wait for a writer, at opening, where the journal wants it
+_PATIENCE = 30.0  # seconds to wait for a writer, at opening, where the journal wants it after a power cut,
+_MOMENT = 0.1  # and where it does after a kill
 
 
 class StoreMap(Growth):
@@ -147,7 +148,8 @@ class StoreMap(Growth):
         """Make a reader known, and see to it that it sees all; what was left behind.
 
         What a power cut has left in the journal only is applied, where this user may, as by the next
-        writer. A record beside a writer at work is of a call that has not returned: it waits for neither.
+        writer. A record beside a writer at work is of a call that has not returned, or it is being applied by
+        another opening: it is waited for a moment.
         """
         if folder.is_snapshot(self.path):
             return closing.find_left_behind(self.path)
@@ -159,7 +161,7 @@ class StoreMap(Growth):
             self._close_map()
             cut = closing.is_cut(visit.found)
             try:
-                self._apply_journal(size, _PATIENCE if cut else 0.0)
+                self._apply_journal(size, _PATIENCE if cut else _MOMENT)
             except (RaxlogError, lmdb.Error, OSError) as error:
                 if cut and isinstance(error, LockTimeout):
                     raise  # a process has begun to apply it, and stands still
@@ -305,8 +307,9 @@ class StoreMap(Growth):
                     journal.replay(self._lmdb, found)
                     journal.renew_metas(self._lmdb)
             elif found is not None and journal.is_due(self._lmdb, found):
-                # Else it is of a call under way, in a process that is alive.
-                with contextlib.suppress(LockTimeout), self._sole_writer(0.0):
+                # Of a call under way, in a process that is alive, or of a killed one. The lock may be held by another
+                # opening, which applies it: this one must not show less, and then what no living process has written.
+                with contextlib.suppress(LockTimeout), self._sole_writer(_MOMENT):
                     journal.replay(self._lmdb, found)
             if self.flushes_meta_itself:
                 self.journal, found = found, None

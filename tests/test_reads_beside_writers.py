@@ -139,6 +139,34 @@ def test_a_record_of_a_call_that_has_not_returned_is_neither_waited_for_nor_show
     assert raxlog.check(path).ok
 
 
+def test_what_a_killed_call_left_does_not_come_after_an_opening_that_did_not_show_it(path: Path) -> None:
+    """Another process that opens has the lock to apply it: this one waits for that."""
+    with raxlog.open(path) as store:
+        store.stream("s").append({"n": "acknowledged"}, id="1-0")
+    with Child(stopped_behind_its_record(path)) as child:
+        assert child.heard() == "recorded"
+        wait_until_stopped(child.pid)
+        child.kill()
+
+    def apply(say: Callable[[Any], None]) -> None:
+        from raxlog.storage.writer_lock import WriterLock  # noqa: PLC0415 - in the child only
+
+        lock = WriterLock(path / "writer")
+        lock.acquire(1)
+        say("has the lock")
+        time.sleep(0.01)
+        lock.release()
+        raxlog.open(path).close()
+
+    with Child(apply) as child:
+        assert child.heard() == "has the lock"
+        with raxlog.open(path) as store:
+            shown = len(store.stream("s"))
+            child.finish()
+            assert len(store.stream("s")) == shown
+    assert raxlog.check(path).ok
+
+
 def test_what_a_power_cut_left_in_the_journal_is_waited_for_not_passed_over(path: Path) -> None:
     """A process that has come to apply it stands still: a reader must not show less than was acknowledged."""
     with in_memory() as place:
