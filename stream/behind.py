@@ -24,7 +24,7 @@ from threading import get_ident
 from ..storage import compaction
 from ..storage.commit.commits import Commits
 from ..storage.commit.write_transaction import WriteTransaction
-from ..storage.environment import FORK_PATIENCE, Environment
+from ..storage.environment import FORK_PATIENCE, Environment, release_all
 from ..storage.errors import AppendsLost, StoreError
 from .buffered import Head, Run, Step, again, lost_of, told
 from .clock import now_ms
@@ -122,10 +122,8 @@ class Behind:
             wake(self._line.popleft())
 
     def _changed(self, whole_line: bool = True) -> None:
-        """Wake whoever sleeps until something changes. By the background thread, or a closing or forking one."""
-        sleepers, self._sleepers = self._sleepers, []
-        for sleeper in sleepers:
-            sleeper.release()
+        """Wake all that sleep until something changes. By the background thread, or a closing or forking one."""
+        release_all(self._sleepers)  # an exception that came here between taking one out and waking it would lose it
         self._call_next()
         while whole_line and self._line:
             self._call_next()
