@@ -296,6 +296,7 @@ def buffered(folder: Path, ack: Ack, *, calls: int = 60) -> None:
             if made % 9 == 0:
                 store.flush()
             ack(made)
+        ack(made)  # of the last call, if it was struck once it had been taken
 
     until_done(go_on)
     until_done(store.flush)
