@@ -14,20 +14,19 @@ from .storage import kernels
 kernels.load_plain_if_asked()  # before any kernel is
 
 if TYPE_CHECKING:
-    from .index.binding import Binding
-    from .index.channels import ChannelMessage, Subscriber
-    from .index.durable import DurableSubscription
-    from .index.glob import glob_matches
-    from .index.listening import LiveSubscription, LiveSubscriptions, Message
-    from .index.publish import Reached, Transaction
-    from .index.subject import matches as subject_matches
-    from .recovery.backup import Verification, restore, verify
-    from .recovery.check import check
-    from .recovery.manifest import Manifest
-    from .recovery.report import Report
-    from .recovery.salvage import salvage
-    from .recovery.salvage_report import SalvageReport
-    from .recovery.store import Store
+    from .index.pubsub.binding import Binding
+    from .index.pubsub.channels import ChannelMessage, Subscriber
+    from .index.pubsub.durable_subscription import DurableSubscription
+    from .index.pubsub.glob import glob_matches
+    from .index.pubsub.live_subscription import LiveSubscription, LiveSubscriptions, Message
+    from .index.pubsub.publish import Reached, Transaction
+    from .index.subjects.subject import matches as subject_matches
+    from .recovery.check.check import check
+    from .recovery.check.report import Report
+    from .recovery.salvage.report import SalvageReport
+    from .recovery.salvage.salvage import salvage
+    from .recovery.snapshot.manifest import Manifest
+    from .recovery.snapshot.restore import Verification, restore, verify
     from .storage.errors import (
         AppendsLost,
         ConsumerBusy,
@@ -62,14 +61,15 @@ if TYPE_CHECKING:
         TransactionError,
         UnsupportedFormat,
     )
-    from .stream.entry import Entry
+    from .storage.wake.stop import Stop
+    from .store import Store
     from .stream.full_info import ConsumerDetail, FullInfo, GroupDetail, PendingDetail
-    from .stream.group import Group
-    from .stream.group_info import ConsumerInfo, GroupInfo, Pending, PendingSummary
-    from .stream.id import StreamID
+    from .stream.group.delete_policy import DeleteResult
+    from .stream.group.group import Group
+    from .stream.group.info import ConsumerInfo, GroupInfo, Pending, PendingSummary
     from .stream.info import StreamInfo
-    from .stream.references import DeleteResult
-    from .stream.stop import Stop
+    from .stream.node.entry import Entry
+    from .stream.node.stream_id import StreamID
     from .stream.stream import Stream
     from .stream.transaction import State
 
@@ -93,20 +93,20 @@ else:
 
 _RENAMED = {"open": "Store.open", "subject_matches": "matches"}
 _WHERE = {
-    "index.binding": "Binding",
-    "index.channels": "ChannelMessage Subscriber",
-    "index.durable": "DurableSubscription",
-    "index.glob": "glob_matches",
-    "index.listening": "LiveSubscription LiveSubscriptions Message",
-    "index.publish": "Reached Transaction",
-    "index.subject": "subject_matches",
-    "recovery.backup": "Verification restore verify",
-    "recovery.check": "check",
-    "recovery.manifest": "Manifest",
-    "recovery.report": "Report",
-    "recovery.salvage": "salvage",
-    "recovery.salvage_report": "SalvageReport",
-    "recovery.store": "Store open",
+    "index.pubsub.binding": "Binding",
+    "index.pubsub.channels": "ChannelMessage Subscriber",
+    "index.pubsub.durable_subscription": "DurableSubscription",
+    "index.pubsub.glob": "glob_matches",
+    "index.pubsub.live_subscription": "LiveSubscription LiveSubscriptions Message",
+    "index.pubsub.publish": "Reached Transaction",
+    "index.subjects.subject": "subject_matches",
+    "recovery.snapshot.restore": "Verification restore verify",
+    "recovery.check.check": "check",
+    "recovery.snapshot.manifest": "Manifest",
+    "recovery.check.report": "Report",
+    "recovery.salvage.salvage": "salvage",
+    "recovery.salvage.report": "SalvageReport",
+    "store": "Store open",
     "storage.errors": (
         "AppendsLost ConsumerBusy CorruptionError GroupExists IDTooSmall InvalidArgument InvalidFields "
         "InvalidName InvalidStreamID LockTimeout Lost MalformedValue NoGroup NoStream NoSubscription "
@@ -114,14 +114,14 @@ _WHERE = {
         "StoreFull StreamError StreamExhausted StreamExists SubjectError SubscriptionError SubscriptionExists "
         "TransactionError UnsupportedFormat"
     ),
-    "stream.entry": "Entry",
+    "stream.node.entry": "Entry",
     "stream.full_info": "ConsumerDetail FullInfo GroupDetail PendingDetail",
-    "stream.group": "Group",
-    "stream.group_info": "ConsumerInfo GroupInfo Pending PendingSummary",
-    "stream.id": "StreamID",
+    "stream.group.group": "Group",
+    "stream.group.info": "ConsumerInfo GroupInfo Pending PendingSummary",
+    "stream.node.stream_id": "StreamID",
     "stream.info": "StreamInfo",
-    "stream.references": "DeleteResult",
-    "stream.stop": "Stop",
+    "stream.group.delete_policy": "DeleteResult",
+    "storage.wake.stop": "Stop",
     "stream.stream": "Stream",
     "stream.transaction": "State",
 }

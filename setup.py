@@ -1,7 +1,7 @@
 """The part of the build that pyproject.toml cannot say: the kernels, compiled where possible.
 
-    stream/node.py   -copy->  build/kernels/raxlog/stream/node.py   -Cython->  node.c  -cc->  .so
-    stream/node.pxd  -copy->  build/kernels/raxlog/stream/node.pxd
+    stream/node/decode.py   -copy->  build/kernels/raxlog/stream/node.py   -Cython->  node.c  -cc->  .so
+    stream/node/decode.pxd  -copy->  build/kernels/raxlog/stream/node.pxd
 
 The sources run as they are. The copy differs in two ways: imports marked "# cimport" are left
 out, because the .pxd does them at C level, and SOURCE_HASH is filled in. Without a compiler,
@@ -84,7 +84,6 @@ def write_if_new(path: Path, text: str) -> None:
 
 def copied_sources() -> list[Extension]:
     """Write the copies and name the extensions to be made of them."""
-    write_if_new(COPY / "raxlog" / "__init__.py", "")
     extensions = []
     for name in kernels.KERNELS:
         source = source_of(name)
@@ -93,9 +92,10 @@ def copied_sources() -> list[Extension]:
         filled = text.replace(
             'SOURCE_HASH = ""\n', f'SOURCE_HASH = "{kernels.source_hash(source)}"\n', 1
         )
-        write_if_new(copy.parent / "__init__.py", "")
+        for package in copy.relative_to(COPY).parents[:-1]:
+            write_if_new(COPY / package / "__init__.py", "")
         write_if_new(copy, filled)
-        for types in (source.with_suffix(".pxd"), source.with_name("inlined.pxd")):
+        for types in (source.with_suffix(".pxd"), source.with_name("c_helpers.pxd")):
             if types.is_file():
                 write_if_new(copy.parent / types.name, types.read_text("utf-8"))
         extensions.append(Extension(name, [str(copy)]))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 def register(spark: SparkSession) -> None:
     """Let ``spark`` know ``format("raxlog")``. NotInstalled without pyspark and pyarrow."""
-    from .tools.spark.installed import require  # noqa: PLC0415 - what it looks for may be missing
+    from .tools.spark.requirements import require  # noqa: PLC0415 - what it looks for may be missing
 
     require()
     from .tools.spark.source import RaxlogDataSource  # noqa: PLC0415

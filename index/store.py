@@ -7,34 +7,35 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, overload
 
 from ..storage.errors import InvalidArgument, TransactionError
-from ..storage.sharing import Share
-from ..stream import filtered, store
-from ..stream.header import NodeLimits
-from ..stream.names import name_bytes
-from ..stream.source import ask
-from ..stream.sweeping import sweep
-from . import binding, channel_rows, filters, listening, routes
-from . import durable as durables
-from . import subject as subjects
-from .durable import DurableSubscription
-from .handle import Sublist
-from .leases import leases_of
-from .listening import LiveSubscription, LiveSubscriptions, Message
-from .live import Live
-from .publish import Publication, Reached, Transaction
-from .subscription import DURABLE, Subscription
+from ..storage.lifecycle.registry import Share
+from ..stream import streams
+from ..stream.entries.header import NodeLimits
+from ..stream.entries.session import ask
+from ..stream.entries.sweep import sweep
+from ..stream.group import subject_filter as group_filter
+from ..stream.node.names import name_bytes
+from .pubsub import binding, channel_index, live_subscription, subject_filter, targets
+from .pubsub import durable_subscription as durables
+from .pubsub.dispatcher import Live
+from .pubsub.durable_subscription import DurableSubscription
+from .pubsub.leases import leases_of
+from .pubsub.live_subscription import LiveSubscription, LiveSubscriptions, Message
+from .pubsub.publish import Publication, Reached, Transaction
+from .subjects import subject as subjects
+from .subjects.handle import Sublist
+from .subjects.subscription import DURABLE, Subscription
 
 if TYPE_CHECKING:
-    from .binding import Binding
-    from .channels import Channels
-    from .interest import Watch
-    from .remote import RemoteInterest
+    from .pubsub.binding import Binding
+    from .pubsub.channels import Channels
+    from .subjects.interest import Watch
+    from .subjects.remote_interest import RemoteInterest
 
 
-filtered.use(filters.checked, filters.matcher)
+group_filter.use(subject_filter.checked, subject_filter.matcher)
 
 
-class Store(store.Store):
+class Store(streams.Store):
     """A store of streams that also routes messages by subject."""
 
     __slots__ = ("_channels", "_known", "_leases", "_live", "_subjects")
@@ -43,11 +44,11 @@ class Store(store.Store):
         super().__init__(share, encoding, lock_timeout, limits)
         self._leases = leases_of(share.env)
         self._subjects = Sublist(self._source)
-        self._known = routes.Known(self._subjects.cache)
+        self._known = targets.Known(self._subjects.cache)
         self._live: Live | None = None
         self._channels: Channels | None = None
         if not share.env.readonly:
-            routes.purge(self._source, self._leases)
+            targets.purge(self._source, self._leases)
 
     def close(self) -> None:
         """Close the store: its live subscriptions end, and handles raise StoreClosed from then on."""
@@ -72,8 +73,8 @@ class Store(store.Store):
 
     @property
     def remote(self) -> RemoteInterest:
-        """What others, reached by routes, want to be sent, account by account (remote.py)."""
-        from .remote import RemoteInterest  # noqa: PLC0415 - only who has routes pays for it
+        """What others, reached by routes, want to be sent, account by account (remote_interest.py)."""
+        from .subjects.remote_interest import RemoteInterest  # noqa: PLC0415 - only who has routes pays for it
 
         self._require_open()
         return RemoteInterest(self._source)
@@ -84,7 +85,7 @@ class Store(store.Store):
         Only subscriptions to this very subject count, plain ones, or the members of ``queue``
         (interest.py). SubjectError for a subject that is invalid or has a wildcard, InvalidName.
         """
-        from .interest import Watch  # noqa: PLC0415
+        from .subjects.interest import Watch  # noqa: PLC0415
 
         self._require_open()
         return Watch(self._source, subject, queue)
@@ -183,7 +184,7 @@ class Store(store.Store):
         if limit is not None:
             raise InvalidArgument("limit is for live subscriptions; a durable one drops nothing")
         kept = durables.checked_name(durable)
-        options = {routes.STREAM_OPTION: durables.stream_of(kept)}  # where its messages lie
+        options = {targets.STREAM_OPTION: durables.stream_of(kept)}  # where its messages lie
         wanted = Subscription.of(pattern, kind=DURABLE, name=kept, queue=queue, weight=share, options=options)
         return DurableSubscription(
             self._source, self._listening(), self._leases, wanted, self._limits, self._encoding, callback,
@@ -207,8 +208,8 @@ class Store(store.Store):
             raise InvalidArgument(f"subjects={subjects!r:.60} must be several patterns; for one there is subscribe()")
         wanted = [Subscription.of(one, queue=queue, weight=weight) for one in subjects]
         self._require_writable("subscribe")
-        most = listening.DEFAULT_LIMIT if limit is None else limit
-        return listening.subscribe(self._listening(), wanted, self._encoding, most, callback)
+        most = live_subscription.DEFAULT_LIMIT if limit is None else limit
+        return live_subscription.subscribe(self._listening(), wanted, self._encoding, most, callback)
 
     def unsubscribe(self, durable: Any) -> bool:
         """Remove a durable subscription with all that it has not delivered; False if there is none.
@@ -225,7 +226,7 @@ class Store(store.Store):
     def listeners(self) -> dict[int, int]:
         """The processes that listen live, by their owner numbers: {owner: process ID}."""
         self._require_open()
-        owners = ask(self._source, channel_rows.owners)
+        owners = ask(self._source, channel_index.owners)
         return {owner: pid for owner, (pid, _) in owners.items() if self._leases.lives(owner)}
 
     @property
@@ -233,7 +234,7 @@ class Store(store.Store):
         """Redis' channels and globs: publish, subscribe, psubscribe (channels.py)."""
         self._require_open()
         if self._channels is None:
-            from .channels import Channels  # noqa: PLC0415
+            from .pubsub.channels import Channels  # noqa: PLC0415
 
             self._channels = Channels(self._source, self._leases, self._listening, self._encoding)
         return self._channels

@@ -1,7 +1,7 @@
 """Kernels: the modules that may run compiled, which of them do, and from which source.
 
-    stream/node.py   one source   ->  plain Python, as it lies there
-    stream/node.pxd  its C types  ->  stream/node.cpython-311-….so, if a compiler was found
+    stream/node/decode.py   one source   ->  plain Python, as it lies there
+    stream/node/decode.pxd  its C types  ->  stream/node.cpython-311-….so, if a compiler was found
 
 A kernel with C types is a loop over bytes, ten to twenty times as fast compiled. One without is
 Python all the same, only that nobody interprets it: a twentieth to a sixth faster.
@@ -23,32 +23,32 @@ from pathlib import Path
 from types import ModuleType
 
 KERNELS = (
-    "raxlog.storage.records",
-    "raxlog.storage.block",
-    "raxlog.storage.rax",
-    "raxlog.storage.ordinals",
-    "raxlog.storage.journal",
+    "raxlog.storage.format.records",
+    "raxlog.storage.format.block",
+    "raxlog.storage.trees.rax",
+    "raxlog.storage.trees.ordinals",
+    "raxlog.storage.commit.journal",
     "raxlog.storage.commit.write_transaction",
     "raxlog.storage.commit.commits",
-    "raxlog.stream.writer",
-    "raxlog.stream.reading",
-    "raxlog.stream.scanning",
-    "raxlog.stream.counting",
-    "raxlog.stream.bucket",
-    "raxlog.stream.pending_rows",
-    "raxlog.stream.element",
-    "raxlog.stream.listpack",
-    "raxlog.stream.entry",
-    "raxlog.stream.id_row",
-    "raxlog.stream.walk",
-    "raxlog.stream.node",
-    "raxlog.stream.node_builder",
-    "raxlog.index.glob",
-    "raxlog.index.subject",
-    "raxlog.stream.literals",
-    "raxlog.stream.columns",
-    "raxlog.stream.stride",
-    "raxlog.stream.decoder",
+    "raxlog.stream.entries.writer",
+    "raxlog.stream.entries.range_read",
+    "raxlog.stream.columns.scan",
+    "raxlog.stream.entries.count",
+    "raxlog.stream.group.bucket",
+    "raxlog.stream.group.pending_rows",
+    "raxlog.stream.node.element",
+    "raxlog.stream.node.listpack",
+    "raxlog.stream.node.entry",
+    "raxlog.stream.node.packed_ids",
+    "raxlog.stream.node.cursor",
+    "raxlog.stream.node.decode",
+    "raxlog.stream.node.builder",
+    "raxlog.index.pubsub.glob",
+    "raxlog.index.subjects.subject",
+    "raxlog.stream.columns.parse_values",
+    "raxlog.stream.columns.column_buffers",
+    "raxlog.stream.columns.stride",
+    "raxlog.stream.columns.decoder",
 )
 
 
@@ -103,7 +103,7 @@ def source_hash(source: Path) -> str:
     import hashlib  # noqa: PLC0415 - only who checks for stale kernels pays for it
 
     digest = hashlib.sha256(source.read_bytes())
-    for types in (source.with_suffix(".pxd"), source.with_name("inlined.pxd")):
+    for types in (source.with_suffix(".pxd"), source.with_name("c_helpers.pxd")):
         if types.is_file():
             digest.update(types.read_bytes())
     return digest.hexdigest()

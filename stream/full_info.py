@@ -12,18 +12,18 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from ..storage.errors import CorruptionError
-from . import delivery
-from . import header as headers
-from .clock import whole
-from .entry import UNDECODABLE, Entry
-from .group_state import NOBODY, UNKNOWN, GroupState, all_groups
-from .header import shown
-from .id import StreamID, make_id
+from .entries import header as headers
+from .entries.header import shown
+from .entries.range_read import read_range
+from .entries.session import Source
+from .group import deliver
+from .group.seen_times import SeenTimes, seen_times_of
+from .group.state import NOBODY, UNKNOWN, GroupState, all_groups
 from .info import StreamInfo, describe
-from .names import text_of
-from .reading import read_range
-from .seen import SeenTimes, seen_times_of
-from .source import Source
+from .node.clock import whole
+from .node.entry import UNDECODABLE, Entry
+from .node.names import text_of
+from .node.stream_id import StreamID, make_id
 
 COUNT = 10  # entries, and pending entries of each list, as in Redis
 
@@ -137,7 +137,7 @@ class _Teller:
             text_of(state.name, self._encoding),
             make_id(*state.last),
             None if state.entries_read == UNKNOWN else state.entries_read,
-            delivery.lag(self._txn, number, header, state.last, state.subjects),
+            deliver.lag(self._txn, number, header, state.last, state.subjects),
             state.pending,
             state.pending - sum(one.pel_count for one in consumers),
             [pattern.decode("utf-8", UNDECODABLE) for pattern in state.subjects],

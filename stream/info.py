@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..storage import block, layout
 from ..storage.errors import CorruptionError, NoStream
-from ..storage.rax import Rax
-from . import header as headers
-from .entry import Entry
-from .header import shown
-from .id import StreamID, make_id
-from .names import text_of
-from .reading import read_range
-from .source import Source
+from ..storage.format import block, keys
+from ..storage.trees.rax import Rax
+from .entries import header as headers
+from .entries.header import shown
+from .entries.range_read import read_range
+from .entries.session import Source
+from .node.entry import Entry
+from .node.names import text_of
+from .node.stream_id import StreamID, make_id
 
 if TYPE_CHECKING:
     from .stream import Stream
@@ -58,7 +58,7 @@ def describe(source: Source, name: bytes, number: int | None, encoding: str | No
         number, header = found
         inner = None
         if full:
-            nodes = Rax(txn, layout.family(number, layout.NODE))
+            nodes = Rax(txn, keys.family(number, keys.NODE))
             inner, leaves = nodes.numnodes, nodes.numele
             if leaves != header.leaves:
                 raise CorruptionError(f"{header.leaves} nodes should be there and {leaves} are", stream=shown(name))
@@ -98,7 +98,7 @@ def header_of(stream: Stream) -> headers.StreamHeader | None:
 def draw_rax(stream: Stream) -> str:
     """The radix tree over the master IDs of the stream's nodes, as raxShow draws it. NoStream."""
     with stream._source.read() as txn:
-        return Rax(txn, layout.family(_found(txn, stream)[0], layout.NODE)).show()
+        return Rax(txn, keys.family(_found(txn, stream)[0], keys.NODE)).show()
 
 
 def stored_node(stream: Stream, id: StreamID) -> tuple[bytes, bytes] | None:
@@ -107,7 +107,7 @@ def stored_node(stream: Stream, id: StreamID) -> tuple[bytes, bytes] | None:
     None where every node begins behind the ID.
     """
     with stream._source.read() as txn:
-        prefix = layout.family(_found(txn, stream)[0], layout.NODE)
+        prefix = keys.family(_found(txn, stream)[0], keys.NODE)
         leaf = Rax(txn, prefix).floor(bytes(id))
         return None if leaf is None else (prefix + leaf[0], bytes(leaf[1]))
 

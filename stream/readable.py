@@ -10,16 +10,18 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from ..storage.errors import InvalidArgument, NoStream
-from . import counting, reading, scanning
-from . import header as headers
-from .clock import whole
-from .entry import UNDECODABLE, Entry
-from .group_info import GroupInfo, describe_group
-from .group_state import all_groups
-from .header import NodeLimits, shown
-from .id import AnyID, StreamID, make_id, parse_end, parse_id, parse_start
+from .columns import scan
+from .entries import count as counting
+from .entries import header as headers
+from .entries import range_read
+from .entries.header import NodeLimits, shown
+from .entries.session import Source
+from .group.info import GroupInfo, describe_group
+from .group.state import all_groups
 from .info import StreamInfo, describe
-from .source import Source
+from .node.clock import whole
+from .node.entry import UNDECODABLE, Entry
+from .node.stream_id import AnyID, StreamID, make_id, parse_end, parse_id, parse_start
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -55,14 +57,14 @@ class ReadableStream:
         """
         first, last = parse_start(start), parse_end(end)
         whole("count", count, 0, none=", or None for all")
-        return reading.read_range(self._source, self.name, first, last, count, reverse, self._encoding)
+        return range_read.read_range(self._source, self.name, first, last, count, reverse, self._encoding)
 
-    def nodes(self, start: AnyID = "-", end: AnyID = "+") -> Iterator[scanning.StoredNode]:
+    def nodes(self, start: AnyID = "-", end: AnyID = "+") -> Iterator[scan.StoredNode]:
         """The nodes that hold a range's entries, as stored: lazily, as ((ms, seq), listpack).
 
-        In the place of a listpack that is damaged stands the CorruptionError (see scanning.py).
+        In the place of a listpack that is damaged stands the CorruptionError (see scan.py).
         """
-        return scanning.read_nodes(self._source, self.name, parse_start(start), parse_end(end))
+        return scan.read_nodes(self._source, self.name, parse_start(start), parse_end(end))
 
     def to_arrow(self, start: AnyID = "-", end: AnyID = "+", schema: Any = None, *, batch_size: int = 65_536,
                  mode: str = "PERMISSIVE", skip_damaged: bool = False, tally: Any = None,
@@ -79,18 +81,18 @@ class ReadableStream:
         InvalidArgument and NotInstalled (pyarrow comes with raxlog[spark]) at once; MalformedValue
         and CorruptionError when it comes to them.
         """
-        from . import arrow  # noqa: PLC0415 - Arrow's share is loaded where it is used
+        from .columns import arrow  # noqa: PLC0415 - Arrow's share is loaded where it is used
 
         first, last = parse_start(start), min(parse_end(end), self.last_id)
         return arrow.reader(
-            scanning.read_nodes(self._source, self.name, first, last), arrow.projection(schema, **columns),
+            scan.read_nodes(self._source, self.name, first, last), arrow.projection(schema, **columns),
             start=first, end=last, stream=self.name.decode("utf-8", "backslashreplace"), batch_size=batch_size,
             mode=mode, skip_damaged=skip_damaged, tally=tally,
         )
 
     def get(self, id: AnyID) -> Entry | None:
         """The entry with exactly this ID, None if it is not there (any more)."""
-        entry = reading.get(self._source, self.name, parse_id(id), self._known())
+        entry = range_read.get(self._source, self.name, parse_id(id), self._known())
         return entry if entry is None or self._encoding is None else entry.decoded(self._encoding, UNDECODABLE)
 
     def __len__(self) -> int:

@@ -14,21 +14,22 @@ from typing import Any, Literal, overload
 
 from ..storage.commit.write_transaction import WriteTransaction
 from ..storage.errors import GroupExists, IDTooSmall, InvalidArgument, NoStream
-from . import deleting, trim, writer
-from . import header as headers
-from .clock import now_ms, whole
-from .entry import flatten_all
-from .filtered import checked_subjects
-from .group import Group, checked_entries_read
-from .group_state import create_group, locate_group
-from .header import NodeLimits, shown
-from .id import AUTO, AnyID, NewID, StreamID, make_id, parse_id, parse_new_id
-from .idempotent import MAX_CAP, MAX_WINDOW, Claim, Memory, forget_all, parse_claim
-from .names import member_name
-from .node import flatten
+from .entries import delete as deleting
+from .entries import header as headers
+from .entries import trim, writer
+from .entries.header import NodeLimits, shown
+from .entries.idempotent import MAX_CAP, MAX_WINDOW, Claim, Memory, forget_all, parse_claim
+from .entries.session import PIECE_ASKED, Direct, in_pieces
+from .group.delete_policy import KEEPREF, DeleteResult, checked_policy, delete_ex, evict
+from .group.group import Group, checked_entries_read
+from .group.state import create_group, locate_group
+from .group.subject_filter import checked_subjects
+from .node.clock import now_ms, whole
+from .node.decode import flatten
+from .node.entry import flatten_all
+from .node.names import member_name
+from .node.stream_id import AUTO, AnyID, NewID, StreamID, make_id, parse_id, parse_new_id
 from .readable import ReadableStream
-from .references import KEEPREF, DeleteResult, checked_policy, delete_ex, evict
-from .source import PIECE_ASKED, Direct, in_pieces
 
 Fields = Mapping[Any, Any] | Iterable[tuple[Any, Any]]
 
@@ -158,7 +159,7 @@ class Stream(ReadableStream):
 
         All IDs are parsed before anything is deleted. Outside a transaction in pieces: 10,000 a
         commit. Space is given back when the last entry of a node goes, and when most of a node is
-        dead (deleting.py says when).
+        dead (delete.py says when).
         """
         wanted = sorted({parse_id(sid) for sid in ids})
 

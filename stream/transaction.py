@@ -27,17 +27,17 @@ from weakref import ref
 
 import lmdb
 
-from ..storage import layout, records
 from ..storage.commit.write_transaction import WriteTransaction
 from ..storage.errors import CorruptionError, InvalidArgument, NotOwner, TransactionError
-from ..storage.faults import meaning
-from ..storage.rax import Rax
-from .group import Group
-from .header import NodeLimits
-from .names import member_name, name_bytes, stored_bytes
-from .source import Direct, Source, Within
+from ..storage.files.lmdb_errors import meaning
+from ..storage.format import keys, records
+from ..storage.trees.rax import Rax
+from .entries.header import NodeLimits
+from .entries.session import Direct, Source, Within
+from .entries.sweep import sweep
+from .group.group import Group
+from .node.names import member_name, name_bytes, stored_bytes
 from .stream import Stream
-from .sweeping import sweep
 
 MAX_STATE_VALUE = 1 << 24
 
@@ -135,28 +135,28 @@ class _Values(ValuesView[bytes]):
         return iter([value for _, value in self._mapping.rows()])
 
 
-_STATE = layout.family(0, layout.STATE)
+_STATE = keys.family(0, keys.STATE)
 _COUNT = 5  # its place in the store's own record
 
 
 def _count(txn: Any) -> int | None:
     """How many keys of state there are; None in a store made before they were counted."""
-    value = txn.get(layout.STORE_KEY)
-    row = [] if value is None else records.unseal(layout.STORE_KEY, value)
+    value = txn.get(keys.STORE_KEY)
+    row = [] if value is None else records.unseal(keys.STORE_KEY, value)
     return row[_COUNT] if len(row) > _COUNT else None
 
 
 def _add_to_count(txn: WriteTransaction, change: int) -> None:
-    row = records.unseal(layout.STORE_KEY, txn.get(layout.STORE_KEY) or b"")
+    row = records.unseal(keys.STORE_KEY, txn.get(keys.STORE_KEY) or b"")
     if len(row) > _COUNT:
         row[_COUNT] += change
-        txn.put(layout.STORE_KEY, records.seal(layout.STORE_KEY, row))
+        txn.put(keys.STORE_KEY, records.seal(keys.STORE_KEY, row))
 
 
 def _state_key(key: Any) -> bytes:
     raw = stored_bytes(key, "state key")
-    if len(raw) > layout.MAX_NAME:
-        raise InvalidArgument(f"the state key {raw[:20]!r}… has {len(raw)} bytes; {layout.MAX_NAME} are allowed")
+    if len(raw) > keys.MAX_NAME:
+        raise InvalidArgument(f"the state key {raw[:20]!r}… has {len(raw)} bytes; {keys.MAX_NAME} are allowed")
     return _STATE + raw
 
 

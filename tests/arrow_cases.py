@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
-from raxlog.stream.arrow import batches, projection
-from raxlog.stream.id import StreamID
-from raxlog.stream.node import decode, mark_deleted
-from raxlog.stream.node_builder import NodeBuilder
+from raxlog.stream.columns.arrow import batches, projection
+from raxlog.stream.node.builder import NodeBuilder
+from raxlog.stream.node.decode import decode, mark_deleted
+from raxlog.stream.node.stream_id import StreamID
 
 Node = tuple[tuple[int, int], bytes]
 Pairs = list[tuple[bytes, bytes]]

@@ -17,8 +17,8 @@ from typing import Any
 
 import raxlog
 from raxlog import StreamID
-from raxlog.stream import buffering
-from raxlog.stream.buffering import Buffer
+from raxlog.stream.entries import buffering
+from raxlog.stream.entries.buffering import Buffer
 
 Ack = Callable[[Any], None]
 STREAMS = ("a", "b")

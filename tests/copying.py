@@ -25,11 +25,11 @@ from typing import Any
 import raxlog
 from children import Child
 from crowd import Notes
-from raxlog.storage import layout
+from raxlog.storage.format import keys
 from xxhash import xxh3_64
 
 Say = Callable[[Any], None]
-_JOURNAL = layout.family(0, layout.JOURNAL)
+_JOURNAL = keys.family(0, keys.JOURNAL)
 _FIXED = 2000
 _AT_ONCE = 20
 _KEPT = 500  # of "churn"

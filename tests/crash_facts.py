@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import msgpack
 import raxlog
 import xxhash
-from raxlog.storage import layout
+from raxlog.storage.format import keys as layout
 
 SHARED = "all"  # the stream in which every transaction leaves its mark
 

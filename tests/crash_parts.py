@@ -221,12 +221,14 @@ STRUCK = 40  # asynchronous exceptions in one run, beside the signals
 
 
 COMMITS = tuple(f"raxlog.storage.{one}" for one in (
-    "commit.commits", "commit.interrupts", "commit.write_transaction", "environment", "journal"))
+    "commit.commits", "commit.interrupts", "commit.write_transaction", "engine.environment", "commit.journal"))
 OPENINGS = tuple(f"raxlog.{one}" for one in (
-    "index.leases", "index.store", "stream.behind", "stream.source", "stream.store", "stream.sweeping",
-    "stream.waiting", *(f"storage.{one}" for one in (
-        "closing", "compaction", "disk", "folder", "gate", "generation", "in_place", "journal", "map_lock",
-        "meta_pages", "own_lock", "sharing", "store_map", "wake", "watcher", "writer_lock"))))
+    "index.pubsub.leases", "index.store", "stream.entries.behind", "stream.entries.session", "stream.streams",
+    "stream.entries.sweep", "stream.group.waiter", *(f"storage.{one}" for one in (
+        "commit.journal", "engine.reader_gate", "engine.store_map", "files.directory", "files.disk",
+        "files.generation", "files.in_place", "files.map_lock", "files.meta_pages", "files.ofd_lock",
+        "files.presence", "files.writer_lock", "lifecycle.compaction", "lifecycle.registry", "wake.wake_file",
+        "wake.watcher"))))
 
 
 def interrupts(workload: str, how: str, most: int, seed: int, keep: Path, *,

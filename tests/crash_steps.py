@@ -22,7 +22,7 @@ from typing import Any
 
 import raxlog
 from crash_facts import SHARED, Facts, contents, known_or_told, markers, told
-from raxlog.storage import layout
+from raxlog.storage.format import keys
 
 Ack = Callable[[Any], None]
 GROUPS = ("g", "h")
@@ -369,7 +369,7 @@ def forgetful(folder: Path, ack: Ack, *, steps: int = 4) -> None:
     """Every row that leads from a consumer to its pending entries is forgotten."""
 
     def forget(txn: Any) -> None:
-        for key in [bytes(key) for key in txn.cursor().iternext(values=False) if key[8] == layout.PENDING_BY_CONSUMER]:
+        for key in [bytes(key) for key in txn.cursor().iternext(values=False) if key[8] == keys.PENDING_BY_CONSUMER]:
             txn.delete(key)
 
     def forget_first(n: int) -> None:

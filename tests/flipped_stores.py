@@ -25,8 +25,8 @@ from typing import Any
 import lmdb
 import raxlog
 from children import Child
-from raxlog.recovery.check_walk import Walk
-from raxlog.storage import layout
+from raxlog.recovery.check.walk import Walk
+from raxlog.storage.format import keys
 
 RIGHT, TOLD, MISSED, WRONG = "right", "told", "missed", "wrong"
 STREAMS: dict[bytes, dict[str, Any]] = {
@@ -125,15 +125,15 @@ def names_found(store: raxlog.Store, needs: str) -> bool:
             group = 0
             for place, part in enumerate(parts):
                 if place == 0:
-                    key = layout.NAMES + part
+                    key = keys.NAMES + part
                 elif place == 1:
-                    key = layout.family(number, layout.GROUP_NAME) + layout.name_suffix(part)
+                    key = keys.family(number, keys.GROUP_NAME) + keys.name_suffix(part)
                 else:
-                    key = layout.group_family(number, layout.CONSUMER_NAME, group) + layout.name_suffix(part)
+                    key = keys.group_family(number, keys.CONSUMER_NAME, group) + keys.name_suffix(part)
                 value = txn.get(key)
                 if value is None:
                     return False
-                row = raxlog.storage.records.unseal(key, value)
+                row = raxlog.storage.format.records.unseal(key, value)
                 number, group = (row[0], 0) if place == 0 else (number, row[0])
     except (raxlog.RaxlogError, lmdb.Error):
         return True

@@ -27,10 +27,11 @@ KEY = bytes(7) + b"\x01" + b"\x03" + bytes(16)
 
 def decoders() -> list[Callable[[bytes], object]]:
     """The decoders, by number. Imported here, so that atheris can look into them first."""
-    from raxlog.recovery import manifest
-    from raxlog.storage import block, records
+    from raxlog.recovery.snapshot import manifest
     from raxlog.storage.errors import RaxlogError
-    from raxlog.stream import bucket, id, listpack, node
+    from raxlog.storage.format import block, records
+    from raxlog.stream.group import bucket
+    from raxlog.stream.node import decode, listpack, stream_id
     from xxhash import xxh3_64_hexdigest, xxh3_64_intdigest
 
     def framed(data: bytes) -> bytes:
@@ -60,15 +61,15 @@ def decoders() -> list[Callable[[bytes], object]]:
         ms, seq = struct.unpack(">QQ", data[:16].ljust(16, b"\0"))
         for lp in (data[16:], framed(data[16:])):
             for act in (
-                lambda lp=lp: node.validate_node(lp, ms, seq),
-                lambda lp=lp: node.decode(lp, ms, seq, 0, 0, 2**64 - 1, 2**64 - 1),
-                lambda lp=lp: node.decode(lp, ms, seq, 0, 0, 2**64 - 1, 2**64 - 1, 5, True),
-                lambda lp=lp: node.live_ids(lp, ms, seq, 0, 0, 2**64 - 1, 2**64 - 1),
-                lambda lp=lp: node.live_before(lp, ms, seq, ms + 1, 0),
-                lambda lp=lp: node.counts(lp),
-                lambda lp=lp: node.last_entry_id(lp, ms, seq),
-                lambda lp=lp: node.compact(lp, ms, seq),
-                lambda lp=lp: node.mark_deleted(lp, ms, seq, [(ms, seq)]),
+                lambda lp=lp: decode.validate_node(lp, ms, seq),
+                lambda lp=lp: decode.decode(lp, ms, seq, 0, 0, 2**64 - 1, 2**64 - 1),
+                lambda lp=lp: decode.decode(lp, ms, seq, 0, 0, 2**64 - 1, 2**64 - 1, 5, True),
+                lambda lp=lp: decode.live_ids(lp, ms, seq, 0, 0, 2**64 - 1, 2**64 - 1),
+                lambda lp=lp: decode.live_before(lp, ms, seq, ms + 1, 0),
+                lambda lp=lp: decode.counts(lp),
+                lambda lp=lp: decode.last_entry_id(lp, ms, seq),
+                lambda lp=lp: decode.compact(lp, ms, seq),
+                lambda lp=lp: decode.mark_deleted(lp, ms, seq, [(ms, seq)]),
             ):
                 with contextlib.suppress(RaxlogError):
                     act()
@@ -91,14 +92,15 @@ def decoders() -> list[Callable[[bytes], object]]:
 
     def of_id(data: bytes) -> None:
         for text in (data, data.decode("latin-1"), data.decode(errors="replace")):
-            for parse in (id.parse_id, id.parse_start, id.parse_end, id.parse_new_id, id.StreamID):
+            for parse in (stream_id.parse_id, stream_id.parse_start, stream_id.parse_end, stream_id.parse_new_id,
+                          stream_id.StreamID):
                 with contextlib.suppress(RaxlogError):
                     parse(text)
         try:
-            made = id.parse_id(data)
+            made = stream_id.parse_id(data)
         except RaxlogError:
             return
-        assert id.parse_id(str(made)) == made == id.StreamID.from_bytes(bytes(made))
+        assert stream_id.parse_id(str(made)) == made == stream_id.StreamID.from_bytes(bytes(made))
 
     def of_manifest(data: bytes) -> None:
         tail = len(b',\n "checksum": "0123456789abcdef"\n}\n')
@@ -127,8 +129,8 @@ def one_input() -> Callable[[bytes], None]:
 def write_seeds(folder: Path) -> None:
     """Real bytes, of every kind of decoder."""
     import raxlog
-    from raxlog.storage import block, layout
-    from raxlog.storage.rax import Rax
+    from raxlog.storage.format import block, keys
+    from raxlog.storage.trees.rax import Rax
 
     def seed(kind: int, data: bytes) -> None:
         (folder / hashlib.sha1(bytes([kind]) + data).hexdigest()).write_bytes(bytes([kind]) + data)
@@ -145,7 +147,7 @@ def write_seeds(folder: Path) -> None:
             assert made.streams
             with store._env.read() as txn:
                 for number in (1, 2):
-                    prefix = layout.family(number, layout.NODE)
+                    prefix = keys.family(number, keys.NODE)
                     for key, value in Rax(txn, prefix).items():
                         head = block.header(prefix + key, value)
                         raw = block.listpack_of(prefix + key, value, head)

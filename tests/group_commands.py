@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from raxlog import NoStream, StreamID
-from raxlog.stream.node import last_entry_id
+from raxlog.stream.node.decode import last_entry_id
 from redis_groups import STREAMS, TwoWorlds, as_dict, id_reply
 from stored_nodes import nodes_of
 

@@ -29,9 +29,9 @@ import crash_steps as steps
 import raxlog
 from crash_facts import contents, told
 from raxlog.crashtest import interrupted
-from raxlog.recovery import check_child
-from raxlog.recovery.crashtest.interrupts import Interrupted
-from raxlog.storage import closing
+from raxlog.recovery.check import child
+from raxlog.recovery.crashtest.run.interrupts import Interrupted
+from raxlog.storage.files import presence
 
 Ack = Callable[[Any], None]
 LOCK_TIMEOUT = 5.0  # seconds; what waits so long waits for a lock that was left behind
@@ -79,7 +79,7 @@ def check_beside(path: Path) -> None:
 def problems(path: Path) -> list[Any]:
     """What raxlog.check() finds, without the third of a second in which its process starts."""
     messages: list[dict[str, Any]] = []
-    check_child.run(messages.append, str(path), "walk", "")
+    child.run(messages.append, str(path), "walk", "")
     assert any("counts" in message for message in messages)
     return [message["problem"] for message in messages if "problem" in message]
 
@@ -340,7 +340,7 @@ def opened(folder: Path, ack: Ack, *, known: tuple[bytes, ...]) -> None:
 
 def check_opened(folder: Path, acks: list[tuple[str, int]], *, known: tuple[bytes, ...]) -> None:
     path = folder / "s.rax"
-    assert closing.find_user(path) is None, "LEFT: the file 'open' is locked by a store that is closed"
+    assert presence.find_user(path) is None, "LEFT: the file 'open' is locked by a store that is closed"
     with raxlog.open(path, readonly=True) as store:
         n = steps_there(store, "s", max(n for what, n in acks if what == "step"), known)
         steps.whole(told(store, "s"), "s", n)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import raxlog
-from raxlog.storage import journal
+from raxlog.storage.commit import journal
 
 # A control runs in the process that performs the workload, which is told by its environment.
 _PLANTED = os.environ.get("RAXLOG_TEST_JOURNAL", "")

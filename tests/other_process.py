@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import raxlog
-from raxlog.index.handle import Sublist
+from raxlog.index.subjects.handle import Sublist
 
 
 def _work(path: Path, pipe: Any) -> None:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import lmdb
 from hypothesis import strategies as st
 from rax_in_memory import RaxInMemory
-from raxlog.storage.rax import Rax
+from raxlog.storage.trees.rax import Rax
 
 PREFIXES = [b"p", b"\x00", b"\xff", b"\xff\xff", b"a\xff", b"\x00" * 7 + b"\x01\x30", b"\xfe"]
 

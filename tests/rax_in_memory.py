@@ -1,4 +1,4 @@
-"""A rax in memory, with real nodes that are split and merged: what storage/rax.py is held to.
+"""A rax in memory, with real nodes that are split and merged: what storage/trees/rax.py is held to.
 
 Written from the description of Redis' rax: the walk, the cases of a split,
 

@@ -26,10 +26,10 @@ import pytest
 import raxlog
 from group_counters import CounterRules
 from raxlog import GroupExists, InvalidArgument, InvalidStreamID, NoGroup
-from raxlog.stream import header as headers
-from raxlog.stream import pending_problems
-from raxlog.stream.group_state import find_group
-from raxlog.stream.seen import SEEN_EVERY
+from raxlog.stream.entries import header as headers
+from raxlog.stream.group import pending_check
+from raxlog.stream.group.seen_times import SEEN_EVERY
+from raxlog.stream.group.state import find_group
 from stored_nodes import check_stream
 from test_redis_differential import MEANINGS
 
@@ -280,7 +280,7 @@ class TwoWorlds:
                 for info in self.store.stream(name).groups():
                     state = find_group(txn, found[0], info.name)
                     assert state is not None
-                    problems, totals = pending_problems.problems(txn, found[0], state.group)
+                    problems, totals = pending_check.problems(txn, found[0], state.group)
                     assert problems == []
                     assert state.pending == sum(totals.values())
                     counted = {c.number: c.pending for c in state.consumers(txn) if c.pending}

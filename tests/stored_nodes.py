@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import raxlog
-from raxlog.storage import block, layout, ordinals
-from raxlog.storage.rax import Rax
-from raxlog.stream import header as headers
-from raxlog.stream.node import validate_node
+from raxlog.storage.format import block, keys
+from raxlog.storage.trees import ordinals
+from raxlog.storage.trees.rax import Rax
+from raxlog.stream.entries import header as headers
+from raxlog.stream.node.decode import validate_node
 
 
 class StoredNode(NamedTuple):
@@ -25,7 +26,7 @@ def nodes_of(store: raxlog.Store, name: bytes) -> list[StoredNode]:
         number = headers.number_of(txn, name)
         if number is None:
             return []
-        prefix = layout.family(number, layout.NODE)
+        prefix = keys.family(number, keys.NODE)
         blocks = list(Rax(txn, prefix).items())
     nodes = []
     for key, value in blocks:

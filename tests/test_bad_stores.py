@@ -12,7 +12,7 @@ from typing import Any
 import lmdb
 import pytest
 import raxlog
-from raxlog.storage import layout, records
+from raxlog.storage.format import keys, records
 from refusals import dump, make_orders, refused
 
 
@@ -93,24 +93,24 @@ def put_raw(path: Path, key: bytes, value: bytes) -> None:
 
 def test_a_store_of_a_newer_format_is_refused(path: Path) -> None:
     with lmdb.open(str(path / "000001")) as env, env.begin() as txn:
-        row = records.unseal(layout.STORE_KEY, txn.get(layout.STORE_KEY))
-    put_raw(path, layout.STORE_KEY, records.seal(layout.STORE_KEY, [layout.FORMAT + 1, *row[1:]]))
+        row = records.unseal(keys.STORE_KEY, txn.get(keys.STORE_KEY))
+    put_raw(path, keys.STORE_KEY, records.seal(keys.STORE_KEY, [keys.FORMAT + 1, *row[1:]]))
     before = dump(path)
-    with refused(raxlog.UnsupportedFormat, str(path), f"format {layout.FORMAT + 1}", "newer raxlog"):
+    with refused(raxlog.UnsupportedFormat, str(path), f"format {keys.FORMAT + 1}", "newer raxlog"):
         raxlog.open(path)
     assert dump(path) == before
 
 
-@pytest.mark.parametrize("key", [layout.STORE_KEY, layout.header_key(1)])
+@pytest.mark.parametrize("key", [keys.STORE_KEY, keys.header_key(1)])
 def test_a_record_of_a_newer_format_is_refused(path: Path, key: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     with lmdb.open(str(path / "000001")) as env, env.begin() as txn:
         row = records.unseal(key, txn.get(key))
     with monkeypatch.context() as newer:
-        newer.setattr(records, "FORMAT_BYTE", bytes([layout.FORMAT + 1]))
+        newer.setattr(records, "FORMAT_BYTE", bytes([keys.FORMAT + 1]))
         newest = records.seal(key, row)
     put_raw(path, key, newest)
     before = dump(path)
-    with refused(raxlog.UnsupportedFormat, f"format {layout.FORMAT + 1}", "newer raxlog"), raxlog.open(path) as store:
+    with refused(raxlog.UnsupportedFormat, f"format {keys.FORMAT + 1}", "newer raxlog"), raxlog.open(path) as store:
         list(store.stream("orders").range())
     with refused(raxlog.UnsupportedFormat, "newer raxlog"), raxlog.open(path) as store:
         store.stream("orders").append({"n": 1})
@@ -187,7 +187,7 @@ def run_elsewhere(source: str, *arguments: object) -> str:
 
 AS_NOBODY = """
 import encodings.ascii, os, sys
-import raxlog.recovery.store
+import raxlog.store
 path, nobody = sys.argv[1], int(sys.argv[2])
 os.setgid(nobody); os.setuid(nobody)
 try:
@@ -217,7 +217,7 @@ def test_a_store_that_may_only_be_read_is_refused_for_writing(path: Path, nobody
 
 READ_AS_NOBODY = """
 import encodings.ascii, os, sys
-import raxlog.recovery.store
+import raxlog.store
 path, nobody = sys.argv[1], int(sys.argv[2])
 os.setgid(nobody); os.setuid(nobody)
 with raxlog.open(path, readonly=True) as store:

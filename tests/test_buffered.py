@@ -24,11 +24,11 @@ from children import Child
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from raxlog import StreamID
-from raxlog.index import publish
-from raxlog.stream import behind, buffering
-from raxlog.stream import group as group_module
-from raxlog.stream import group_read as group_read_module
+from raxlog.index.pubsub import publish
 from raxlog.stream import stream as stream_module
+from raxlog.stream.entries import behind, buffering
+from raxlog.stream.group import blocking_read as group_read_module
+from raxlog.stream.group import group as group_module
 
 LONG = bool(os.environ.get("RAXLOG_LONG"))
 Say = Callable[[Any], None]

@@ -29,7 +29,7 @@ from buffered_workloads import committed
 from children import Child, wait_until_stopped
 from raxlog import StreamID
 from raxlog.storage import crash_point
-from raxlog.stream.buffering import Buffer
+from raxlog.stream.entries.buffering import Buffer
 
 LONG = bool(os.environ.get("RAXLOG_LONG"))
 SEED = int(os.environ.get("RAXLOG_SEED", "7"))

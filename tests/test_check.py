@@ -16,9 +16,9 @@ import pytest
 import raxlog
 from children import Child
 from cli_runs import Run
-from raxlog.recovery.page_tree import PageTree
-from raxlog.storage import layout
-from raxlog.storage.pages import PageFile
+from raxlog.recovery.check.page_tree import PageTree
+from raxlog.storage.files.lmdb_file import PageFile
+from raxlog.storage.format import keys as layout
 
 pytest_plugins = ["cli_fixtures"]
 
@@ -185,7 +185,7 @@ def other_program(path: Path) -> Path:
 def newer(path: Path) -> Path:
     with raxlog.open(path):
         pass
-    from raxlog.storage import records  # noqa: PLC0415 - a store of a format to come
+    from raxlog.storage.format import records  # noqa: PLC0415 - a store of a format to come
 
     with lmdb.open(str(path / "000001"), map_size=1 << 20) as env, env.begin(write=True) as txn:
         row = records.unseal(layout.STORE_KEY, bytes(txn.get(layout.STORE_KEY)))

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import raxlog
 from cli_runs import entries, process
-from raxlog.tools.cli import demo_kills
-from raxlog.tools.cli.demo_input import Pairs
+from raxlog.tools.cli.commands.demo import kill_rounds
+from raxlog.tools.cli.commands.demo.sample_text import Pairs
 
 
 @pytest.mark.storm
@@ -38,16 +38,16 @@ def test_the_demo_takes_a_file_and_ends_with_one_clear_line(tmp_path: Path) -> N
 
 def test_the_demo_would_notice_a_lost_a_changed_and_an_invented_entry(store: raxlog.Store) -> None:
     events: list[Pairs] = [[(b"n", b"%d" % number)] for number in range(4)]
-    stream = store.stream(demo_kills.TARGET)
+    stream = store.stream(kill_rounds.TARGET)
     ids = stream.extend(events)
-    assert demo_kills.check_round(store, events, ids[:2], ids[2:]) == []
-    assert demo_kills.check_round(store, events, ids[:3], []) == ids[3:]
-    with pytest.raises(demo_kills.Lost, match="never acknowledged"):
-        demo_kills.check_round(store, events, ids[:2], [])
-    with pytest.raises(demo_kills.Lost, match="not as it was written"):
-        demo_kills.check_round(store, [events[1], *events[1:]], ids, [])
-    with pytest.raises(demo_kills.Lost, match="acknowledged entries are gone"):
-        demo_kills.check_round(store, events, ids, [ids[-1].next()])
+    assert kill_rounds.check_round(store, events, ids[:2], ids[2:]) == []
+    assert kill_rounds.check_round(store, events, ids[:3], []) == ids[3:]
+    with pytest.raises(kill_rounds.Lost, match="never acknowledged"):
+        kill_rounds.check_round(store, events, ids[:2], [])
+    with pytest.raises(kill_rounds.Lost, match="not as it was written"):
+        kill_rounds.check_round(store, [events[1], *events[1:]], ids, [])
+    with pytest.raises(kill_rounds.Lost, match="acknowledged entries are gone"):
+        kill_rounds.check_round(store, events, ids, [ids[-1].next()])
     stream.delete(ids[1])
-    with pytest.raises(demo_kills.Lost, match="should be"):
-        demo_kills.check_round(store, events, ids, [])
+    with pytest.raises(kill_rounds.Lost, match="should be"):
+        kill_rounds.check_round(store, events, ids, [])

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import raxlog
 from cli_runs import CLI, Run, entries, one_line, output, process, running
-from raxlog.tools.cli import formats
+from raxlog.tools.cli.commands.entries import input_formats
 
 pytest_plugins = ["cli_fixtures"]
 
@@ -73,7 +73,7 @@ def test_the_format_is_guessed_from_name_or_first_bytes(
 ) -> None:
     (tmp_path / "x").write_bytes(start)
     with open(tmp_path / "x", "rb") as file:
-        assert formats.guess(name, file) == expected
+        assert input_formats.guess(name, file) == expected
         assert file.read() == start
 
 

@@ -9,8 +9,9 @@ import sys
 import pytest
 import raxlog
 from cli_runs import Run, entries, one_line
-from raxlog.tools.cli import COMMANDS, main, scanning
-from raxlog.tools.cli.wording import in_options
+from raxlog.tools.cli import COMMANDS, main
+from raxlog.tools.cli.commands.history import scan
+from raxlog.tools.cli.messages import in_options
 
 pytest_plugins = ["cli_fixtures"]
 
@@ -98,7 +99,7 @@ def test_what_is_quoted_from_the_user_stays_as_it_is() -> None:
 
 
 def test_a_scan_of_a_wrong_table_is_told_the_right_one() -> None:
-    told = scanning._told(Exception("[TABLE_OR_VIEW_NOT_FOUND] The table or view `orders` cannot be found."))
+    told = scan._told(Exception("[TABLE_OR_VIEW_NOT_FOUND] The table or view `orders` cannot be found."))
     assert "'entries'" in str(told)
 
 

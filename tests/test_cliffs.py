@@ -15,14 +15,14 @@ from typing import Any
 
 import pytest
 import raxlog
-from raxlog.index import members
-from raxlog.index.subscription import Subscription
-from raxlog.storage.rax import Rax
-from raxlog.stream import header as headers
+from raxlog.index.subjects import subscribers
+from raxlog.index.subjects.subscription import Subscription
+from raxlog.storage.trees.rax import Rax
 from raxlog.stream import info as infos
-from raxlog.stream.bucket import Bucket
-from raxlog.stream.group_state import ConsumerState, GroupState
-from raxlog.stream.header import StreamHeader
+from raxlog.stream.entries import header as headers
+from raxlog.stream.entries.header import StreamHeader
+from raxlog.stream.group.bucket import Bucket
+from raxlog.stream.group.state import ConsumerState, GroupState
 
 MANY = 3_000
 
@@ -284,7 +284,7 @@ def test_an_owner_is_removed_without_reading_the_other_subscribers_rows(
     store: raxlog.Store, counted: Any, owners: int
 ) -> None:
     store.subjects.insert_many([Subscription.of("a.b", owner=f"o{n}") for n in range(owners)])
-    counts = counted(members, "decode")
+    counts = counted(subscribers, "decode")
     assert len(store.subjects.remove_owner(f"o{owners - 50}")) == 1
     assert counts["decode"] == 1
 

@@ -18,10 +18,10 @@ import raxlog
 from arrow_cases import VALUES, column_of, entries_of, node_of, some_nodes, table_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from raxlog.stream.arrow import Tally, batches, projection
-from raxlog.stream.decoder import Decoder
-from raxlog.stream.id import MAX64, StreamID, make_id
-from raxlog.stream.node import decode
+from raxlog.stream.columns.arrow import Tally, batches, projection
+from raxlog.stream.columns.decoder import Decoder
+from raxlog.stream.node.decode import decode
+from raxlog.stream.node.stream_id import MAX64, StreamID, make_id
 
 TEXT_NAMES = {"id_ms": "bigint", "id_seq": "bigint", "fields": "map<binary,binary>"}
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

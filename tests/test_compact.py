@@ -335,7 +335,7 @@ def test_a_mark_whose_writer_was_killed_in_its_commit_never_leads_to_a_file_that
     path: Path, tmp_path: Path
 ) -> None:
     """The record of the mark is in the journal, its commit is not; another process compacts, and is killed too."""
-    from raxlog.storage import journal  # noqa: PLC0415
+    from raxlog.storage.commit import journal  # noqa: PLC0415
 
     fill(path, 600)
     place = tmp_path / "place"
@@ -383,7 +383,7 @@ def test_a_second_power_cut_before_the_pointer_loses_nothing_committed_to_the_ne
     marked = dict(images(path, tmp_path))["marked"]
     pid = os.fork()
     if pid == 0:
-        from raxlog.storage import compaction  # noqa: PLC0415
+        from raxlog.storage.lifecycle import compaction  # noqa: PLC0415
 
         compaction.tidy = lambda env: None  # another process had the lock
         raxlog.open(marked).stream("b").append({"acknowledged": 1})
@@ -509,7 +509,8 @@ def test_compact_waits_no_longer_than_the_lock_timeout(path: Path) -> None:
 
 def test_a_mark_that_leads_nowhere_is_an_error_not_an_endless_search(path: Path) -> None:
     fill(path, 30)
-    from raxlog.storage import generation, records  # noqa: PLC0415
+    from raxlog.storage.files import generation  # noqa: PLC0415
+    from raxlog.storage.format import records  # noqa: PLC0415
 
     with lmdb.open(str(path / "000001"), map_size=1 << 30) as env, env.begin(write=True) as txn:
         txn.put(generation.MARK, records.seal(generation.MARK, [7]))

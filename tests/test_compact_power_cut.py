@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import raxlog
 from raxlog.crashtest import KillAt, PowerCut, Report, explore
-from raxlog.storage import folder
+from raxlog.storage.files import directory
 
 pytestmark = pytest.mark.storm
 
@@ -34,7 +34,7 @@ def forget_to_flush_names(where: Path, ack: object) -> None:
     with raxlog.open(where / "s.rax") as store:
         store.stream("s").append({"n": 0, "x": ""}, id="1-0")
         ack(1)  # type: ignore[operator]
-        folder.sync_folder = lambda path: None  # type: ignore[assignment]
+        directory.sync_folder = lambda path: None  # type: ignore[assignment]
         store.compact()
 
 

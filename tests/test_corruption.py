@@ -15,8 +15,8 @@ from typing import Any
 import lmdb
 import pytest
 import raxlog
-from raxlog.storage import layout
-from raxlog.storage.rax import Rax
+from raxlog.storage.format import keys as layout
+from raxlog.storage.trees.rax import Rax
 
 OPTIONS: dict[bytes, dict[str, Any]] = {
     b"orders": {"node_max_entries": 3},

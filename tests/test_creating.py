@@ -14,7 +14,8 @@ import pytest
 import raxlog
 from children import Child, wait_until_stopped
 from environment_cases import numbers
-from raxlog.storage import folder, records
+from raxlog.storage.files import directory
+from raxlog.storage.format import records
 
 SEED = int(os.environ.get("RAXLOG_SEED", time.time_ns() % 1_000_000_007))
 
@@ -104,9 +105,9 @@ def test_a_creator_killed_between_two_steps_leaves_nothing_that_hinders(path: Pa
             os.kill(os.getpid(), signal.SIGKILL)
 
         if step == "mkdir":
-            folder.fcntl.flock = die
+            directory.fcntl.flock = die
         elif step == "flock":
-            folder._build = die
+            directory._build = die
         elif step == "open_lmdb":
             records.seal = die
         elif step == "rename":
@@ -115,7 +116,7 @@ def test_a_creator_killed_between_two_steps_leaves_nothing_that_hinders(path: Pa
             real = os.rename
             os.rename = lambda *names: (real(*names), die())  # type: ignore[assignment]
         else:
-            setattr(folder, step, die)
+            setattr(directory, step, die)
         raxlog.open(path)
 
     with Child(create) as child:
@@ -130,14 +131,14 @@ def test_a_creator_killed_between_two_steps_leaves_nothing_that_hinders(path: Pa
 
 def test_the_folder_of_a_creator_at_work_is_left_alone(path: Path) -> None:
     def create(say: Callable[[Any], None]) -> None:
-        real = folder._build
+        real = directory._build
 
         def build(*arguments: Any) -> None:
             real(*arguments)
             say("built")
             os.kill(os.getpid(), signal.SIGSTOP)
 
-        folder._build = build
+        directory._build = build
         with raxlog.open(path) as store:
             say(store._env.uuid)
 

@@ -19,7 +19,7 @@ import pytest
 import raxlog
 from children import Child
 from crowd import Notes
-from raxlog.storage import in_place
+from raxlog.storage.files import in_place
 
 Say = Callable[[Any], None]
 REFUSED = ["000001/lock.mdb", "open", "000001/data.mdb"]

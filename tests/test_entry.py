@@ -9,24 +9,24 @@ from collections import OrderedDict
 
 import pytest
 from raxlog import Entry, InvalidFields, StreamID
-from raxlog.stream import node
-from raxlog.stream.entry import flatten_all
+from raxlog.stream.node import decode
+from raxlog.stream.node.entry import flatten_all
 
 # What a caller may give as fields
 
 
 def test_fields_of_every_allowed_type():
-    assert node.flatten({"ü": "ö", b"b": b"\0\xff", 1: -2, 1.5: float("inf")}) == [
+    assert decode.flatten({"ü": "ö", b"b": b"\0\xff", 1: -2, 1.5: float("inf")}) == [
         "ü".encode(), "ö".encode(), b"b", b"\0\xff", b"1", b"-2", b"1.5", b"inf",
     ]  # fmt: skip
-    assert node.flatten([("a", bytearray(b"x")), ["a", memoryview(b"y")]]) == [
+    assert decode.flatten([("a", bytearray(b"x")), ["a", memoryview(b"y")]]) == [
         b"a",
         b"x",
         b"a",
         b"y",
     ]
-    assert node.flatten(OrderedDict(a=1)) == [b"a", b"1"]
-    assert node.flatten(pair for pair in [("", "")]) == [b"", b""]
+    assert decode.flatten(OrderedDict(a=1)) == [b"a", b"1"]
+    assert decode.flatten(pair for pair in [("", "")]) == [b"", b""]
 
 
 @pytest.mark.parametrize(
@@ -41,13 +41,13 @@ def test_fields_of_every_allowed_type():
 )  # fmt: skip
 def test_fields_that_cannot_be_stored_are_refused_by_name(fields, named):
     with pytest.raises(InvalidFields, match=named):
-        node.flatten(fields)
+        decode.flatten(fields)
 
 
 def test_an_integer_too_long_for_python_to_print_is_refused():
     for fields in ({"a": 10**5000}, {10**5000: "a"}):
         with pytest.raises(InvalidFields, match="too long"):
-            node.flatten(fields)
+            decode.flatten(fields)
 
 
 def test_subclasses_of_numbers_and_text_are_stored_by_value():
@@ -67,16 +67,16 @@ def test_subclasses_of_numbers_and_text_are_stored_by_value():
     class Raw(bytes):
         pass
 
-    flat = node.flatten({Name("n"): Level(3), Raw(b"r"): Ratio(0.5)})
+    flat = decode.flatten({Name("n"): Level(3), Raw(b"r"): Ratio(0.5)})
     assert flat == [b"n", b"3", b"r", b"0.5"]
     assert {type(part) for part in flat} == {bytes}
 
 
 def test_more_than_one_gibibyte_in_one_entry_is_refused():
     half = bytes(1 << 29)
-    assert len(node.flatten([("", half), ("", half)])) == 4
+    assert len(decode.flatten([("", half), ("", half)])) == 4
     with pytest.raises(InvalidFields, match="Elements are too large to be stored"):
-        node.flatten([("", half), ("x", half)])
+        decode.flatten([("", half), ("x", half)])
 
 
 # What a reader gets
@@ -148,8 +148,8 @@ def test_fields_are_a_dict_in_all_else():
     assert "item" not in fields
     assert type(pickle.loads(pickle.dumps(fields))) is dict
     assert pickle.loads(pickle.dumps(fields)) == copy.deepcopy(fields) == fields
-    assert node.flatten(fields) == [b"item", b"book", b"qty", b"2"]
-    assert node.flatten([*fields.items()]) == node.flatten(fields)
+    assert decode.flatten(fields) == [b"item", b"book", b"qty", b"2"]
+    assert decode.flatten([*fields.items()]) == decode.flatten(fields)
     flats: list[list[bytes]] = []
     given = iter([fields, fields, {} | fields])
     assert flatten_all(given, flats, 2)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import raxlog
-from raxlog.stream import filtered
+from raxlog.stream.group import subject_filter
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def test_a_group_that_waits_is_not_woken_for_what_is_not_its_own(store: raxlog.S
 
 def test_a_long_backlog_of_others_is_passed_over_in_steps(
         store: raxlog.Store, orders: raxlog.Stream, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(filtered, "AT_ONCE", 1000)
+    monkeypatch.setattr(subject_filter, "AT_ONCE", 1000)
     group = orders.create_group("g", "0", create_stream=True, subjects="orders.eu")
     with store.transaction() as tx:
         for n in range(5000):

@@ -14,7 +14,7 @@ import pytest
 import raxlog
 from children import Child
 from environment_cases import numbers
-from raxlog.storage.environment import Environment
+from raxlog.storage.engine.environment import Environment
 
 
 def test_a_forked_child_reads_and_appends_and_its_parent_goes_on(path: Path) -> None:

@@ -22,7 +22,7 @@ import second_reader
 import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from raxlog.stream import listpack
+from raxlog.stream.node import listpack
 
 PAGE = Path(__file__).parent.parent / "docs" / "format.md"
 

@@ -11,9 +11,9 @@ import msgpack
 import pytest
 import raxlog
 from children import Child
-from raxlog.index import channel_rows
-from raxlog.index.publish_problems import problems
-from raxlog.storage import records
+from raxlog.index.pubsub import channel_index
+from raxlog.index.pubsub.check import problems
+from raxlog.storage.format import records
 
 
 def rows(store: raxlog.Store, kind: int) -> dict[bytes, list[Any]]:
@@ -36,8 +36,8 @@ def wrong(store: raxlog.Store) -> list[str]:
 
 def test_a_channels_row_is_the_one_in_the_example(store: raxlog.Store) -> None:
     def two(txn: Any) -> None:
-        channel_rows.note_owner(txn, 1, 4711, 5)
-        channel_rows.count(txn, 1, channel_rows.CHANNEL, b"news.it", 2)
+        channel_index.note_owner(txn, 1, 4711, 5)
+        channel_index.count(txn, 1, channel_index.CHANNEL, b"news.it", 2)
 
     store._source.submit(two)
     key = bytes.fromhex("63 6e 65 77 73 2e 69 74 00 00 00 00 00 00 00 00 00 01")

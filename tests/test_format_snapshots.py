@@ -11,7 +11,7 @@ import msgpack
 import pytest
 import raxlog
 import zstandard
-from raxlog.stream import node
+from raxlog.stream.node import decode
 from snapshot_cases import STORE, fill, records
 from xxhash import xxh3_64_hexdigest, xxh3_64_intdigest
 
@@ -126,7 +126,7 @@ def test_shards_hold_the_nodes_of_their_range(place: Path) -> None:
                 here_ms, here_seq, alive, length = struct.unpack_from("<QQII", rows, row)
                 assert index or (here_ms, here_seq) == (ms, seq)
                 listpack = rows[row + 24 : row + 24 + length]
-                found = node.decode(listpack, here_ms, here_seq, 0, 0, 2**64 - 1, 2**64 - 1)
+                found = decode.decode(listpack, here_ms, here_seq, 0, 0, 2**64 - 1, 2**64 - 1)
                 assert len(found) == alive
                 entries.setdefault(name, []).extend(found)
                 row += 24 + length

@@ -17,8 +17,8 @@ import pytest
 import raxlog
 from cli_runs import Run, one_line
 from raxlog import StreamID
-from raxlog.stream import header as headers
-from raxlog.stream.group_state import find_group
+from raxlog.stream.entries import header as headers
+from raxlog.stream.group.state import find_group
 
 pytest_plugins = ["cli_fixtures"]
 

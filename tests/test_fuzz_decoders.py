@@ -14,7 +14,8 @@ import crash_parts
 import pytest
 import raxlog
 import zstandard
-from raxlog.storage import block, kernels, layout
+from raxlog.storage import kernels
+from raxlog.storage.format import block, keys
 from xxhash import xxh3_64_intdigest
 
 pytestmark = pytest.mark.storm
@@ -41,7 +42,7 @@ def test_mutated_bytes_raise_only_our_errors_in_the_compiled_kernels(seeds: Path
 
 def test_a_frame_that_states_a_size_of_its_own_is_damage_and_takes_no_such_memory() -> None:
     """Found by the long run: behind a checksum that is right, the decompressor believed the frame's own size."""
-    key = layout.node_key(1, 3, 1)
+    key = keys.node_key(1, 3, 1)
     sealed = block.encode(key, bytes(400), 1, 4, 4, block.ZSTD)
     frame = bytearray(zstandard.ZstdCompressor().compress(bytes(400)))
     body = sealed[8 : block.HEADER_SIZE]

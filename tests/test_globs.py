@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from glob_cases import VECTORS, random_pattern, random_text, redis_says
-from raxlog.index import glob
-from raxlog.index.glob import glob_matches_bytes, literal_ends
+from raxlog.index.pubsub import glob
+from raxlog.index.pubsub.glob import glob_matches_bytes, literal_ends
 
 LONG = os.environ.get("RAXLOG_LONG") == "1"
 

@@ -43,12 +43,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, precondition, rule
 from raxlog import NoGroup, StreamID, TransactionError
-from raxlog.stream import group as group_module
-from raxlog.stream import group_read as group_read_module
 from raxlog.stream import stream as stream_module
-from raxlog.stream.group_state import groups
-from raxlog.stream.header import number_of
-from raxlog.stream.pending_problems import problems
+from raxlog.stream.entries.header import number_of
+from raxlog.stream.group import blocking_read as group_read_module
+from raxlog.stream.group import group as group_module
+from raxlog.stream.group.pending_check import problems
+from raxlog.stream.group.state import groups
 from stored_nodes import check_stream
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from raxlog import InvalidStreamID, StreamID
-from raxlog.stream.id import make_id, parse_end, parse_id, parse_new_id, parse_start
+from raxlog.stream.node.stream_id import make_id, parse_end, parse_id, parse_new_id, parse_start
 
 TOP = (1 << 64) - 1
 halves = st.one_of(

@@ -8,8 +8,8 @@ import time
 import pytest
 import raxlog
 from other_process import OtherProcess
-from raxlog.index.handle import Sublist
-from raxlog.index.interest import Watch, is_interested
+from raxlog.index.subjects.handle import Sublist
+from raxlog.index.subjects.interest import Watch, is_interested
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from pathlib import Path
 import lmdb
 import pytest
 import raxlog
-from raxlog.storage import journal
+from raxlog.storage.commit import journal
 
 METAS = 8192
 
@@ -178,7 +178,7 @@ def test_a_reader_that_may_not_write_sees_the_older_state_and_changes_nothing(tm
     content = data_of(image).read_bytes()
     code = """
         import encodings.ascii, os, sys
-        import raxlog.recovery.store
+        import raxlog.store
         os.setgid(int(sys.argv[2])); os.setuid(int(sys.argv[2]))
         with raxlog.open(sys.argv[1], readonly=True) as reader:
             print(len(reader.stream("s")))

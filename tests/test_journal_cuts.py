@@ -7,7 +7,7 @@ from collections.abc import Callable
 import journal_workload
 import pytest
 from raxlog import crashtest
-from raxlog.storage import journal
+from raxlog.storage.commit import journal
 
 pytestmark = [
     pytest.mark.storm,

@@ -19,19 +19,19 @@ def test_the_kernels_run_from_the_source_that_lies_beside_them():
         assert kernels.speed() == "plain Python"
 
 
-@pytest.mark.parametrize("edited", ["node.py", "node.pxd", "inlined.pxd"])
+@pytest.mark.parametrize("edited", ["decode.py", "decode.pxd", "c_helpers.pxd"])
 def test_an_edited_source_beside_a_compiled_kernel_is_noticed(tmp_path, monkeypatch, edited):
     if kernels.speed() != "compiled":
         pytest.skip("the kernels are not compiled here")
-    module = sys.modules["raxlog.stream.node"]
+    module = sys.modules["raxlog.stream.node.decode"]
     compiled = Path(str(module.__file__))
-    for name in ("node.py", "node.pxd", "inlined.pxd"):
+    for name in ("decode.py", "decode.pxd", "c_helpers.pxd"):
         shutil.copy(compiled.with_name(name), tmp_path)
     monkeypatch.setattr(module, "__file__", str(tmp_path / compiled.name))
     assert kernels.stale() == []
     with (tmp_path / edited).open("a") as source:
         source.write("# changed\n")
-    assert kernels.stale() == ["raxlog.stream.node"]
+    assert kernels.stale() == ["raxlog.stream.node.decode"]
 
 
 def test_one_environment_variable_chooses_the_plain_source():

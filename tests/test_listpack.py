@@ -7,7 +7,7 @@ import reference_listpack as reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from raxlog import CorruptionError, InvalidArgument
-from raxlog.stream import listpack as lp
+from raxlog.stream.node import listpack as lp
 
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
 BITS = (0, 7, 8, 12, 13, 15, 16, 23, 24, 31, 32, 53, 62)

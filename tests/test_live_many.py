@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 import raxlog
-from raxlog.index.inbox import Inbox
-from raxlog.index.listening import LiveSubscription
+from raxlog.index.pubsub.inbox import Inbox
+from raxlog.index.pubsub.live_subscription import LiveSubscription
 
 MANY = 2_000
 

@@ -17,8 +17,8 @@ import crash_parts
 import lmdb
 import pytest
 import raxlog
-from raxlog.storage import meta_pages
-from raxlog.storage.pages import Meta, PageFile
+from raxlog.storage.files import meta_pages
+from raxlog.storage.files.lmdb_file import Meta, PageFile
 
 PAGE = 4096
 NUMBER = 144  # where a meta page holds its transaction; its last page stands before it
@@ -169,7 +169,7 @@ def test_looking_at_a_broken_disk_leaks_no_descriptor(folder: Path, monkeypatch:
 
     before = len(os.listdir("/dev/fd"))
     with monkeypatch.context() as patch:
-        patch.setattr("raxlog.storage.pages.os.pread", broken)
+        patch.setattr("raxlog.storage.files.lmdb_file.os.pread", broken)
         for _ in range(5):
             with pytest.raises(OSError, match="Input/output"):
                 PageFile(data_of(folder / "s.rax"))

@@ -9,9 +9,9 @@ import reference_listpack as reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from raxlog import CorruptionError, Entry
-from raxlog.storage import block, layout, records
-from raxlog.stream import node
-from raxlog.stream.node_builder import NodeBuilder
+from raxlog.storage.format import block, keys, records
+from raxlog.stream.node import decode
+from raxlog.stream.node.builder import NodeBuilder
 
 TOP = (1 << 64) - 1
 ALL = (0, 0, TOP, TOP)
@@ -60,12 +60,12 @@ def flat_of(entry: Entry) -> tuple[int, int, list[bytes]]:
 
 def test_the_golden_vector_of_redis():
     built = build(GOLDEN_ENTRIES).listpack()
-    pack, done, live = node.mark_deleted(built, 1000, 5, [(1003, 0)])
+    pack, done, live = decode.mark_deleted(built, 1000, 5, [(1003, 0)])
     assert pack == GOLDEN == reference.node(1000, 5, GOLDEN_ENTRIES, {(1003, 0)})
     assert (done, live) == ([(1003, 0)], 2)
-    assert node.counts(GOLDEN) == (2, 1)
-    assert node.validate_node(GOLDEN, 1000, 5) == (2, 1, 1003, 1)
-    assert node.decode(GOLDEN, 1000, 5, *ALL) == [
+    assert decode.counts(GOLDEN) == (2, 1)
+    assert decode.validate_node(GOLDEN, 1000, 5) == (2, 1, 1003, 1)
+    assert decode.decode(GOLDEN, 1000, 5, *ALL) == [
         Entry(1000, 5, [(b"name", b"bob"), (b"age", b"7")]),
         Entry(1003, 1, [(b"x", b"300")]),
     ]
@@ -80,26 +80,26 @@ def test_a_node_is_byte_for_byte_the_reference_and_reads_back(entries, data):
     pack = build(entries).listpack()
     assert pack == reference.node(ms, seq, entries)
 
-    pack, done, left = node.mark_deleted(
+    pack, done, left = decode.mark_deleted(
         pack, ms, seq, sorted(dead | {(0, 0), (TOP, TOP)} - set(ids))
     )
     live = [entry for entry in entries if entry[:2] not in dead]
     assert pack == reference.node(ms, seq, entries, dead)
     assert (done, left) == (sorted(dead), len(live))
-    assert node.mark_deleted(pack, ms, seq, sorted(dead)) == (pack, [], left)
+    assert decode.mark_deleted(pack, ms, seq, sorted(dead)) == (pack, [], left)
 
-    assert node.validate_node(pack, ms, seq) == (len(live), len(dead), *ids[-1])
-    assert node.counts(pack) == (len(live), len(dead))
-    assert node.last_entry_id(pack, ms, seq) == ids[-1]
-    assert node.first_live(pack, ms, seq) == (live[0][:2] if live else None)
-    assert node.last_live(pack, ms, seq) == (live[-1][:2] if live else None)
+    assert decode.validate_node(pack, ms, seq) == (len(live), len(dead), *ids[-1])
+    assert decode.counts(pack) == (len(live), len(dead))
+    assert decode.last_entry_id(pack, ms, seq) == ids[-1]
+    assert decode.first_live(pack, ms, seq) == (live[0][:2] if live else None)
+    assert decode.last_live(pack, ms, seq) == (live[-1][:2] if live else None)
     for k, entry in enumerate(live):
-        assert node.nth_live(pack, ms, seq, k) == entry[:2]
+        assert decode.nth_live(pack, ms, seq, k) == entry[:2]
     for k in (-1, len(live)):
         with pytest.raises(IndexError):
-            node.nth_live(pack, ms, seq, k)
+            decode.nth_live(pack, ms, seq, k)
     probe = data.draw(st.one_of(st.sampled_from(ids), st.tuples(halves, halves)))
-    assert node.live_before(pack, ms, seq, *probe) == sum(entry[:2] < probe for entry in live)
+    assert decode.live_before(pack, ms, seq, *probe) == sum(entry[:2] < probe for entry in live)
 
     low = data.draw(st.one_of(st.just((0, 0)), st.sampled_from(ids), st.tuples(halves, halves)))
     high = data.draw(
@@ -107,16 +107,16 @@ def test_a_node_is_byte_for_byte_the_reference_and_reads_back(entries, data):
     )
     limit = data.draw(st.sampled_from([-1, 0, 1, 2, 5]))
     wanted = [entry for entry in live if low <= entry[:2] <= high]
-    assert node.live_ids(pack, ms, seq, *low, *high) == [entry[:2] for entry in wanted]
+    assert decode.live_ids(pack, ms, seq, *low, *high) == [entry[:2] for entry in wanted]
     for reverse in (False, True):
         expected = wanted[::-1] if reverse else wanted
-        found = node.decode(pack, ms, seq, *low, *high, limit, reverse)
+        found = decode.decode(pack, ms, seq, *low, *high, limit, reverse)
         assert [flat_of(e) for e in found] == (expected if limit < 0 else expected[:limit])
 
-    compacted = node.compact(pack, ms, seq)
+    compacted = decode.compact(pack, ms, seq)
     assert compacted == reference.node(ms, seq, live, names=entries[0][2][::2])
     if live:
-        assert node.validate_node(compacted, ms, seq) == (len(live), 0, *live[-1][:2])
+        assert decode.validate_node(compacted, ms, seq) == (len(live), 0, *live[-1][:2])
 
 
 @given(entry_lists, entry_lists)
@@ -136,7 +136,7 @@ def test_a_stored_node_goes_on_where_it_was_left(first, more):
 @given(entry_lists, st.integers(0, 1 << 40), st.integers(0, 1 << 31))
 def test_after_each_entry_the_stored_block_is_that_of_the_listpack(entries, ordinal, span):
     ms, seq, flat = entries[0]
-    key = layout.node_key(3, ms, seq)
+    key = keys.node_key(3, ms, seq)
     builder = NodeBuilder.start(ms, seq, flat)
     for number, (ms, seq, flat) in enumerate(entries):
         assert not builder.push(ms, seq, flat, builder.size, -1, -1)
@@ -206,7 +206,7 @@ def test_a_batch_fills_a_node_with_the_bytes_of_one_entry_after_the_other(flats,
 @given(st.one_of(st.integers(-(1 << 63), (1 << 63) - 1), st.integers(-1000, 1000)))
 def test_a_number_reads_back_as_its_decimal_text(number):
     text = b"%d" % number
-    (entry,) = node.decode(build([(1, 1, [b"n", text])]).listpack(), 1, 1, 0, 0, TOP, TOP)
+    (entry,) = decode.decode(build([(1, 1, [b"n", text])]).listpack(), 1, 1, 0, 0, TOP, TOP)
     assert entry.values == [text]
 
 
@@ -215,7 +215,7 @@ def test_counts_take_more_bytes_from_128_on():
     pack = build(entries).listpack()
     dead: list[tuple[int, int]] = []
     for seq in range(199):
-        pack, _, live = node.mark_deleted(pack, 5, 0, [(5, seq)])
+        pack, _, live = decode.mark_deleted(pack, 5, 0, [(5, seq)])
         dead.append((5, seq))
         assert live == 199 - seq
         if seq in (0, 70, 71, 72, 126, 127, 128, 198):
@@ -230,19 +230,19 @@ def test_a_node_with_more_elements_than_its_header_can_say():
     pack = builder.listpack()
     assert pack[4:6] == b"\xff\xff"
     assert pack == reference.node(1, 0, entries)
-    assert node.validate_node(pack, 1, 0) == (14_000, 0, 1, 13_999)
+    assert decode.validate_node(pack, 1, 0) == (14_000, 0, 1, 13_999)
     assert NodeBuilder.open(pack, 1, 0).elements == 65535
 
 
 def test_a_range_bound_needs_no_entry_of_its_own():
     pack = build(GOLDEN_ENTRIES).listpack()
-    assert [str(e.id) for e in node.decode(pack, 1000, 5, 1000, 6, 1003, 0)] == ["1003-0"]
-    assert node.decode(pack, 1000, 5, 1004, 0, 2000, 0) == []
-    assert node.decode(pack, 1000, 5, 0, 0, 999, 0) == []
+    assert [str(e.id) for e in decode.decode(pack, 1000, 5, 1000, 6, 1003, 0)] == ["1003-0"]
+    assert decode.decode(pack, 1000, 5, 1004, 0, 2000, 0) == []
+    assert decode.decode(pack, 1000, 5, 0, 0, 999, 0) == []
 
 
 def test_what_a_caller_does_to_the_fields_never_reaches_the_entry():
-    first, second = node.decode(build(GOLDEN_ENTRIES).listpack(), 1000, 5, *ALL)[:2]
+    first, second = decode.decode(build(GOLDEN_ENTRIES).listpack(), 1000, 5, *ALL)[:2]
     first.fields.clear()
     first.pairs.clear()
     assert first.fields == {b"name": b"bob", b"age": b"7"}
@@ -252,19 +252,19 @@ def test_what_a_caller_does_to_the_fields_never_reaches_the_entry():
 # What has been damaged
 
 READS = (
-    lambda pack: node.validate_node(pack, 1000, 5),
-    lambda pack: node.decode(pack, 1000, 5, *ALL),
-    lambda pack: node.decode(pack, 1000, 5, *ALL, -1, True),
-    lambda pack: node.decode(pack, 1000, 5, 1003, 0, 1003, 0, 1),
-    lambda pack: node.decode(pack, 1000, 5, 0, 0, 1003, 0, 1, True),
-    lambda pack: node.live_before(pack, 1000, 5, 1003, 0),
-    lambda pack: node.nth_live(pack, 1000, 5, 0),
-    node.counts,
-    lambda pack: node.first_live(pack, 1000, 5),
-    lambda pack: node.last_live(pack, 1000, 5),
-    lambda pack: node.last_entry_id(pack, 1000, 5),
-    lambda pack: node.mark_deleted(pack, 1000, 5, [(1000, 5), (1003, 1)]),
-    lambda pack: node.compact(pack, 1000, 5),
+    lambda pack: decode.validate_node(pack, 1000, 5),
+    lambda pack: decode.decode(pack, 1000, 5, *ALL),
+    lambda pack: decode.decode(pack, 1000, 5, *ALL, -1, True),
+    lambda pack: decode.decode(pack, 1000, 5, 1003, 0, 1003, 0, 1),
+    lambda pack: decode.decode(pack, 1000, 5, 0, 0, 1003, 0, 1, True),
+    lambda pack: decode.live_before(pack, 1000, 5, 1003, 0),
+    lambda pack: decode.nth_live(pack, 1000, 5, 0),
+    decode.counts,
+    lambda pack: decode.first_live(pack, 1000, 5),
+    lambda pack: decode.last_live(pack, 1000, 5),
+    lambda pack: decode.last_entry_id(pack, 1000, 5),
+    lambda pack: decode.mark_deleted(pack, 1000, 5, [(1000, 5), (1003, 1)]),
+    lambda pack: decode.compact(pack, 1000, 5),
     lambda pack: NodeBuilder.open(pack, 1000, 5).listpack(),
 )
 
@@ -281,12 +281,12 @@ def read_in_every_way(pack: bytes) -> None:
 
 def check_that_all_reads_agree(pack: bytes) -> None:
     """Of a node that passes validation: does every way of reading it tell the same?"""
-    live, dead, last_ms, last_seq = node.validate_node(pack, 1000, 5)
-    found = node.decode(pack, 1000, 5, *ALL)
-    assert found == node.decode(pack, 1000, 5, *ALL, -1, True)[::-1]
+    live, dead, last_ms, last_seq = decode.validate_node(pack, 1000, 5)
+    found = decode.decode(pack, 1000, 5, *ALL)
+    assert found == decode.decode(pack, 1000, 5, *ALL, -1, True)[::-1]
     assert len(found) == live
-    assert node.last_entry_id(pack, 1000, 5) == (last_ms, last_seq)
-    assert node.counts(pack) == (live, dead)
+    assert decode.last_entry_id(pack, 1000, 5) == (last_ms, last_seq)
+    assert decode.counts(pack) == (live, dead)
     opened = NodeBuilder.open(pack, 1000, 5)
     assert (opened.live, opened.dead, opened.last_ms, opened.last_seq) == (
         live, dead, last_ms, last_seq,
@@ -300,7 +300,7 @@ def test_every_single_flipped_bit_of_a_node_is_an_error_or_a_consistent_node():
             pack[at] ^= 1 << bit
             read_in_every_way(bytes(pack))
             try:
-                node.validate_node(bytes(pack), 1000, 5)
+                decode.validate_node(bytes(pack), 1000, 5)
             except CorruptionError:
                 continue
             check_that_all_reads_agree(bytes(pack))
@@ -314,7 +314,7 @@ def test_a_node_cut_off_anywhere_is_refused():
         framed = size.to_bytes(4, "little") + GOLDEN[4 : size - 1] + b"\xff"
         read_in_every_way(framed)
         with pytest.raises(CorruptionError):
-            node.validate_node(framed, 1000, 5)
+            decode.validate_node(framed, 1000, 5)
 
 
 @settings(max_examples=300)
@@ -375,7 +375,7 @@ def test_numbers_that_do_not_add_up_are_named(index, wrong, says):
         with pytest.raises(CorruptionError):
             read(pack)
     with pytest.raises(CorruptionError, match=says):
-        node.validate_node(pack, 1000, 5)
+        decode.validate_node(pack, 1000, 5)
 
 
 def test_a_node_without_entries_is_not_valid_but_can_be_built():
@@ -383,8 +383,8 @@ def test_a_node_without_entries_is_not_valid_but_can_be_built():
     pack = builder.listpack()
     assert pack == reference.node(7, 0, [], names=[b"a"])
     assert NodeBuilder.open(pack, 7, 0).listpack() == pack
-    assert node.decode(pack, 7, 0, *ALL) == []
-    assert node.first_live(pack, 7, 0) is node.last_live(pack, 7, 0) is None
-    for read in (node.validate_node, node.last_entry_id):
+    assert decode.decode(pack, 7, 0, *ALL) == []
+    assert decode.first_live(pack, 7, 0) is decode.last_live(pack, 7, 0) is None
+    for read in (decode.validate_node, decode.last_entry_id):
         with pytest.raises(CorruptionError, match="no entries"):
             read(pack, 7, 0)

@@ -18,7 +18,7 @@ import pytest
 import raxlog
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from raxlog.storage import block, layout
+from raxlog.storage.format import block, keys
 from stored_nodes import check_stream, nodes_of
 
 PAGE = 4096
@@ -42,7 +42,7 @@ def nodes(path: Path) -> list[tuple[bytes, int, int]]:
     with lmdb.open(str(path / "000001"), readonly=True, lock=False) as env, env.begin() as txn:
         return [
             (key, block.header(key, value).codec, len(value))
-            for key, value in txn.cursor() if key.startswith(layout.family(1, layout.NODE))
+            for key, value in txn.cursor() if key.startswith(keys.family(1, keys.NODE))
         ]
 
 

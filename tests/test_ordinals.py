@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from raxlog.storage.errors import CorruptionError
-from raxlog.storage.layout import DEAD, ORDINAL, family
-from raxlog.storage.ordinals import DeadCounts, OrdinalIndex, problems
-from raxlog.storage.records import seal
+from raxlog.storage.format.keys import DEAD, ORDINAL, family
+from raxlog.storage.format.records import seal
+from raxlog.storage.trees.ordinals import DeadCounts, OrdinalIndex, problems
 
 STREAM = 7
 BORDERS = [1 << shift for shift in (12, 20, 28, 36, 40)]

@@ -13,14 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from raxlog.storage.errors import CorruptionError
-from raxlog.storage.layout import (
+from raxlog.storage.format.keys import (
     PENDING,
     PENDING_BY_CONSUMER,
     PENDING_BY_TIME,
     RELEASED,
     group_family,
 )
-from raxlog.stream.bucket import (
+from raxlog.stream.group.bucket import (
     CAPACITY,
     ID,
     MAX_VALUE,
@@ -28,10 +28,10 @@ from raxlog.stream.bucket import (
     Nack,
     unpack_ids,
 )
-from raxlog.stream.id import pack_id
-from raxlog.stream.id_row import pack_ids
-from raxlog.stream.pending import PendingList
-from raxlog.stream.pending_problems import problems
+from raxlog.stream.group.pending_check import problems
+from raxlog.stream.group.pending_list import PendingList
+from raxlog.stream.node.packed_ids import pack_ids
+from raxlog.stream.node.stream_id import pack_id
 
 STREAM, GROUP = 7, 3
 KINDS = (PENDING, PENDING_BY_CONSUMER, PENDING_BY_TIME, RELEASED)

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import raxlog
 from children import Child
-from raxlog.index import inbox, listening, ring
-from raxlog.storage import records
+from raxlog.index.pubsub import inbox, live_subscription, ring
+from raxlog.storage.format import records
 
 
 def numbers(subscription: Any, count: int, timeout: float = 5.0) -> list[int]:
@@ -87,7 +87,7 @@ def test_a_callback_is_called_in_order_and_a_failing_one_goes_on(
     monkeypatch.setattr(threading, "excepthook", reported.append)
     done = threading.Event()
 
-    def take(message: listening.Message) -> None:
+    def take(message: live_subscription.Message) -> None:
         n = int(message.fields[b"n"])
         got.append(n)
         if n == 19:

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from rax_cases import PREFIXES, any_keys, environment, filled, stream_ids, writing
 from rax_in_memory import RaxInMemory, without_cuts
 from raxlog.storage.errors import InvalidArgument
-from raxlog.storage.rax import Rax
+from raxlog.storage.trees.rax import Rax
 
 OPERATORS = (">", ">=", "<", "<=", "=", "^", "$")
 

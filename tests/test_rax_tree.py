@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rax_cases import any_keys, filled, in_memory, stream_id, stream_ids, writing
 from raxlog.storage.errors import InvalidArgument
-from raxlog.storage.rax import Rax
+from raxlog.storage.trees.rax import Rax
 
 
 @pytest.fixture

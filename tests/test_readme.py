@@ -30,7 +30,7 @@ def blocks(page: Path, language: str) -> list[str]:
 
 
 def command(name: str) -> Command:
-    importlib.import_module(f"raxlog.tools.cli.{cli.COMMANDS[name][0]}")
+    importlib.import_module(f"raxlog.tools.cli.commands.{cli.COMMANDS[name][0]}")
     return LOADED[name]
 
 

@@ -149,7 +149,7 @@ def test_what_a_killed_call_left_does_not_come_after_an_opening_that_did_not_sho
         child.kill()
 
     def apply(say: Callable[[Any], None]) -> None:
-        from raxlog.storage.writer_lock import WriterLock  # noqa: PLC0415 - in the child only
+        from raxlog.storage.files.writer_lock import WriterLock  # noqa: PLC0415 - in the child only
 
         lock = WriterLock(path / "writer")
         lock.acquire(1)
@@ -184,7 +184,7 @@ def test_what_a_power_cut_left_in_the_journal_is_waited_for_not_passed_over(path
             child.kill()
 
         def apply(say: Callable[[Any], None]) -> None:
-            from raxlog.storage.writer_lock import WriterLock  # noqa: PLC0415 - in the child only
+            from raxlog.storage.files.writer_lock import WriterLock  # noqa: PLC0415 - in the child only
 
             lock = WriterLock(path / "writer")
             lock.acquire(1)

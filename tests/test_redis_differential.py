@@ -26,7 +26,7 @@ from raxlog import (
     StreamExhausted,
     StreamID,
 )
-from raxlog.stream.node import last_entry_id
+from raxlog.stream.node.decode import last_entry_id
 from stored_nodes import check_stream, nodes_of
 
 MAX64 = (1 << 64) - 1

@@ -14,19 +14,19 @@ import pytest
 import raxlog
 from children import Child
 from environment_cases import cut_off_reserve, map_size, numbers
-from raxlog.storage import layout, records
+from raxlog.storage.format import keys, records
 
 
 def _rewrite_store_record(path: Path, change: Callable[[list[Any]], None]) -> None:
     with lmdb.open(str(path / "000001")) as env, env.begin(write=True) as txn:
-        row = records.unseal(layout.STORE_KEY, txn.get(layout.STORE_KEY))
+        row = records.unseal(keys.STORE_KEY, txn.get(keys.STORE_KEY))
         change(row)
-        txn.put(layout.STORE_KEY, records.seal(layout.STORE_KEY, row))
+        txn.put(keys.STORE_KEY, records.seal(keys.STORE_KEY, row))
 
 
 def test_a_store_of_a_newer_format_is_refused(path: Path) -> None:
     raxlog.open(path).close()
-    _rewrite_store_record(path, lambda row: row.__setitem__(0, layout.FORMAT + 1))
+    _rewrite_store_record(path, lambda row: row.__setitem__(0, keys.FORMAT + 1))
     for readonly in (False, True):
         with pytest.raises(raxlog.UnsupportedFormat, match="newer raxlog"):
             raxlog.open(path, readonly=readonly)
@@ -101,7 +101,7 @@ def test_a_file_that_lmdb_left_shorter_than_it_counts_still_opens(path: Path) ->
         env = store._env
 
         def take_and_free(txn: Any) -> None:
-            key = layout.family(0, 0x7F)
+            key = keys.family(0, 0x7F)
             txn.put(key, bytes(2_000_000))
             txn.delete(key)
 
@@ -127,9 +127,9 @@ def test_random_bytes_for_a_data_file_are_refused(path: Path, seed: int) -> None
 def test_a_store_record_with_a_flipped_bit_is_a_corruption_error(path: Path) -> None:
     raxlog.open(path).close()
     with lmdb.open(str(path / "000001")) as env, env.begin(write=True) as txn:
-        value = bytearray(txn.get(layout.STORE_KEY))
+        value = bytearray(txn.get(keys.STORE_KEY))
         value[-1] ^= 1
-        txn.put(layout.STORE_KEY, bytes(value))
+        txn.put(keys.STORE_KEY, bytes(value))
     with pytest.raises(raxlog.CorruptionError):
         raxlog.open(path)
 

@@ -6,8 +6,8 @@ import random
 
 import pytest
 import raxlog
-from raxlog.index import remote
-from raxlog.index.subject_problems import problems
+from raxlog.index.subjects import remote_interest as remote
+from raxlog.index.subjects.check import problems
 from subject_reference import brute_match
 
 
@@ -172,7 +172,7 @@ def test_a_store_gives_its_remote_interest(store: raxlog.Store) -> None:
 
 
 def test_local_subscriptions_and_their_generation_are_not_touched(store: raxlog.Store, remotes: Remotes) -> None:
-    from raxlog.index.handle import Sublist  # noqa: PLC0415
+    from raxlog.index.subjects.handle import Sublist  # noqa: PLC0415
 
     index = Sublist(store._source)
     number = index.insert("a")

@@ -25,13 +25,13 @@ import raxlog
 from children import Child
 from cli_runs import Run
 from environment_cases import cut_off_reserve
-from raxlog.recovery import check_child
-from raxlog.recovery.page_tree import PageTree
-from raxlog.recovery.salvage import rescue
-from raxlog.recovery.salvage_report import SalvageReport
-from raxlog.storage import block, layout
-from raxlog.storage.pages import PageFile
-from raxlog.stream import node
+from raxlog.recovery.check import child as check_child
+from raxlog.recovery.check.page_tree import PageTree
+from raxlog.recovery.salvage.report import SalvageReport
+from raxlog.recovery.salvage.salvage import rescue
+from raxlog.storage.files.lmdb_file import PageFile
+from raxlog.storage.format import block, keys
+from raxlog.stream.node import decode as node
 from test_check import as_store, bad_stores, everything_in
 
 pytestmark = pytest.mark.storm
@@ -119,19 +119,19 @@ def layout_of(path: Path) -> tuple[Any, list[tuple[set[int], bytes, list[raxlog.
     """The newest meta page; and for each node its pages, its stream's name, its entries' IDs."""
     with raxlog.open(path, readonly=True) as store, PageFile(data_of(path)) as file:
         with store._env.read() as txn:
-            names = {raxlog.storage.records.unseal(bytes(key), bytes(value))[0]: bytes(key)[9:]
-                     for key, value in txn.cursor() if bytes(key).startswith(layout.NAMES)}
+            names = {raxlog.storage.format.records.unseal(bytes(key), bytes(value))[0]: bytes(key)[9:]
+                     for key, value in txn.cursor() if bytes(key).startswith(keys.NAMES)}
         meta = file.metas()[0]
         found = []
         for page, record in PageTree(file, meta.root, meta.last_page).records():
             key = record.key
-            if len(key) != 25 or key[8] != layout.NODE:
+            if len(key) != 25 or key[8] != keys.NODE:
                 continue
             value = file.value(record)
             count = (15 + record.size) // PAGE + 1
             pages = {page} if record.inline is not None else set(range(record.overflow, record.overflow + count))
             listpack = block.listpack_of(key, value, block.header(key, value))
-            entries = node.decode(listpack, *layout.node_id(key), 0, 0, *raxlog.StreamID.MAX)
+            entries = node.decode(listpack, *keys.node_id(key), 0, 0, *raxlog.StreamID.MAX)
             found.append((pages, names[int.from_bytes(key[:8], "big")], [entry.id for entry in entries]))
         return meta, found
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 import raxlog
-from raxlog.stream import group as group_module
-from raxlog.stream import group_read
-from raxlog.stream.probe import Probe, StreamProbe
+from raxlog.stream.group import blocking_read
+from raxlog.stream.group import group as group_module
+from raxlog.stream.group.wait_conditions import Probe, StreamProbe
 
 OTHER = """
 import sys, raxlog
@@ -34,7 +34,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    for module in (group_module, group_read):
+    for module in (group_module, blocking_read):
         monkeypatch.setattr(module, "now_ms", clock)
     return clock
 

@@ -16,11 +16,11 @@ from typing import Any, ClassVar
 import pytest
 import raxlog
 from children import Child
-from raxlog.recovery.manifest import ShardFile
-from raxlog.recovery.shard_cache import ShardCache
-from raxlog.recovery.shard_format import ShardReader
-from raxlog.recovery.shards import ShardSet
-from raxlog.stream import node
+from raxlog.recovery.snapshot.manifest import ShardFile
+from raxlog.recovery.snapshot.shard_cache import ShardCache
+from raxlog.recovery.snapshot.shard_format import ShardReader
+from raxlog.recovery.snapshot.shards import ShardSet
+from raxlog.stream.node import decode
 from snapshot_cases import change, fill, told
 
 pytestmark = pytest.mark.storm
@@ -51,7 +51,7 @@ def read(shards: ShardSet, stream: bytes, start: tuple[int, int] = FIRST, end: t
     for shard in shards.shards(stream, start, end):
         with shards.open(shard, cache) as reader:
             for master, listpack in reader.nodes(start, end):
-                found += node.decode(listpack, *master, *start, *end)
+                found += decode.decode(listpack, *master, *start, *end)
     return found
 
 
@@ -72,13 +72,13 @@ def test_shards_are_even_to_within_a_node_and_neither_overlap_nor_miss(cut: tupl
             with shards.open(part) as reader:
                 nodes = list(reader.nodes())
                 header = reader.header
-            ids = [e.id for master, listpack in nodes for e in node.decode(listpack, *master, *FIRST, *LAST)]
+            ids = [e.id for master, listpack in nodes for e in decode.decode(listpack, *master, *FIRST, *LAST)]
             assert (header.stream, header.first, header.last) == (name, ids[0], ids[-1])
             assert (part.first, part.last, part.entries, part.nodes) == (ids[0], ids[-1], len(ids), len(nodes))
             assert part.bytes == (cut[0] / part.path).stat().st_size
             masters += [master for master, _ in nodes]
         assert masters == sorted(set(masters))
-        most = max(node.counts(listpack)[0] for _, listpack in nodes)
+        most = max(decode.counts(listpack)[0] for _, listpack in nodes)
         even = len(entries[name]) / 5
         assert all(abs(part.entries - even) <= most + 1 for part in parts)
     assert shards.shards(b"empty") == shards.shards(b"nothing of that name") == []

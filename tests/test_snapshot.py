@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 import raxlog
 from children import Child
-from raxlog.recovery import aside, manifest
+from raxlog.recovery import subprocess_task
+from raxlog.recovery.snapshot import manifest
 from snapshot_cases import JOURNAL, change, fill, left_beside, live_records, records, small_disk
 
 pytestmark = pytest.mark.storm
@@ -285,9 +286,9 @@ def test_a_damaged_record_comes_into_no_snapshot(tmp_path: Path) -> None:
 
 def test_damage_that_kills_its_reader_is_an_error_only(store: raxlog.Store) -> None:
     with pytest.raises(raxlog.CorruptionError, match="SIGBUS"):
-        aside.run(die, {"by": signal.SIGBUS})
+        subprocess_task.run(die, {"by": signal.SIGBUS})
     with pytest.raises(raxlog.StoreError, match="ended from outside"):
-        aside.run(die, {"by": signal.SIGKILL})
+        subprocess_task.run(die, {"by": signal.SIGKILL})
 
 
 def die(say: Callable[..., None], by: int) -> None:

@@ -18,9 +18,9 @@ import raxlog
 import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from raxlog.recovery import digest, incremental, manifest
-from raxlog.recovery.shard_format import ShardReader
-from raxlog.recovery.shards import ShardSet
+from raxlog.recovery.snapshot import digest, incremental, manifest
+from raxlog.recovery.snapshot.shard_format import ShardReader
+from raxlog.recovery.snapshot.shards import ShardSet
 from raxlog.storage.errors import RaxlogError
 from snapshot_cases import STORE, files_of, fill, flipped, records
 from xxhash import xxh3_64_hexdigest, xxh3_64_intdigest

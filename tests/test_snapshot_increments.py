@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import raxlog
 from children import Child
-from raxlog.recovery import backup, manifest
-from raxlog.storage import folder
+from raxlog.recovery.snapshot import manifest, restore
+from raxlog.storage.files import directory
 from snapshot_cases import STORE, change, fill, left_beside, live_records, records, small_disk
 
 pytestmark = pytest.mark.storm
@@ -200,12 +200,12 @@ def test_a_removal_that_was_broken_off_is_finished_with_the_next(chain: list[Pat
     shutil.copytree(chain[0], other)
 
     def remove(say: object) -> None:
-        folder.disk.remove_tree = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment]
-        folder.discard(other)
+        directory.disk.remove_tree = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)  # type: ignore[assignment]
+        directory.discard(other)
 
     with Child(remove) as child:
         child.wait()
     assert not other.exists()
     assert len(left_beside(other)) == 1
-    assert backup.keep_last(other.parent, manifest.read(chain[0]).store, 5) == []
+    assert restore.keep_last(other.parent, manifest.read(chain[0]).store, 5) == []
     assert left_beside(other) == []

@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 import raxlog
 from pyspark.sql.types import IntegerType, StringType, StructField, StructType
-from raxlog.stream.arrow import projection
-from raxlog.tools.spark import live, scan
+from raxlog.stream.columns.arrow import projection
+from raxlog.tools.spark import live_snapshot, scan
+from raxlog.tools.spark.location import find
 from raxlog.tools.spark.options import Options, parse
-from raxlog.tools.spark.place import find
 from raxlog.tools.spark.plan import Part, Window
 from spark_scans import ENTRIES, reading, refusal
 
@@ -29,7 +29,7 @@ pytest_plugins = ["spark_session"]
 def planned(path: Path, **given: Any) -> tuple[list[Part], Options]:
     """The parts that a scan with these options would have."""
     options = parse({"path": str(path), "stream": "orders"} | {name: str(value) for name, value in given.items()})
-    place = live.at_rest(find(options.path), options)
+    place = live_snapshot.at_rest(find(options.path), options)
     return scan.resolved(scan.planned(place, options, Window.of(options))), options
 
 

@@ -18,11 +18,11 @@ from pyspark.sql.types import (
     StructField,
     StructType,
 )
-from raxlog.storage import layout
+from raxlog.storage.format import keys
 from raxlog.tools.spark import schema as schemas
 from raxlog.tools.spark import tables
+from raxlog.tools.spark.location import find
 from raxlog.tools.spark.options import FOLLOW, WRITE, parse
-from raxlog.tools.spark.place import find
 from raxlog.tools.spark.source import RaxlogDataSource
 from spark_scans import reading, refusal
 from xxhash import xxh3_64_hexdigest
@@ -177,12 +177,12 @@ def _damage_a_node(snapshot: Path) -> tuple[str, int]:
     """Flip a bit of the second node; its ID and how many entries it has."""
     with lmdb.open(str(snapshot / "000001"), map_size=1 << 30) as env, env.begin(write=True) as txn:
         cursor = txn.cursor()
-        cursor.set_range(layout.family(1, layout.NODE))
+        cursor.set_range(keys.family(1, keys.NODE))
         cursor.next()
         key, value = cursor.item()
         live = int.from_bytes(value[22:26], "little")
         txn.put(key, value[:-5] + bytes([value[-5] ^ 1]) + value[-4:])
-    ms, seq = layout.node_id(key)
+    ms, seq = keys.node_id(key)
     return f"{ms}-{seq}", live
 
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 import raxlog
-from raxlog.storage import folder
-from raxlog.stream.arrow import projection
+from raxlog.storage.files import directory
+from raxlog.stream.columns.arrow import projection
 from raxlog.tools.spark import scan
+from raxlog.tools.spark.location import find
 from raxlog.tools.spark.options import Options, parse
-from raxlog.tools.spark.place import find
 from raxlog.tools.spark.plan import Part, Window
 
 ENTRIES = 30_000
@@ -42,7 +42,7 @@ def rows_of(parts: list[Part], options: Options) -> list[int]:
 
 
 def data_of(snapshot: Path) -> Path:
-    return snapshot / folder.FIRST_GENERATION / folder.DATA
+    return snapshot / directory.FIRST_GENERATION / directory.DATA
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 import raxlog
 from pyspark.sql.types import LongType, StructField, StructType
 from raxlog.tools.spark.options import WRITE, parse
-from raxlog.tools.spark.write import AppendingWriter
+from raxlog.tools.spark.writer import AppendingWriter
 from spark_scans import reading, refusal
 
 pytestmark = pytest.mark.storm

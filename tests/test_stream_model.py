@@ -19,7 +19,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from raxlog import IDTooSmall, InvalidArgument, NoStream, StreamExhausted, StreamExists, StreamID
-from raxlog.stream.node import last_entry_id
+from raxlog.stream.node.decode import last_entry_id
 from stored_nodes import check_stream, nodes_of
 
 MAX64 = (1 << 64) - 1

@@ -11,7 +11,7 @@ from itertools import product
 
 import pytest
 import raxlog
-from raxlog.index import subject
+from raxlog.index.subjects import subject
 from subject_reference import all_subjects, brute_match, well_formed
 from subject_vectors import VECTORS
 

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 import raxlog
-from raxlog.index import matching, remote, sublist
-from raxlog.index.handle import Sublist
-from raxlog.index.subject_problems import problems
-from raxlog.index.subscription import BINDING, DURABLE, Subscription
+from raxlog.index.subjects import match, remote_interest, sublist
+from raxlog.index.subjects.check import problems
+from raxlog.index.subjects.handle import Sublist
+from raxlog.index.subjects.subscription import BINDING, DURABLE, Subscription
 from second_reader import Wrong
 from second_reader_subjects import read_index
 from test_format import resealed
@@ -44,9 +44,9 @@ def fill(index: Sublist, seed: int) -> None:
     def remotes(txn: Any) -> None:
         for _ in range(60):
             queue = rng.choice([None, b"q"])
-            remote.apply(txn, rng.choice([b"r", b"r\0"]), rng.choice([b"A", b"B"]),
+            remote_interest.apply(txn, rng.choice([b"r", b"r\0"]), rng.choice([b"A", b"B"]),
                          rng.choice(["a", "a.*", "a.>", "b.c"]), queue, rng.randrange(1, 9) if queue else 1)
-        remote.remove_route(txn, b"r\0", b"A")
+        remote_interest.remove_route(txn, b"r\0", b"A")
 
     index._source.submit(remotes)
 
@@ -65,7 +65,7 @@ def test_a_reader_made_from_the_page_sees_what_raxlog_sees(tmp_path: Path, seed:
         with store._source.read() as txn:
             assert list(problems(txn)) == []
             remotes = {(row.route, row.account, row.subject, row.queue or b""): row.weight
-                       for row in remote.all_remote(txn)}
+                       for row in remote_interest.all_remote(txn)}
     theirs = read_index(path)
     assert {n: tuple(row) for n, row in theirs.subscriptions.items()} == {
         n: (s.subject, s.kind, s.owner, s.queue, s.weight, s.name, s.options, s.created_ms) for n, s in mine.items()
@@ -79,7 +79,7 @@ def test_a_reader_made_from_the_page_sees_what_raxlog_sees(tmp_path: Path, seed:
 
 
 def test_the_examples_of_the_page_are_the_key_forms(store: raxlog.Store) -> None:
-    from raxlog.index import subject  # noqa: PLC0415 - named like a fixture elsewhere
+    from raxlog.index.subjects import subject  # noqa: PLC0415 - named like a fixture elsewhere
 
     lines = [line.split("`") for line in PAGE.read_text(encoding="utf-8").splitlines() if line.startswith("| `a")]
     assert len(lines) == 3
@@ -190,7 +190,7 @@ def test_a_further_row_that_is_missing_is_an_error_in_a_match(filled: Any) -> No
     assert further
     write(store, (further[-1], None))
     with store._source.read() as txn, pytest.raises(raxlog.CorruptionError):
-        matching.match(txn, "hot")
+        match.match(txn, "hot")
     with pytest.raises(raxlog.CorruptionError):
         store._source.submit(lambda txn: sublist.remove_many(txn, [one.id for one in sublist.all_subscriptions(txn)]))
     assert noticed(store, path)

@@ -6,10 +6,10 @@ import random
 
 import pytest
 import raxlog
-from raxlog.index import matching, members, sublist
-from raxlog.index.handle import Sublist
-from raxlog.index.subject_problems import problems
-from raxlog.index.subscription import BINDING, DURABLE, LIVE, Subscription
+from raxlog.index.subjects import match, sublist, subscribers
+from raxlog.index.subjects.check import problems
+from raxlog.index.subjects.handle import Sublist
+from raxlog.index.subjects.subscription import BINDING, DURABLE, LIVE, Subscription
 
 
 @pytest.fixture
@@ -257,7 +257,7 @@ def test_ten_thousand_subscribers_of_one_subject_lie_in_few_small_rows(index: Su
         prefix = sublist.STATE_KEY[:8] + (b"\x13" if "*" in subject else b"\x12")
         rows = [value for key, value in txn.cursor() if key.startswith(prefix)]
         assert len(rows) == 50
-        assert max(map(len, rows)) <= members.MAX_VALUE
+        assert max(map(len, rows)) <= subscribers.MAX_VALUE
     one = index.insert(subject)
     assert index.match(published).plain == (*ids, one)
     assert sound(index)
@@ -310,11 +310,11 @@ def test_a_weight_can_be_changed_and_matches_follow(index: Sublist) -> None:
 
 
 def test_members_are_picked_by_their_weights() -> None:
-    group = (matching.Member(1, 1, 1), matching.Member(2, 3, 1))
+    group = (match.Member(1, 1, 1), match.Member(2, 3, 1))
     rng = random.Random(0)
-    picked = [matching.pick(group, rng).id for _ in range(4000)]
+    picked = [match.pick(group, rng).id for _ in range(4000)]
     assert 2700 < picked.count(2) < 3300
-    assert matching.pick(group[:1], rng).id == 1
+    assert match.pick(group[:1], rng).id == 1
 
 
 # -- patterns against patterns --------------------------------------------------------------

@@ -8,10 +8,10 @@ import threading
 import pytest
 import raxlog
 from children import Child
-from raxlog.index import matching
-from raxlog.index.cache import Cache
-from raxlog.index.handle import Sublist
-from raxlog.index.subscription import Subscription
+from raxlog.index.subjects import match
+from raxlog.index.subjects.handle import Sublist
+from raxlog.index.subjects.match_cache import Cache
+from raxlog.index.subjects.subscription import Subscription
 
 
 @pytest.fixture
@@ -170,7 +170,7 @@ def test_with_and_without_cache_agree_while_threads_change_the_index(store: raxl
             subject = ".".join(mine.choices("abc", k=mine.randrange(1, 4)))
             with store._source.read() as txn:
                 cached = index.cache.match(txn, subject)
-                plain = matching.match(txn, subject)
+                plain = match.match(txn, subject)
                 if sorted(cached.plain) != sorted(plain.plain):
                     wrong.append((subject, cached, plain))
 

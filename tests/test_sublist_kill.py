@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 import raxlog
 from children import Child
-from raxlog.index import remote, sublist
-from raxlog.index.handle import Sublist
-from raxlog.index.subject_problems import problems
-from raxlog.index.subscription import Subscription
+from raxlog.index.subjects import remote_interest, sublist
+from raxlog.index.subjects.check import problems
+from raxlog.index.subjects.handle import Sublist
+from raxlog.index.subjects.subscription import Subscription
 
 pytestmark = pytest.mark.storm
 
@@ -64,12 +64,12 @@ class Churn:
         elif action < 0.95:
             rows = {(rng.choice([b"r", b"s"]), b"a.%d" % rng.randrange(50)) for _ in range(40)}
             if index is not None:
-                index._source.submit(lambda txn: [remote.apply(txn, route, "A", text) for route, text in rows])
+                index._source.submit(lambda txn: [remote_interest.apply(txn, route, "A", text) for route, text in rows])
             self.remotes |= rows
         else:
             route = rng.choice([b"r", b"s"])
             if index is not None:
-                index._source.submit(lambda txn: remote.remove_route(txn, route))
+                index._source.submit(lambda txn: remote_interest.remove_route(txn, route))
             self.remotes = {row for row in self.remotes if row[0] != route}
         self.steps += 1
 
@@ -79,7 +79,7 @@ def state_of(store: raxlog.Store) -> tuple[Any, Any, int]:
     with store._source.read() as txn:
         assert list(problems(txn)) == []
         table = {one.id: (one.subject, one.owner, one.queue) for one in sublist.all_subscriptions(txn)}
-        remotes = {(row.route, row.subject) for row in remote.all_remote(txn)}
+        remotes = {(row.route, row.subject) for row in remote_interest.all_remote(txn)}
         return table, remotes, sublist.state_of(txn).generation
 
 

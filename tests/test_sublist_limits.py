@@ -6,11 +6,11 @@ import threading
 
 import pytest
 import raxlog
-from raxlog.index import sublist
-from raxlog.index.cache import Cache
-from raxlog.index.handle import Sublist
-from raxlog.index.subscription import Subscription
-from raxlog.stream.source import Within
+from raxlog.index.subjects import sublist
+from raxlog.index.subjects.handle import Sublist
+from raxlog.index.subjects.match_cache import Cache
+from raxlog.index.subjects.subscription import Subscription
+from raxlog.stream.entries.session import Within
 from test_sublist import size_on_disk, sound
 
 

@@ -18,10 +18,10 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from other_process import OtherProcess
-from raxlog.index.cache import Cache
-from raxlog.index.handle import Sublist
-from raxlog.index.subject_problems import problems
-from raxlog.index.subscription import Subscription
+from raxlog.index.subjects.check import problems
+from raxlog.index.subjects.handle import Sublist
+from raxlog.index.subjects.match_cache import Cache
+from raxlog.index.subjects.subscription import Subscription
 from subject_reference import Trie
 
 TOKENS = st.sampled_from(["a", "b", "*"])

@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 import raxlog
 from children import Child
-from raxlog.index.cache import Cache
-from raxlog.index.handle import Sublist
-from raxlog.index.subject_problems import problems
-from raxlog.index.subscription import Subscription
+from raxlog.index.subjects.check import problems
+from raxlog.index.subjects.handle import Sublist
+from raxlog.index.subjects.match_cache import Cache
+from raxlog.index.subjects.subscription import Subscription
 from subject_reference import Trie, all_subjects
 
 STEPS = 60

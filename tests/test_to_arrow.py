@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import raxlog
-from raxlog.storage import layout
-from raxlog.stream.arrow import ROWS, Tally, batches, projection
+from raxlog.storage.format import keys as layout
+from raxlog.stream.columns.arrow import ROWS, Tally, batches, projection
 from test_corruption import changed_copy, flipped, records_of
 
 OPTIONS: dict[str, dict[str, Any]] = {

@@ -1,6 +1,6 @@
 """The kernels run compiled and as plain Python, from one source, and must do the same.
 
-stream/node.py ─┬─ compiled ─────> this run, all tests
+stream/node/decode.py ─┬─ compiled ─────> this run, all tests
                 └─ RAXLOG_PURE=1 > a second run inside this one: unit, property and
                                    format tests, no storms and no redis-server
 """

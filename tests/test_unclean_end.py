@@ -13,7 +13,8 @@ import lmdb
 import pytest
 import raxlog
 from children import Child
-from raxlog.storage import closing, layout
+from raxlog.storage.files import presence
+from raxlog.storage.format import keys as layout
 from xxhash import xxh3_64_intdigest
 
 Say = Callable[[Any], None]
@@ -52,12 +53,12 @@ def die() -> None:
 
 def restart_the_machine(path: Path) -> None:
     """Let every slot of the file ``open`` tell of another start of the machine."""
-    content = bytearray((path / closing.OPEN).read_bytes())
+    content = bytearray((path / presence.OPEN).read_bytes())
     for slot in range(0, len(content), 64):
         if any(content[slot:slot + 64]):
             content[slot + 8:slot + 24] = bytes(range(16))
             struct.pack_into("<Q", content, slot, xxh3_64_intdigest(bytes(content[slot + 8:slot + 64])))
-    (path / closing.OPEN).write_bytes(content)
+    (path / presence.OPEN).write_bytes(content)
 
 
 def damage(path: Path, pick: Callable[[bytes], bool]) -> bytes:
@@ -112,13 +113,13 @@ def test_the_death_of_one_of_several_is_noticed_beside_the_living(path: Path) ->
         second.kill()
         with raxlog.open(path) as store:
             assert store.last_end == ("killed", (second.pid,), ())
-    assert (path / closing.OPEN).stat().st_size <= 3 * 64, "slots are used again"
+    assert (path / presence.OPEN).stat().st_size <= 3 * 64, "slots are used again"
 
 
 def test_a_hundred_kills_leave_one_slot(path: Path) -> None:
     for _ in range(30):
         opened_and(path, die)
-    assert (path / closing.OPEN).stat().st_size == 64
+    assert (path / presence.OPEN).stat().st_size == 64
 
 
 def test_a_forked_child_that_ends_leaves_its_parents_slot_alone(path: Path) -> None:
@@ -160,7 +161,7 @@ def test_after_a_power_cut_a_damaged_newest_record_is_named_and_the_store_opens(
 
 @pytest.mark.parametrize("content", [b"\x01" * 64, b"\xff" * 200, b"x", bytes(7)])
 def test_a_damaged_file_of_slots_costs_no_more_than_a_look(path: Path, content: bytes) -> None:
-    (path / closing.OPEN).write_bytes(content)
+    (path / presence.OPEN).write_bytes(content)
     with raxlog.open(path) as store:
         assert store.last_end.how == ("power cut" if len(content) >= 64 else "clean")
         assert store.last_end.problems == ()

@@ -10,9 +10,9 @@ import time
 
 import pytest
 import raxlog
-from raxlog.storage import wake, watcher
-from raxlog.storage.environment import Environment
-from raxlog.stream.waiting import Place, Waiting, wait_for_more, waiting_of
+from raxlog.storage.engine.environment import Environment
+from raxlog.storage.wake import wake_file, watcher
+from raxlog.stream.group.waiter import Place, Waiting, wait_for_more, waiting_of
 from waiting_cases import SOON, Sleeper, asleep, seen_now
 
 
@@ -291,9 +291,9 @@ def test_without_an_inotify_instance_waiting_still_works(
     def none_left(*_: object) -> None:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
-    real = wake.Inotify
-    monkeypatch.setattr(wake, "Inotify", none_left)
-    monkeypatch.setattr(wake, "_Kqueue", none_left)
+    real = wake_file.Inotify
+    monkeypatch.setattr(wake_file, "Inotify", none_left)
+    monkeypatch.setattr(wake_file, "_Kqueue", none_left)
     monkeypatch.setattr(watcher, "_NAPS_PER_TRY", 4)
     for n in range(5):
         sleeper = Sleeper(waiting, seen_now(env, b"orders"))
@@ -303,7 +303,7 @@ def test_without_an_inotify_instance_waiting_still_works(
         sleeper.join(SOON)
         assert sleeper.outcome is True
     assert waiting._watcher.polling  # type: ignore[union-attr]
-    monkeypatch.setattr(wake, "Inotify", real)  # instances are to be had again
+    monkeypatch.setattr(wake_file, "Inotify", real)  # instances are to be had again
     sleeper = Sleeper(waiting, seen_now(env, b"orders"))
     end = time.monotonic() + 20
     while waiting._watcher.polling and time.monotonic() < end:  # type: ignore[union-attr]

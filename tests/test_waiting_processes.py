@@ -18,9 +18,10 @@ from pathlib import Path
 
 import pytest
 import raxlog
-from raxlog.storage import crash_point, watcher
-from raxlog.storage.environment import Environment
-from raxlog.stream.waiting import Waiting, wait_for_more, waiting_of
+from raxlog.storage import crash_point
+from raxlog.storage.engine.environment import Environment
+from raxlog.storage.wake import watcher
+from raxlog.stream.group.waiter import Waiting, wait_for_more, waiting_of
 from waiting_cases import SOON, Sleeper, asleep, seen_now
 
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -63,7 +64,7 @@ def said(process: subprocess.Popen[str]) -> str:
 # Says "ready", then one line (the time) for each entry that makes it wake.
 WAITER = """
 import sys, time, raxlog
-from raxlog.stream.waiting import wait_for_more
+from raxlog.stream.group.waiter import wait_for_more
 store = raxlog.open(sys.argv[1])
 stream = store.stream("orders")
 after = stream.last_id
@@ -167,7 +168,7 @@ def test_an_interrupt_ends_a_wait_at_once_and_leaves_nothing_behind(
 ) -> None:
     process = start("""
 import sys, time, raxlog
-from raxlog.stream.waiting import StreamProbe, waiting_of
+from raxlog.stream.group.waiter import StreamProbe, waiting_of
 store = raxlog.open(sys.argv[1])
 env = store._env
 waiting = waiting_of(env)
@@ -226,8 +227,8 @@ for line in sys.stdin:
 READER = """
 import mmap, struct, sys, threading, time
 import raxlog
-from raxlog.storage.watcher import Watcher
-from raxlog.stream.waiting import StreamProbe, Waiting
+from raxlog.storage.wake.watcher import Watcher
+from raxlog.stream.group.waiter import StreamProbe, Waiting
 path, board, slots, mutant = sys.argv[1:]
 if mutant == "drain after the look":
     def look_then_drain(self):
@@ -341,7 +342,7 @@ def test_ten_blocked_readers_cost_next_to_nothing(
 ) -> None:
     program = """
 import sys, time, raxlog
-from raxlog.stream.waiting import wait_for_more
+from raxlog.stream.group.waiter import wait_for_more
 stream = raxlog.open(sys.argv[1]).stream("orders")
 wait_for_more(stream, raxlog.StreamID.MIN, 0.01)
 print("ready", flush=True)

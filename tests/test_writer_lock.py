@@ -20,8 +20,9 @@ import pytest
 import raxlog
 from children import Child, wait_until_stopped
 from crowd import Notes
-from raxlog.storage import own_lock, turn_words
-from raxlog.storage.writer_lock import WriterLock
+from raxlog.storage.files import futex as turn_words
+from raxlog.storage.files import ofd_lock
+from raxlog.storage.files.writer_lock import WriterLock
 
 SEED = int(os.environ.get("RAXLOG_SEED", time.time_ns() % 1_000_000_007))
 Say = Callable[[Any], None]
@@ -37,9 +38,9 @@ def file(tmp_path: Path) -> Path:
 def in_line(file: Path) -> list[int]:
     """The processes that stand in line, the first of them first."""
     found, start = [], 1 << 33
-    opened = own_lock.open_file(file)
+    opened = ofd_lock.open_file(file)
     with contextlib.closing(opened):
-        while (one := own_lock.find(opened, start, 0)) is not None:
+        while (one := ofd_lock.find(opened, start, 0)) is not None:
             found.append(one)
             start = one[1] + 1
     return [last - first for first, last in found]

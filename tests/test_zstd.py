@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
-from raxlog.storage import zstd
+from raxlog.storage.format import zstd
 
 CONTENTS = [b"x", bytes(100), os.urandom(1000), b"some text, and some more of it " * 20_000]
 
@@ -25,7 +25,7 @@ def reader(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> S
 
 
 def built_on(library: str, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
-    """storage/zstd.py as a Python runs it that has the library, or has not."""
+    """storage/format/zstd.py as a Python runs it that has the library, or has not."""
     if library == "own" and sys.version_info < (3, 14):
         stand_in = ModuleType("compression")
         stand_in.zstd = pytest.importorskip("backports.zstd")  # type: ignore[attr-defined]

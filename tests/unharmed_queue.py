@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import raxlog
-from raxlog.stream.group_state import groups
-from raxlog.stream.header import number_of
+from raxlog.stream.entries.header import number_of
+from raxlog.stream.group.state import groups
 
 
 def everything(store: raxlog.Store) -> list[Any]:

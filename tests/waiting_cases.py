@@ -8,9 +8,9 @@ from collections.abc import Hashable
 from typing import Any
 
 import raxlog
-from raxlog.storage.environment import Environment
-from raxlog.stream.probe import Probe, StreamProbe
-from raxlog.stream.waiting import Waiting
+from raxlog.storage.engine.environment import Environment
+from raxlog.stream.group.wait_conditions import Probe, StreamProbe
+from raxlog.stream.group.waiter import Waiting
 
 SOON = 2.0  # seconds; far more than a wake-up takes, far less than a test may
 

@@ -22,13 +22,13 @@ the kernel keeps what a killed process wrote. Power-cut images see that at once.
 """
 
 from ...storage.crash_point import crash_point
-from .explore import explore
-from .injected import Errors
-from .interrupts import Interrupts, interrupted
-from .kill_at import KillAt
-from .power_cut import PowerCut
-from .report import CrashTestFailed, Failure, ModeResult, Report
-from .storm import Storm
+from .run.explore import explore
+from .run.injected import Errors
+from .run.interrupts import Interrupts, interrupted
+from .run.kill_at import KillAt
+from .run.power_cut import PowerCut
+from .run.report import CrashTestFailed, Failure, ModeResult, Report
+from .run.storm import Storm
 
 __all__ = [
     "CrashTestFailed",

@@ -53,7 +53,8 @@ def seconds_of(text: str | float | None) -> float | None:
 @pytest.fixture
 def crash_explorer(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Any]:
     """explore(), with the options of the command line and of the marker; raises on failure."""
-    from . import Interrupts, KillAt, PowerCut, Storm, explore  # noqa: PLC0415 - not for tests that crash nothing
+    from . import Interrupts, KillAt, PowerCut, Storm  # noqa: PLC0415 - not for tests that crash nothing
+    from .run.explore import explore  # noqa: PLC0415 - not for tests that crash nothing
 
     marker = request.node.get_closest_marker("crash")
     wanted = dict(marker.kwargs) if marker is not None else {}

@@ -60,14 +60,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import lmdb
 
 from .. import crash_point as crash_points
-from .. import faults, generation
 from ..errors import LockTimeout, RaxlogError, ReadOnlyStore, StoreError, TransactionError
-from ..layout import STORE_KEY
+from ..files import generation, lmdb_errors
+from ..format.keys import STORE_KEY
 from . import interrupts
 from .write_transaction import WriteTransaction  # cimport
 
 if TYPE_CHECKING:
-    from ..environment import Environment
+    from ..engine.environment import Environment
 
 SOURCE_HASH = ""
 
@@ -190,7 +190,7 @@ class Commits:
                             self.abort(txn)
                             interrupts.settle(self, error)
                             if isinstance(error, lmdb.Error):
-                                raise call.error or faults.meaning(env.path, error) from error
+                                raise call.error or lmdb_errors.meaning(env.path, error) from error
                             raise
                     self.transaction_thread = None
         except BaseException:
@@ -431,7 +431,7 @@ class Commits:
         """The error that a caller gets for one that came out of a transaction."""
         if not isinstance(error, lmdb.Error):
             return error
-        reported = faults.meaning(self.env.path, error)
+        reported = lmdb_errors.meaning(self.env.path, error)
         reported.__cause__ = error
         return reported
 
@@ -492,7 +492,7 @@ class Commits:
             except lmdb.PanicError:
                 env.reopen()
             except lmdb.Error as error:
-                raise faults.meaning(env.path, error) from error
+                raise lmdb_errors.meaning(env.path, error) from error
 
     def run(self, txn: WriteTransaction, calls: list[Call], refused: list[Call]) -> None:
         """Apply and commit. Where a call raises after it had touched something: undone, and it is ``refused``."""
@@ -594,7 +594,7 @@ class Commits:
     def is_full(self, error: Exception) -> bool:
         """Whether an error says that room is missing."""
         return isinstance(error, lmdb.MapFullError) or (
-            isinstance(error, lmdb.Error) and faults.why_full(self.env.path, error) is not None
+            isinstance(error, lmdb.Error) and lmdb_errors.why_full(self.env.path, error) is not None
         )
 
     def age_free_pages(self) -> bool:

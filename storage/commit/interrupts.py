@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING
 
 import lmdb
 
-from .. import disk
 from ..errors import StoreError
+from ..files import disk
 
 if TYPE_CHECKING:
     from .commits import Call, Commits

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import lmdb
 
-from .. import journal
 from ..errors import CorruptionError, RaxlogError
-from ..growth import pages_in
+from ..files.lmdb_file import pages_in
+from . import journal
 
 if TYPE_CHECKING:
-    from ..environment import Environment
+    from ..engine.environment import Environment
 
 SOURCE_HASH = ""
 

@@ -1,9 +1,9 @@
 """Benchmarks against real peers, in one run side by side: ``raxlog bench``.
 
-    tools/cli/benching.py ──> CASES ──> a case in its module ──> rounds.py   contests: slices in turn, medians
-                                          │                        └── sampling.py   where the time goes
-                                          ├── peers.py      sqlite3, bare LMDB, the disk
-                                          └── children.py   what other processes do
+    raxlog bench ──> CASES ──> a case in cases/ ──> rounds.py   contests: slices in turn, medians
+                                     │                 └── sampling.py   where the time goes
+                                     ├── peers.py      sqlite3, bare LMDB, the disk
+                                     └── children.py   what other processes do
 """
 
 from __future__ import annotations
@@ -44,5 +44,5 @@ CASES = {
 def measure(case: str, rounds: Rounds) -> list[Figure]:
     """The figures of a case of CASES."""
     run: Callable[[Rounds], list[Figure]] = getattr(
-        import_module(f".{CASES[case][0]}", __name__), case)
+        import_module(f".cases.{CASES[case][0]}", __name__), case)
     return run(rounds)

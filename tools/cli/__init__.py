@@ -1,28 +1,28 @@
 """The command line: ``raxlog COMMAND STORE …``, one command for each thing a store can do.
 
     argv ──> __init__.py    finds the command, loads its module only, tells errors in one line
-              ├── writing.py       add  delete  trim  rename  delete-stream  configure
-              ├── importing.py     import         (formats.py reads, progress.py draws)
-              ├── exporting.py     export
-              ├── reading.py       range  get  tail
-              ├── listing.py       streams
-              ├── grouping.py      groups  lag  consumers, and what creates, moves, deletes them
-              ├── delivering.py    read  ack
-              ├── claiming.py      pending  claim  autoclaim  nack
-              ├── publishing.py    pub  sub  unsub  bind  unbind  bindings
-              ├── routing.py       subjects  interest
-              ├── describing.py    info           (node_drawing.py draws one node)
-              ├── snapshots.py     snapshot  restore  verify
-              ├── compacting.py    compact
-              ├── checking.py      check  salvage
-              ├── scanning.py      scan  plan     (Spark, brought by the extra raxlog[spark])
-              ├── crashing.py      crashtest
-              ├── benching.py      bench
-              └── demo.py          demo           (demo_input.py, demo_kills.py)
+              ├── write.py       add  delete  trim  rename  delete-stream  configure
+              ├── import_file.py     import         (input_formats.py reads, progress.py draws)
+              ├── export.py     export
+              ├── range.py       range  get  tail
+              ├── streams.py       streams
+              ├── groups.py      groups  lag  consumers, and what creates, moves, deletes them
+              ├── read.py    read  ack
+              ├── pending.py      pending  claim  autoclaim  nack
+              ├── publish.py    pub  sub  unsub  bind  unbind  bindings
+              ├── interest.py       subjects  interest
+              ├── info.py    info           (node_diagram.py draws one node)
+              ├── snapshot.py     snapshot  restore  verify
+              ├── compact.py    compact
+              ├── check.py      check  salvage
+              ├── scan.py      scan  plan     (Spark, brought by the extra raxlog[spark])
+              ├── crashtest.py      crashtest
+              ├── bench.py      bench
+              └── demo.py          demo           (sample_text.py, kill_rounds.py)
 
     arguments.py   what all commands share: the parser, options, opening a store
     output.py      entries, IDs and bytes as text and as JSON
-    wording.py     the library's messages in the words of the command line
+    messages.py     the library's messages in the words of the command line
 
 Nothing here is loaded by ``import raxlog``, and rich only where a progress bar is drawn.
 """
@@ -43,52 +43,52 @@ from . import output
 from .arguments import DONE, INTERRUPTED, JSON, LOADED, NO, STORE, USAGE, Failure, Parser, flag
 
 COMMANDS = {
-    "add": ("writing", "append one entry"),
-    "import": ("importing", "append the entries of a file: NDJSON, CSV or plain lines"),
-    "export": ("exporting", "write entries to a Parquet, Arrow or CSV file"),
-    "range": ("reading", "print the entries between two IDs"),
-    "tail": ("reading", "print the last entries and then those that come"),
-    "get": ("reading", "print the entry with one ID"),
-    "delete": ("writing", "delete entries by ID"),
-    "trim": ("writing", "evict the oldest entries"),
-    "streams": ("listing", "list the streams"),
-    "info": ("describing", "tell about a store, a stream, its rax or one node"),
-    "rename": ("writing", "give a stream another name"),
-    "delete-stream": ("writing", "delete a stream with all its entries"),
-    "configure": ("writing", "change a stream's settings"),
-    "read": ("delivering", "read new entries in a consumer group, or those behind an ID"),
-    "ack": ("delivering", "acknowledge entries that were delivered"),
-    "nack": ("claiming", "give delivered entries back to the group"),
-    "pending": ("claiming", "tell what was delivered and not acknowledged"),
-    "claim": ("claiming", "make pending entries another consumer's"),
-    "autoclaim": ("claiming", "claim what has been pending for too long"),
-    "groups": ("grouping", "list a stream's consumer groups, with their lag"),
-    "lag": ("grouping", "print how many entries a group has still to be given"),
-    "create-group": ("grouping", "create a consumer group"),
-    "destroy-group": ("grouping", "delete a consumer group with all it keeps"),
-    "set-group-id": ("grouping", "move a group forward or back"),
-    "consumers": ("grouping", "list a group's consumers"),
-    "create-consumer": ("grouping", "create a consumer in a group"),
-    "delete-consumer": ("grouping", "delete a consumer; hand over or drop what it has pending"),
-    "pub": ("publishing", "publish a message to a subject, or to a channel"),
-    "sub": ("publishing", "print what is published to matching subjects, or on channels"),
-    "unsub": ("publishing", "remove a durable subscription with all it has not delivered"),
-    "bind": ("publishing", "let what is published to matching subjects be appended to a stream"),
-    "unbind": ("publishing", "end a binding"),
-    "bindings": ("publishing", "list the bindings"),
-    "subjects": ("routing", "draw the subjects subscribed to, with counts"),
-    "interest": ("routing", "tell whom a subject reaches"),
-    "check": ("checking", "walk every invariant of a store and tell what is wrong"),
-    "salvage": ("checking", "bring what is whole out of a damaged store into a new one"),
-    "snapshot": ("snapshots", "copy one state of a store while it is at work: whole, as an increment, in shards"),
-    "restore": ("snapshots", "make a store from a snapshot"),
-    "verify": ("snapshots", "compare every byte of a snapshot with its checksums"),
-    "compact": ("compacting", "write the data file anew, without the room of what was deleted"),
-    "scan": ("scanning", "run SQL over a stream on a Spark of its own"),
-    "plan": ("scanning", "show how a scan would be cut into partitions"),
-    "crashtest": ("crashing", "crash what a Python file does to a folder, and check what is left"),
-    "bench": ("benching", "measure what commits, queues and scans cost, beside SQLite in the same run"),
-    "demo": ("demo", "import real text, kill a writer, show that nothing was lost"),
+    "add": ("entries.write", "append one entry"),
+    "import": ("entries.import_file", "append the entries of a file: NDJSON, CSV or plain lines"),
+    "export": ("history.export", "write entries to a Parquet, Arrow or CSV file"),
+    "range": ("entries.range", "print the entries between two IDs"),
+    "tail": ("entries.range", "print the last entries and then those that come"),
+    "get": ("entries.range", "print the entry with one ID"),
+    "delete": ("entries.write", "delete entries by ID"),
+    "trim": ("entries.write", "evict the oldest entries"),
+    "streams": ("entries.streams", "list the streams"),
+    "info": ("entries.info", "tell about a store, a stream, its rax or one node"),
+    "rename": ("entries.write", "give a stream another name"),
+    "delete-stream": ("entries.write", "delete a stream with all its entries"),
+    "configure": ("entries.write", "change a stream's settings"),
+    "read": ("groups.read", "read new entries in a consumer group, or those behind an ID"),
+    "ack": ("groups.read", "acknowledge entries that were delivered"),
+    "nack": ("groups.pending", "give delivered entries back to the group"),
+    "pending": ("groups.pending", "tell what was delivered and not acknowledged"),
+    "claim": ("groups.pending", "make pending entries another consumer's"),
+    "autoclaim": ("groups.pending", "claim what has been pending for too long"),
+    "groups": ("groups.groups", "list a stream's consumer groups, with their lag"),
+    "lag": ("groups.groups", "print how many entries a group has still to be given"),
+    "create-group": ("groups.groups", "create a consumer group"),
+    "destroy-group": ("groups.groups", "delete a consumer group with all it keeps"),
+    "set-group-id": ("groups.groups", "move a group forward or back"),
+    "consumers": ("groups.groups", "list a group's consumers"),
+    "create-consumer": ("groups.groups", "create a consumer in a group"),
+    "delete-consumer": ("groups.groups", "delete a consumer; hand over or drop what it has pending"),
+    "pub": ("pubsub.publish", "publish a message to a subject, or to a channel"),
+    "sub": ("pubsub.publish", "print what is published to matching subjects, or on channels"),
+    "unsub": ("pubsub.publish", "remove a durable subscription with all it has not delivered"),
+    "bind": ("pubsub.publish", "let what is published to matching subjects be appended to a stream"),
+    "unbind": ("pubsub.publish", "end a binding"),
+    "bindings": ("pubsub.publish", "list the bindings"),
+    "subjects": ("pubsub.interest", "draw the subjects subscribed to, with counts"),
+    "interest": ("pubsub.interest", "tell whom a subject reaches"),
+    "check": ("care.check", "walk every invariant of a store and tell what is wrong"),
+    "salvage": ("care.check", "bring what is whole out of a damaged store into a new one"),
+    "snapshot": ("care.snapshot", "copy one state of a store while it is at work: whole, as an increment, in shards"),
+    "restore": ("care.snapshot", "make a store from a snapshot"),
+    "verify": ("care.snapshot", "compare every byte of a snapshot with its checksums"),
+    "compact": ("care.compact", "write the data file anew, without the room of what was deleted"),
+    "scan": ("history.scan", "run SQL over a stream on a Spark of its own"),
+    "plan": ("history.scan", "show how a scan would be cut into partitions"),
+    "crashtest": ("care.crashtest", "crash what a Python file does to a folder, and check what is left"),
+    "bench": ("care.bench", "measure what commits, queues and scans cost, beside SQLite in the same run"),
+    "demo": ("demo.demo", "import real text, kill a writer, show that nothing was lost"),
 }
 
 _DESCRIPTION = """\
@@ -134,9 +134,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Failure as failure:
         return _say(str(failure), failure.status)
     except RaxlogError as error:
-        from . import wording  # noqa: PLC0415
+        from . import messages  # noqa: PLC0415
 
-        return _say(wording.in_options(str(error)), status_of(error))
+        return _say(messages.in_options(str(error)), status_of(error))
     except OSError as error:
         return _say(str(error), STORE)
     return status
@@ -152,7 +152,7 @@ def status_of(error: RaxlogError) -> int:
 def _run(arguments: list[str]) -> int:
     if arguments and arguments[0] in COMMANDS:
         name, rest = arguments[0], arguments[1:]
-        importlib.import_module(f".{COMMANDS[name][0]}", __name__)
+        importlib.import_module(f".commands.{COMMANDS[name][0]}", __name__)
         command = LOADED[name]
         return command.run(command.parser(name, COMMANDS[name][1]).parse_intermixed_args(rest)) or DONE
     if any(not argument.startswith("-") for argument in arguments):

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import raxlog
 
+from ...storage.engine.store_map import DURABILITIES
 from ...storage.errors import NoStream
-from ...storage.store_map import DURABILITIES
-from ...stream.header import shown
-from ...stream.id import parse_end, parse_id, parse_start
-from ...stream.names import member_name, name_bytes
+from ...stream.entries.header import shown
+from ...stream.node.names import member_name, name_bytes
+from ...stream.node.stream_id import parse_end, parse_id, parse_start
 
 if TYPE_CHECKING:
     from raxlog import Group, Store, Stream

@@ -17,8 +17,8 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ...stream.entry import Entry
-from ...stream.id import StreamID
+from ...stream.node.entry import Entry
+from ...stream.node.stream_id import StreamID
 
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 

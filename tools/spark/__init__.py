@@ -3,17 +3,17 @@
     raxlog.spark.register ──> source.py        the class Spark asks for readers and writers
                                 ├── options.py   what the user asked for, checked
                                 ├── schema.py    which columns, of which types, from which fields
-                                ├── place.py     what lies at the path: snapshot, shards, live store
-                                ├── live.py      a snapshot of a live store: taken, reused, removed
+                                ├── location.py     what lies at the path: snapshot, shards, live store
+                                ├── live_snapshot.py      a snapshot of a live store: taken, reused, removed
                                 ├── plan.py      partitions: which task reads which range
-                                ├── loss.py      entries asked for that have been trimmed away
+                                ├── data_loss.py      entries asked for that have been trimmed away
                                 ├── scan.py      what a task does with its part
-                                ├── worker.py    what its process does once for all tasks
-                                ├── batch.py     one scan                   tables.py   groups, pending
-                                ├── follow.py    an endless one, by offsets
-                                └── write.py     appending a DataFrame, once
+                                ├── worker_gc.py    what its process does once for all tasks
+                                ├── batch_reader.py     one scan                   tables.py   groups, pending
+                                ├── stream_reader.py    an endless one, by offsets
+                                └── writer.py     appending a DataFrame, once
 
-    installed.py                     what must be on the machine, and how to get it
+    requirements.py                     what must be on the machine, and how to get it
     discovery/pyspark_raxlog         a top-level package of its own, by which Spark finds the source
 
 Nothing here is loaded by ``import raxlog``. All but source.py, schema.py and the readers works

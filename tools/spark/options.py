@@ -18,8 +18,8 @@ from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
 from ...storage.errors import InvalidArgument, InvalidStreamID
-from ...stream.arrow import MODES, PERMISSIVE
-from ...stream.id import MAX64, StreamID, make_id, parse_end, parse_start
+from ...stream.columns.arrow import MODES, PERMISSIVE
+from ...stream.node.stream_id import MAX64, StreamID, make_id, parse_end, parse_start
 
 EARLIEST, LATEST = "earliest", "latest"
 DATASETS = ("entries", "groups", "pending")

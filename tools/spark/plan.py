@@ -21,17 +21,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from ...index.glob import glob_matches_bytes
-from ...recovery.manifest import Manifest, ShardFile, StreamSummary
-from ...storage import layout
+from ...index.pubsub.glob import glob_matches_bytes
+from ...recovery.snapshot.manifest import Manifest, ShardFile, StreamSummary
 from ...storage.errors import InvalidArgument, NoStream
-from ...storage.rax import Rax, RaxTransaction
-from ...stream import header as headers
-from ...stream.counting import Counter
-from ...stream.header import shown
-from ...stream.id import StreamID, make_id
-from ...stream.names import name_bytes
-from ...stream.source import Source
+from ...storage.format import keys
+from ...storage.trees.rax import Rax, RaxTransaction
+from ...stream.entries import header as headers
+from ...stream.entries.count import Counter
+from ...stream.entries.header import shown
+from ...stream.entries.session import Source
+from ...stream.node.names import name_bytes
+from ...stream.node.stream_id import StreamID, make_id
 from .options import Options
 
 MOST_PARTS = 100_000
@@ -111,7 +111,7 @@ def _those(names: Sequence[bytes]) -> str:
 def names_in(source: Source) -> list[bytes]:
     """The names of all streams of a store."""
     with source.read() as txn:
-        return [key for key, _ in Rax(txn, layout.NAMES).items()]
+        return [key for key, _ in Rax(txn, keys.NAMES).items()]
 
 
 def plan(source: Source, windows: dict[bytes, Window], options: Options, at_rest: bool) -> list[Part]:

@@ -12,15 +12,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...recovery.places import LocalPlace, place_of
-from ...recovery.shard_cache import ShardCache
-from ...recovery.shard_format import ShardReader
-from ...recovery.shards import ShardSet
-from ...stream import arrow
-from ...stream.scanning import StoredNode, read_nodes
-from . import live, loss, plan
+from ...recovery.snapshot.location import LocalPlace, place_of
+from ...recovery.snapshot.shard_cache import ShardCache
+from ...recovery.snapshot.shard_format import ShardReader
+from ...recovery.snapshot.shards import ShardSet
+from ...stream.columns import arrow
+from ...stream.columns.scan import StoredNode, read_nodes
+from . import data_loss, live_snapshot, plan
+from .location import SHARDS, Place, opened, require_data
 from .options import Options
-from .place import SHARDS, Place, opened, require_data
 from .plan import Part, Piece, Window
 
 if TYPE_CHECKING:
@@ -32,14 +32,14 @@ CACHE_BYTES = 8 << 30
 
 
 def planned(place: Place, options: Options, window: Window, only: set[bytes] | None = None) -> list[Part]:
-    """The parts of a scan. NoStream where no stream is as the options say; StreamError, see loss.py.
+    """The parts of a scan. NoStream where no stream is as the options say; StreamError, see data_loss.py.
 
     ``only`` are the streams that can matter, of those chosen; None: all of them.
     """
     if place.kind == SHARDS:
         manifest = place.manifest or ShardSet(place.path).manifest
         names = plan.chosen([stream.name for stream in manifest.streams], options)
-        loss.check_summaries(manifest.streams, names, options)
+        data_loss.check_summaries(manifest.streams, names, options)
         return plan.plan_shards(manifest, place.path, _windows(names, window, only), options)
     if place.manifest is not None and place.manifest.streams and options.since is None:
         require_data(place)
@@ -49,7 +49,7 @@ def planned(place: Place, options: Options, window: Window, only: set[bytes] | N
             return parts
     with opened(place.path) as source:
         names = plan.chosen(plan.names_in(source), options)
-        loss.check(source, names, options)
+        data_loss.check(source, names, options)
         return plan.plan(source, _windows(names, window, only), options, at_rest=True)
 
 
@@ -77,7 +77,7 @@ def batches(part: Part, columns: Columns, options: Options) -> Iterator[pa.Recor
 
 def _batches(piece: Piece, columns: Columns, options: Options) -> Iterator[pa.RecordBatch]:
     with opened(piece.path) as source:
-        live.touch(source.env.path)
+        live_snapshot.touch(source.env.path)
         piece = plan.resolved(source, piece)
         nodes = read_nodes(source, piece.stream, piece.start, piece.end)
         yield from _decoded(nodes, piece, columns, options, options.mode == arrow.PERMISSIVE)

@@ -17,7 +17,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, LongType, MapType, StringType, StructField, StructType, TimestampType
 
 from ...storage.errors import InvalidArgument
-from ...stream.projection import Projection, projection
+from ...stream.columns.projection import Projection, projection
 from .options import Options
 
 if TYPE_CHECKING:

@@ -17,11 +17,11 @@ from pyspark.sql.types import StructType
 
 from . import schema as schemas
 from . import tables
-from .batch import BatchReader, FilteringReader
-from .follow import FollowingReader
+from .batch_reader import BatchReader, FilteringReader
+from .location import find
 from .options import FOLLOW, WRITE, parse
-from .place import find
-from .write import AppendingWriter
+from .stream_reader import FollowingReader
+from .writer import AppendingWriter
 
 
 class RaxlogDataSource(DataSource):

@@ -16,17 +16,17 @@ from typing import Any, NamedTuple
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import LongType, StringType, StructField, StructType, TimestampType
 
-from ...recovery.manifest import GroupSummary
-from ...recovery.shards import ShardSet
+from ...recovery.snapshot.manifest import GroupSummary
+from ...recovery.snapshot.shards import ShardSet
 from ...storage.errors import InvalidArgument
-from ...stream import header as headers
-from ...stream.group_info import GroupInfo, describe_group
-from ...stream.group_state import NOBODY, find_group, groups
-from ...stream.id import StreamID
-from ...stream.source import Source
-from . import live, plan
+from ...stream.entries import header as headers
+from ...stream.entries.session import Source
+from ...stream.group.info import GroupInfo, describe_group
+from ...stream.group.state import NOBODY, find_group, groups
+from ...stream.node.stream_id import StreamID
+from . import live_snapshot, plan
+from .location import SHARDS, Place, find, opened
 from .options import Options
-from .place import SHARDS, Place, find, opened
 
 ROWS = 16_384
 _CHUNK = 4_096  # pending entries read in one transaction
@@ -72,7 +72,7 @@ class TableReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """One for each stream's groups, one for each group's pending entries."""
-        place = live.at_rest(find(self._options.path), self._options)
+        place = live_snapshot.at_rest(find(self._options.path), self._options)
         return [InputPartition(table) for table in _tables(place, self._options)] or [InputPartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:

@@ -1,0 +1,1 @@
+"""Publish and subscribe: how a message reaches streams and subscribers."""

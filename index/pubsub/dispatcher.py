@@ -1,0 +1,318 @@
+"""Live subscriptions of one open store: who in this process listens, and how they are told.
+
+    commit in any process ──wake──> watcher ──> one thread here: reads the ring once
+                                                   │  what is for this process
+                        ┌──────────────────────────┼─────────────────────┐
+                  subscription "orders.*"    subscriber of a channel    durable subscription
+                  (its inbox gets it)        (its inbox gets it)        (told that its stream moved)
+
+The process is one owner in the store's eyes, with a lease that ends when it does (leases.py).
+A message in the ring names the owners it is for; here it is matched once more against the
+index, in the transaction it was read in, and given to those of the matching subscriptions that are
+this process's own. A subscription notes in its own transaction which number the next message
+has, so it gets what was published after it and nothing from before.
+
+The thread begins with the first subscription and ends with the last. It sleeps in
+stream/group/waiter.py like any reader, so nothing is polled.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import threading
+import time
+import weakref
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, NoReturn
+
+from ...storage.commit.write_transaction import WriteTransaction
+from ...storage.errors import CorruptionError, StoreClosed, StoreError
+from ...storage.lifecycle.registry import forget_in_child
+from ...stream.entries.session import Direct
+from ...stream.group.wait_conditions import Finding, Probe
+from ...stream.group.waiter import waiting_of
+from . import channel_index, ring, targets
+from .inbox import Callbacks, Inbox, Queue
+from .leases import LIVE, Leases
+from .ring import LiveMessage
+
+_AT_ONCE = 256  # messages read in one transaction
+
+
+class Live:
+    """The live subscriptions made through one open store."""
+
+    def __init__(self, source: Direct, leases: Leases, known: targets.Known) -> None:
+        self._source = source
+        self._leases = leases
+        self._known = known
+        self._mutex = threading.Lock()
+        self._pid = os.getpid()
+        self._owner: int | None = None
+        self._noted: int | None = None  # the owner, once its record is in the store
+        self._closed = False
+        self._thread: threading.Thread | None = None
+        self._changes = 0  # how often the thread has been asked to look again
+        self._next: int | None = None  # the number of the message to read next
+        self.callbacks = Callbacks()
+        # By subscription ID; by (kind, channel or glob) and then listener: since which message.
+        self._subjects: dict[int, tuple[Queue[Any], int]] = {}
+        self._channels: dict[tuple[bytes, bytes], dict[Queue[Any], int]] = {}
+        self._durables: dict[Inbox[Any], tuple[Probe, float]] = {}
+        self._inboxes: set[Inbox[Any]] = set()
+        _all.add(self)
+
+    @property
+    def owner(self) -> int:
+        """This process's number in the store, taken when it is first needed."""
+        with self._mutex:
+            if self._owner is None:
+                self._owner = self._leases.take()
+            return self._owner
+
+    @property
+    def inherited(self) -> bool:
+        """Whether it is the parent's, from before a fork."""
+        return self._pid != os.getpid()
+
+    # -- subscribing --------------------------------------------------------------------
+
+    def subscribe(self, inboxes: Sequence[Inbox[Any]], change: Callable[[WriteTransaction, int, int], None]) -> None:
+        """Run a change that subscribes; it gets this process's owner and the next message's number.
+
+        The owner is noted in the same commit. The inboxes learn of the store's end from now on.
+        """
+        self._start(inboxes)
+        owner = self.owner
+
+        def operation(txn: WriteTransaction) -> None:
+            if not channel_index.owned(txn, owner):
+                channel_index.note_owner(txn, owner, os.getpid(), time.time_ns() // 1_000_000)
+            change(txn, owner, ring.next_number(txn))
+
+        self._source.submit(operation)
+        if self._noted != owner:
+            self._noted = owner
+            self._poke()
+
+    def unsubscribe(self, change: Callable[[WriteTransaction, int], object]) -> None:
+        """Run a change that gives subscriptions up; it gets this process's owner.
+
+        Nothing is done where that happens anyway, or has: in a closed store, in a forked child.
+        """
+        owner = self._owner
+        if owner is not None and not self._closed and not self.inherited:
+            self._source.submit(lambda txn: change(txn, owner))
+
+    def add_subject(self, number: int, listener: Queue[Any], since: int) -> None:
+        """A subscription of the index is this listener's. To be called before its commit."""
+        self._subjects[number] = (listener, since)
+
+    def remove_subject(self, number: int, listener: Queue[Any]) -> None:
+        """It is not this listener's any more; after an attempt that was undone it may be another's."""
+        if self._subjects.get(number, _NONE)[0] is listener:
+            self._subjects.pop(number, None)
+
+    def add_channel(self, kind: bytes, name: bytes, listener: Queue[Any], since: int) -> None:
+        """A listener hears a channel or glob. To be called before its commit."""
+        with self._mutex:
+            self._channels.setdefault((kind, name), {})[listener] = since
+
+    def remove_channel(self, kind: bytes, name: bytes, listener: Queue[Any]) -> None:
+        """It hears it no more."""
+        with self._mutex:
+            held = self._channels.get((kind, name), {})
+            held.pop(listener, None)
+            if not held:
+                self._channels.pop((kind, name), None)
+
+    def watch(self, inbox: Inbox[Any], probe: Probe, every: float) -> None:
+        """Signal the inbox whenever the probe's value changes, and besides each ``every`` seconds."""
+        with self._mutex:
+            self._durables[inbox] = (probe, every)
+        self._start([inbox])
+        self._poke()
+
+    def release(self, inbox: Inbox[Any]) -> None:
+        """The inbox is closed; with the last one the thread ends."""
+        with self._mutex:
+            self._durables.pop(inbox, None)
+            self._inboxes.discard(inbox)
+            last = not self._inboxes
+        if last:
+            self._poke()
+
+    def _start(self, inboxes: Sequence[Inbox[Any]]) -> None:
+        # Not under the mutex: a read waits while the map grows, and that commit may want the mutex.
+        with self._source.read() as txn:
+            following = ring.position(txn)[0]
+        with self._mutex:
+            if self._closed:
+                raise StoreClosed(f"the store {self._source.env.path} has been closed. Open it again.")
+            self._inboxes.update(inboxes)
+            if self._thread is None:
+                self._next = following  # or before: a listener hears nothing from before it came
+                self._thread = threading.Thread(target=self._run, name="raxlog live", daemon=True)
+                atexit.register(self._end)  # a thread that reads LMDB must not see the interpreter end
+                self._thread.start()
+
+    def _poke(self) -> None:
+        """Let the thread look at what it is to wait for."""
+        self._changes += 1
+        self._source.env.commits.wake_readers(0)
+
+    # -- the end ------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Give up all subscriptions, in one commit, and end the threads. Store.close() calls this."""
+        inboxes = self._end()
+        for inbox in inboxes:
+            if isinstance(inbox, Queue):
+                inbox.end()  # all that these have goes at once, below
+            else:
+                inbox.close()
+        self.callbacks.close()
+        owner = self._owner
+        if owner is not None:
+            try:
+                self._source.submit(lambda txn: targets.remove_owner(txn, owner))
+            finally:
+                # Whatever came of it: who finds the lease given back removes what is left.
+                self._leases.give_back(owner)
+        self._inboxes.clear()
+
+    def _end(self) -> list[Inbox[Any]]:
+        with self._mutex:
+            self._closed = True
+            inboxes = list(self._inboxes)
+            thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            self._poke()
+            thread.join(5.0)
+        atexit.unregister(self._end)
+        return inboxes
+
+    def forget(self) -> None:
+        """In a child after fork: nothing of it is the child's."""
+        self._mutex = threading.Lock()
+        self._closed = True
+        self._thread = None
+        atexit.unregister(self._end)
+        for inbox in list(self._inboxes):
+            inbox.forget()
+        self._inboxes.clear()
+
+    # -- the thread ---------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            self._listen()
+            return
+        except BaseException as error:  # whatever it is: who waits must not wait for ever
+            failed = None if isinstance(error, StoreClosed) else error  # that is how it ends
+        with self._mutex:
+            self._thread = None
+            left = list(self._inboxes)
+        for inbox in left:
+            inbox.end(failed)
+
+    def _listen(self) -> None:
+        waiting = waiting_of(self._source.env)
+        moved = Finding(lambda txn: self._changes)
+        seen: dict[Probe, Hashable] = {}
+        due: dict[Inbox[Any], float] = {}
+        while True:
+            with self._mutex:
+                if self._closed or not self._inboxes:
+                    self._thread = None
+                    return
+                durables = dict(self._durables)
+                noted = self._noted  # before the transaction begins: it must have seen that commit
+            changes = self._changes
+            with self._source.read() as txn:
+                found, deliveries = self._read(txn, noted)
+                before, seen = seen, {probe: probe.value(txn) for probe, _ in durables.values()}
+                seen[_RING] = self._next
+                seen[moved] = changes
+                if noted is not None:
+                    seen[Finding(channel_index.owned, noted)] = True
+            for delivery in deliveries:
+                _deliver(*delivery)
+            now = time.monotonic()
+            due = {inbox: due.get(inbox, now + every) for inbox, (_, every) in durables.items()}
+            for inbox, (probe, every) in durables.items():
+                if before.get(probe) != seen[probe] or now >= due[inbox]:
+                    due[inbox] = now + every
+                    inbox.signal()
+            if not found:
+                waiting.wait(seen, min(due.values(), default=None))
+
+    def _read(self, txn: Any, noted: int | None) -> tuple[bool, list[tuple[int, LiveMessage, bytes | None, _Heard]]]:
+        """The next messages of the ring, and to whom here each goes."""
+        assert self._next is not None
+        if noted is not None and not channel_index.owned(txn, noted):
+            self._lost_lease()
+        following, first = ring.position(txn)
+        if self._next < first:
+            lost = first - self._next
+            with self._mutex:
+                inboxes = list(self._inboxes)
+            for inbox in inboxes:
+                if isinstance(inbox, Queue):
+                    inbox.missed_at_most += lost
+            self._next = first
+        if self._next >= following:
+            return False, []
+        deliveries = []
+        some = ring.messages(txn, self._next, _AT_ONCE)
+        if not some:
+            raise CorruptionError(f"the live messages {self._next} to {following - 1} are missing")
+        for number, message in some:
+            self._next = number + 1
+            if self._owner in message.owners:
+                deliveries += [(number, message, glob, heard) for glob, heard in self._targets(txn, message)]
+        return True, deliveries
+
+    def _lost_lease(self) -> NoReturn:
+        with self._mutex:
+            owner, self._owner, self._noted = self._owner, None, None
+        if owner is not None:
+            self._leases.give_back(owner)
+        raise StoreError(
+            "another process has taken this one for dead, and its live subscriptions with it: the lease on them was "
+            f"lost, for {self._source.env.path / LIVE} was deleted (or, on another system than Linux, opened and "
+            "closed by this process). Subscribe again."
+        )
+
+    def _targets(self, txn: Any, message: LiveMessage) -> list[tuple[bytes | None, _Heard]]:
+        """By which glob a message is heard, and by whom here, since which number."""
+        if message.kind == ring.SUBJECT:
+            get = self._subjects.get
+            numbers = [*self._known.live_ids(txn, message.name), *message.chosen]
+            return [(None, [entry for number in numbers if (entry := get(number)) is not None])]
+        heard: list[tuple[bytes | None, _Heard]] = []
+        kind = channel_index.CHANNEL if message.kind == ring.CHANNEL else channel_index.SHARD
+        for hearer in channel_index.hearers(txn, kind, message.name):
+            if hearer.owner == self._owner:
+                key = (kind, message.name) if hearer.glob is None else (channel_index.GLOB, hearer.glob)
+                with self._mutex:
+                    heard.append((hearer.glob, list(self._channels.get(key, {}).items())))
+        return heard
+
+
+def _deliver(number: int, message: LiveMessage, glob: bytes | None, heard: _Heard) -> None:
+    """Give a message to those who listen since before it: the same one to all."""
+    formed = None
+    for listener, since in heard:
+        if number >= since:
+            if formed is None:
+                formed = listener.form(message, glob)
+            listener.hear(formed)
+
+
+_Heard = list[tuple[Queue[Any], int]]  # listeners, and since which message each
+_NONE = (None, 0)
+_RING = Finding(lambda txn: ring.position(txn)[0])
+_all: weakref.WeakSet[Live] = weakref.WeakSet()
+forget_in_child(_all, Live.forget)

@@ -1,0 +1,314 @@
+"""An inbox: where a subscription's messages wait until somebody takes them, in one of three ways.
+
+    for message in subscription                 the caller's thread sleeps until one comes
+    async for message in subscription           the caller's task does
+    subscribe(…, callback=f)                    f is called, by the one thread for callbacks
+
+Whoever fills an inbox signals it; whoever takes looks first and then sleeps until the next
+signal. Which was the last one is noted before the look, so none is lost between the two:
+
+    T1  seen = signal      T2  take: nothing there      T3  lie down      T4  sleep unless signal is another
+    S1  signal = a new one     S2  wake all who lie there
+
+Each of these steps is one step of the interpreter, and no lock is held over two of them: Ctrl-C,
+which can come between any two, would leave it locked for ever.
+
+An inbox is shared by as many threads and tasks as like; each message goes to one of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+import weakref
+from abc import abstractmethod
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+
+from ...storage.errors import InvalidArgument
+from ...storage.lifecycle.registry import forget_in_child
+from ...storage.wake.stop import StopFlag, is_stopped, sleep, wake
+from ...stream.node.clock import duration_ms
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from .ring import LiveMessage
+
+M = TypeVar("M")
+
+_LONGEST_SLEEP = 1.0  # seconds: a signal of the system's can come just before a lock is waited for, and be slept over
+
+
+class Inbox(Generic[M]):
+    """The three ways to take messages, and the end of a subscription."""
+
+    def __init__(self, callback: Callable[[M], object] | None, callbacks: Callbacks) -> None:
+        if callback is not None and not callable(callback):
+            raise InvalidArgument(f"callback={callback!r:.60} cannot be called; pass a function of one message")
+        self._callback = callback
+        self._callbacks = callbacks
+        self.is_called = False  # Callbacks has it among those it is to see to
+        self._signal = object()  # the last one
+        self._sleepers: list[Callable[[], object]] = []  # what wakes each thread or task that lies there
+        self._closed = False
+        self._error: BaseException | None = None  # why it was closed, if not by its owner
+
+    # -- for users ----------------------------------------------------------------------
+
+    @property
+    def closed(self) -> bool:
+        """Whether it has been closed, or its store, or its process forked: nothing more comes."""
+        return self._closed
+
+    def get(self, timeout: float | None = None, stop: StopFlag | None = None) -> M | None:
+        """The next message; None if none comes within ``timeout`` seconds, or it is closed or stopped.
+
+        0 does not wait, None waits for ever. ``stop`` is a raxlog.Stop (or a threading.Event): once it
+        is set, no message is taken. ``iter(lambda: subscription.get(stop=stop), None)`` iterates until
+        then. InvalidArgument for what is no number of seconds. Raises what kept this process from
+        listening on, CorruptionError for one.
+        """
+        if timeout is not None:
+            duration_ms("timeout", timeout)
+        self._refuse_callback()
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while not is_stopped(stop):
+            seen = self._signal
+            message = self._take()
+            if message is not None:
+                return message
+            if self._closed:
+                self._raise_error()
+                return None
+            left = _LONGEST_SLEEP if deadline is None else min(deadline - time.monotonic(), _LONGEST_SLEEP)
+            if left <= 0:
+                break
+            self._sleep(seen, left, stop)
+        return None
+
+    def _sleep(self, seen: object, seconds: float, stop: StopFlag | None) -> None:
+        """Sleep until there is another signal than the one seen, or a stop, but no longer than that."""
+        sleeper = threading.Lock()
+        sleeper.acquire()
+        wake_it = partial(wake, sleeper)
+        self._sleepers.append(wake_it)
+        try:
+            if self._signal is seen:
+                sleep(sleeper, seconds, stop)
+        finally:
+            with contextlib.suppress(ValueError):
+                self._sleepers.remove(wake_it)
+
+    def __iter__(self) -> Iterator[M]:
+        return self
+
+    def __next__(self) -> M:
+        message = self.get()
+        if message is None:
+            raise StopIteration
+        return message
+
+    def __aiter__(self) -> AsyncIterator[M]:
+        return self
+
+    async def __anext__(self) -> M:
+        import asyncio  # noqa: PLC0415 - only who awaits pays for it
+
+        self._refuse_callback()
+        loop = asyncio.get_running_loop()
+        while True:
+            seen = self._signal
+            message = await self._take_soon()
+            if message is not None:
+                return message
+            if self._closed:
+                self._raise_error()
+                raise StopAsyncIteration
+            future: asyncio.Future[None] = loop.create_future()
+            wake_it = partial(_wake_task, loop, future)
+            self._sleepers.append(wake_it)
+            try:
+                if self._signal is seen:
+                    await future
+            finally:
+                with contextlib.suppress(ValueError):
+                    self._sleepers.remove(wake_it)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @abstractmethod
+    def close(self) -> None:
+        """End the subscription."""
+
+    # -- for those who fill it ----------------------------------------------------------
+
+    @abstractmethod
+    def _take(self) -> M | None:
+        """The next message if there is one now."""
+
+    async def _take_soon(self) -> M | None:
+        """_take() without holding up the event loop."""
+        return self._take()
+
+    def signal(self) -> None:
+        """There may be something to take, or it is the end."""
+        self._signal = object()
+        for wake_it in tuple(self._sleepers):
+            wake_it()
+        if self._callback is not None and not self._closed:
+            self._callbacks.call(self)
+
+    def end(self, error: BaseException | None = None) -> None:
+        """Nothing more comes: whoever waits is told, and with an ``error`` raises it."""
+        self._error = error
+        self._closed = True
+        self.signal()
+
+    def forget(self) -> None:
+        """In a child after fork: it is the parent's, and ends here."""
+        self._sleepers = []
+        self._closed = True
+
+    def call_back(self) -> bool:
+        """Take one message and call the callback with it; whether there was one. What is raised is reported."""
+        try:
+            message = None if self._closed else self._take()
+        except BaseException as error:
+            _report(error)
+            return False  # the next signal tries again: at once it would fail again, for ever
+        if message is None:
+            return False
+        assert self._callback is not None
+        try:
+            self._callback(message)
+        except BaseException as error:  # the user's, whatever it is: the others' messages go on
+            _report(error)
+        return True
+
+    def _raise_error(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def _refuse_callback(self) -> None:
+        if self._callback is not None:
+            raise InvalidArgument("this subscription has a callback, which gets its messages; to take them, give none")
+
+
+class Queue(Inbox[M]):
+    """An inbox for live messages that holds up to ``limit`` of them.
+
+    ``dropped``         messages that came when the queue was full, and were thrown away
+    ``missed_at_most``  messages that left the ring before this process looked: for which queues is not known
+    """
+
+    def __init__(self, callback: Callable[[M], object] | None, callbacks: Callbacks, limit: int) -> None:
+        if type(limit) is not int or limit < 1:
+            raise InvalidArgument(f"limit={limit!r} must be a whole number of messages >= 1")
+        super().__init__(callback, callbacks)
+        self._limit = limit
+        self._waiting: deque[M] = deque()
+        self.dropped = 0
+        self.missed_at_most = 0
+
+    @abstractmethod
+    def form(self, message: LiveMessage, glob: bytes | None) -> M:
+        """The message as a user gets it: one for all who hear it, for all of a store decode alike.
+
+        ``glob`` is the pattern it was heard by, on a channel.
+        """
+
+    def __len__(self) -> int:
+        """Messages that wait."""
+        return len(self._waiting)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def hear(self, message: M) -> None:
+        """Queue a message, unless there is no room."""
+        if len(self._waiting) >= self._limit:
+            self.dropped += 1
+            return
+        self._waiting.append(message)
+        self.signal()
+
+    def _take(self) -> M | None:
+        try:
+            return None if self._closed else self._waiting.popleft()
+        except IndexError:
+            return None
+
+
+def _report(error: BaseException) -> None:
+    """Report an exception as any in a thread is."""
+    thread = threading.current_thread()
+    threading.excepthook(threading.ExceptHookArgs((type(error), error, error.__traceback__, thread)))
+
+
+def _wake_task(loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) -> None:
+    def wake_it() -> None:
+        if not future.done():
+            future.set_result(None)
+
+    with contextlib.suppress(RuntimeError):  # that loop has been closed since
+        loop.call_soon_threadsafe(wake_it)
+
+
+class Callbacks:
+    """The one thread that calls callbacks, one message of each subscription in turn.
+
+    It begins with the first message for a callback and ends with close(). A callback that
+    raises is reported as an exception in a thread is (threading.excepthook), and goes on.
+    """
+
+    def __init__(self) -> None:
+        self._wanted: SimpleQueue[Inbox[Any] | None] = SimpleQueue()
+        self._starting = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+        _all.add(self)
+
+    def call(self, inbox: Inbox[Any]) -> None:
+        """See to what waits in the inbox. The same however many others there are."""
+        if self._closed or inbox.is_called:
+            return
+        inbox.is_called = True
+        self._wanted.put(inbox)
+        if self._thread is None:
+            with self._starting:
+                if self._thread is None:
+                    self._thread = threading.Thread(target=self._run, name="raxlog callbacks", daemon=True)
+                    self._thread.start()
+
+    def close(self) -> None:
+        """Call nobody any more. A callback that runs is waited for, five seconds at most."""
+        self._closed = True
+        self._wanted.put(None)
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(5.0)
+
+    def forget(self) -> None:
+        """In a child after fork: the thread is not here."""
+        self._wanted = SimpleQueue()
+        self._thread = None
+        self._closed = True
+
+    def _run(self) -> None:
+        while (inbox := self._wanted.get()) is not None and not self._closed:
+            inbox.is_called = False  # before the look: what comes after it is another call
+            if inbox.call_back():
+                self.call(inbox)
+
+
+_all: weakref.WeakSet[Callbacks] = weakref.WeakSet()
+forget_in_child(_all, Callbacks.forget)

@@ -1,0 +1,153 @@
+"""Live subscriptions to subjects: what is published while somebody listens, at most once.
+
+    with store.subscribe("orders.*.new") as orders:
+        for message in orders:
+            message.subject, message.fields
+
+A message is lost to a subscription if its process dies, if its queue is full when it comes
+(``dropped`` tells how often), or if it left the ring before this process could look (``missed``).
+What must arrive is subscribed to with ``durable=`` (durable_subscription.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Self
+
+from ...storage.commit.write_transaction import WriteTransaction
+from ...storage.errors import TransactionError
+from ...stream.node.entry import UNDECODABLE
+from ...stream.node.names import text_of
+from ...stream.node.stream_id import StreamID
+from ..subjects import sublist
+from ..subjects.subscription import Subscription
+from . import targets
+from .dispatcher import Live
+from .inbox import Queue
+from .ring import LiveMessage
+
+DEFAULT_LIMIT = 65_536  # messages that wait in a subscription
+
+
+class Message:
+    """What was published: ``message.subject``, ``message.fields``, ``message.pairs``.
+
+    One of a durable subscription also has an ``id`` in its stream, tells in ``deliveries`` how
+    often it has been delivered, and wants an ack(). Of a live one ``id`` is None, and all
+    subscriptions of a store that hear it get the same object.
+    """
+
+    __slots__ = ("_ack", "_pairs", "deliveries", "id", "subject")
+
+    def __init__(self, subject: Any, pairs: list[tuple[Any, Any]], id: StreamID | None = None, deliveries: int = 0,
+                 ack: Callable[[StreamID], int] | None = None) -> None:
+        self.subject = subject
+        self._pairs = pairs
+        self.id = id
+        self.deliveries = deliveries
+        self._ack = ack
+
+    @property
+    def fields(self) -> dict[Any, Any]:
+        """The fields as a new dict. Of a name that occurs twice the last value counts."""
+        return dict(self._pairs)
+
+    @property
+    def pairs(self) -> list[tuple[Any, Any]]:
+        """The fields' names and values in their order, as a new list."""
+        return list(self._pairs)
+
+    def ack(self) -> bool:
+        """Say that it has been dealt with, so that it never comes again; False if that was said before.
+
+        Durable when it returns. TransactionError for a live message, which nobody waits to hear of.
+        """
+        if self._ack is None or self.id is None:
+            raise TransactionError("a live message is delivered at most once and takes no ack; subscribe with durable=")
+        return self._ack(self.id) == 1
+
+    def __repr__(self) -> str:
+        place = "" if self.id is None else f", id={self.id}"
+        return f"Message({self.subject!r}, {self.fields!r}{place})"
+
+
+class LiveSubscription(Queue[Message]):
+    """A live subscription. Made by store.subscribe(); taken from as inbox.py says.
+
+    ``subject`` the pattern; ``queue`` the group whose members share the messages, or None; ``id`` in the
+    store, never used again.
+    """
+
+    def __init__(self, live: Live, wanted: Subscription, encoding: str | None, limit: int,
+                 callback: Callable[[Message], object] | None) -> None:
+        super().__init__(callback, live.callbacks, limit)
+        self._live = live
+        self.id = 0  # until it has one
+        self._encoding = encoding
+        self.subject = wanted.subject.decode("utf-8", UNDECODABLE)
+        self.queue = None if wanted.queue is None else text_of(wanted.queue, encoding)
+
+    def close(self) -> None:
+        """End the subscription. What lies in its queue is dropped. One commit: for many see LiveSubscriptions."""
+        LiveSubscriptions([self]).close()
+
+    def form(self, message: LiveMessage, glob: bytes | None) -> Message:
+        """The message as it is given out."""
+        return Message(*decoded(message.name, message.payload, self._encoding))
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else f"{len(self)} waiting"
+        return f"<raxlog subscription {self.id} to {self.subject!r}, live, {state}>"
+
+
+class LiveSubscriptions(list[LiveSubscription]):
+    """A list of live subscriptions that end together: what store.subscribe_many() gives, or any you put into one."""
+
+    def close(self) -> None:
+        """End those that are open still, in one commit for all of a store. What lies in their queues is dropped."""
+        left = [one for one in self if not one.closed]
+        for live in {one._live for one in left}:
+            gone = [one for one in left if one._live is live]
+            numbers = [one.id for one in gone]
+            live.unsubscribe(lambda txn, _, numbers=numbers: targets.remove(txn, numbers))  # type: ignore[misc]
+            for one in gone:
+                live.remove_subject(one.id, one)
+                live.release(one)
+                one.end()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def subscribe(live: Live, wanted: list[Subscription], encoding: str | None, limit: int,
+              callback: Callable[[Message], object] | None) -> LiveSubscriptions:
+    """Subscribe to all of these in one commit, or to none; their owner is this process."""
+    made = LiveSubscriptions([LiveSubscription(live, one, encoding, limit, callback) for one in wanted])
+
+    def change(txn: WriteTransaction, owner: int, following: int) -> None:
+        numbers = sublist.insert_many(txn, [targets.owned(one, owner) for one in wanted])
+        for one, number in zip(made, numbers, strict=True):
+            live.remove_subject(one.id, one)  # of an attempt that came to nothing
+            one.id = number
+            live.add_subject(number, one, following)
+
+    try:
+        live.subscribe(made, change)
+    except BaseException:
+        for one in made:
+            live.remove_subject(one.id, one)
+            live.release(one)
+        raise
+    return made
+
+
+def decoded(subject: bytes, flat: list[bytes], encoding: str | None) -> tuple[Any, list[tuple[Any, Any]]]:
+    """A subject as text, and a flat row of names and values as pairs.
+
+    Subjects are UTF-8 by rule, so they are always text; fields are bytes unless decoded.
+    """
+    texts: list[Any] = flat if encoding is None else [raw.decode(encoding, UNDECODABLE) for raw in flat]
+    return subject.decode("utf-8", UNDECODABLE), list(zip(texts[::2], texts[1::2], strict=True))

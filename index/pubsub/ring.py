@@ -1,0 +1,125 @@
+"""The ring: live messages on their way from the process that publishes to those that listen.
+
+    1D 0…41   [kind, ms, name, payload, owners, chosen]      a message
+    1D 0…42   …
+    1D FF*8   [next number, first number, bytes]             the ring's state
+
+    publisher    one row, in the commit that also appends to bound streams; oldest rows out
+    each process reads from where it was, once, whoever in it listens; then waits for more
+
+A row is not a promise. It stays for 60 seconds at most, and no longer than there is room for:
+4,096 messages or 64 MB. A process that falls farther behind finds the first number greater than
+its own and knows how many it has missed: live is at most once. What must not be missed
+belongs into a stream, by a binding or a durable subscription.
+
+Rows are removed by whoever publishes next, so a store that nobody publishes to keeps its last
+ones. The numbers begin with 1 and are never used twice.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any, NamedTuple
+
+from ...storage.commit.write_transaction import WriteTransaction
+from ...storage.format import keys, records
+from ...storage.trees.rax import family_rows
+
+SUBJECT, CHANNEL, SHARD = 0, 1, 2  # kinds of messages
+
+MOST_MESSAGES = 4096
+MOST_BYTES = 64 << 20
+MOST_MS = 60_000
+_TRIM_AT_ONCE = 64  # old rows removed by one publish: what it adds, and 63 of those before
+
+ROWS = keys.family(0, keys.LIVE_MESSAGE)
+STATE_KEY = ROWS + b"\xff" * 8
+
+
+class LiveMessage(NamedTuple):
+    """One message as it lies in the ring."""
+
+    kind: int
+    ms: int  # when it was published
+    name: bytes  # the subject or channel
+    payload: list[bytes]  # [name, value, …] of a subject's fields; [message] of a channel's
+    owners: list[int]  # the processes it is for
+    chosen: list[int]  # subscription IDs of those who were chosen in their queues
+
+
+class _State:
+    """The ring's state in a write transaction: kept warm, written once before the commit."""
+
+    __slots__ = ("bytes", "epoch", "first", "next")
+
+    def __init__(self, epoch: int, next_number: int, first: int, size: int) -> None:
+        self.epoch = epoch
+        self.next = next_number
+        self.first = first
+        self.bytes = size
+
+    def flush(self, txn: WriteTransaction) -> None:
+        if txn.dirty.pop(STATE_KEY, None) is not None:
+            txn.put(STATE_KEY, records.seal(STATE_KEY, [self.next, self.first, self.bytes]))
+
+
+def position(txn: Any) -> tuple[int, int]:
+    """(the number of the next message, the number of the oldest one kept). One record."""
+    value = txn.get(STATE_KEY)
+    if value is None:
+        return 1, 1
+    row = records.unseal(STATE_KEY, value)
+    return row[0], row[1]
+
+
+def next_number(txn: WriteTransaction) -> int:
+    """The number the next message will have, inside a write transaction."""
+    return _state(txn).next
+
+
+def _state(txn: WriteTransaction) -> _State:
+    state: _State | None = txn.warm.get(STATE_KEY)
+    if state is None or state.epoch != txn.epoch:
+        value = txn.get(STATE_KEY)
+        row = [1, 1, 0] if value is None else records.unseal(STATE_KEY, value)
+        state = txn.warm[STATE_KEY] = _State(txn.epoch, *row)
+    return state
+
+
+def _key(number: int) -> bytes:
+    return ROWS + number.to_bytes(8, "big")
+
+
+def put(txn: WriteTransaction, message: LiveMessage) -> None:
+    """Add a message, and remove what is too old or too much."""
+    state = _state(txn)
+    txn.changes += 1
+    txn.dirty[STATE_KEY] = state
+    key = _key(state.next)
+    value = records.seal(key, message)
+    txn.put(key, value)
+    state.next += 1
+    state.bytes += len(value)
+    for _ in range(_TRIM_AT_ONCE):
+        count = state.next - state.first
+        if count <= 1:
+            break
+        oldest = _key(state.first)
+        held = txn.get(oldest)
+        if held is not None:
+            if (count <= MOST_MESSAGES and state.bytes <= MOST_BYTES
+                    and records.unseal(oldest, held)[1] >= message.ms - MOST_MS):
+                break
+            txn.delete(oldest)
+            state.bytes -= len(held)
+        state.first += 1
+
+
+def messages(txn: Any, start: int, most: int) -> list[tuple[int, LiveMessage]]:
+    """Messages from number ``start`` on, at most so many, with their numbers."""
+    found: list[tuple[int, LiveMessage]] = []
+    for key, value in islice(family_rows(txn, ROWS, _key(start)), most):
+        if key == STATE_KEY:
+            break
+        found.append((int.from_bytes(key[len(ROWS):], "big"), LiveMessage(*records.unseal(key, value))))
+    return found

@@ -1,0 +1,1 @@
+"""Subjects: the index of subscriptions, and how a subject is matched."""

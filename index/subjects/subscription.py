@@ -1,0 +1,134 @@
+"""A subscription: who wants which subject, and how it is to be delivered.
+
+    row of kind 11   [subject, kind, owner, queue, weight, name, options, created]
+
+    id       given by the index, ascending, never used again
+    subject  a literal or a pattern
+    kind     LIVE, DURABLE or BINDING: the index only tells them apart, publishing knows them
+    owner    whose it is (a session, a connection): all of an owner go with one call
+    queue    the group whose members share the messages, None for a plain subscription
+    weight   how large this member's share of its group's messages is
+    name     a durable subscription's name, unique in the store
+    options  whatever who delivers needs to know; the index keeps it and does not look
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from ...storage.errors import CorruptionError, InvalidArgument, InvalidName
+from ...storage.format.keys import SUBSCRIPTION, family
+from ...storage.format.records import seal, unseal
+from . import subject as subjects
+
+LIVE = 1
+DURABLE = 2
+BINDING = 3
+KINDS = (LIVE, DURABLE, BINDING)
+
+MAX_NAME = 255  # of owners, queues, durable names, routes and accounts: their size is one byte
+MAX_WEIGHT = 0xFFFF
+
+ROWS = family(0, SUBSCRIPTION)
+
+_NO_OPTIONS: Mapping[str, Any] = {}
+
+
+class Subscription(NamedTuple):
+    """One subscription, as inserted and as read back. Make it with Subscription.of()."""
+
+    subject: bytes
+    kind: int = LIVE
+    owner: bytes = b""
+    queue: bytes | None = None
+    weight: int = 1
+    name: bytes | None = None
+    options: Mapping[str, Any] = _NO_OPTIONS
+    created_ms: int = 0
+    id: int = 0  # 0 until the index has given one
+
+    @classmethod
+    def of(cls, subject: str | bytes, *, kind: int = LIVE, owner: str | bytes = b"", queue: str | bytes | None = None,
+           weight: int = 1, name: str | bytes | None = None, options: Mapping[str, Any] | None = None) -> Subscription:
+        """A subscription that may be inserted, created now.
+
+        SubjectError for a subject that cannot be stored; InvalidName for an owner, queue or name
+        that is empty where given (an owner may be), of another type, or of more than 255 bytes;
+        InvalidArgument for an unknown kind or a weight that is no whole number from 1 to 65,535.
+        Weight 0 is refused: who is to get nothing is removed.
+        """
+        return checked(cls(
+            subjects.raw_subject(subject), kind, owner, queue, weight, name,  # type: ignore[arg-type]
+            {} if options is None else options,
+        ))
+
+
+def name_bytes(name: str | bytes, what: str) -> bytes:
+    """An owner's, queue's, route's name: 1 to 255 bytes of any kind. InvalidName if not."""
+    if isinstance(name, str):
+        try:
+            name = name.encode("utf-8", "surrogateescape")
+        except UnicodeEncodeError as error:
+            raise InvalidName(f"the {what} {name!r} is no Unicode text: {error.reason}") from None
+    if not isinstance(name, bytes):
+        raise InvalidName(f"the {what} must be str or bytes, not {type(name).__name__}")
+    if not 1 <= len(name) <= MAX_NAME:
+        raise InvalidName(f"the {what} {name[:20]!r} has {len(name)} bytes; 1 to {MAX_NAME} are allowed")
+    return name
+
+
+def sized(name: bytes) -> bytes:
+    """A name as it stands in a key that goes on behind it."""
+    return bytes([len(name)]) + name
+
+
+def checked_weight(weight: int) -> int:
+    """The weight itself. InvalidArgument unless it is a whole number from 1 to 65,535."""
+    if type(weight) is not int or not 1 <= weight <= MAX_WEIGHT:
+        raise InvalidArgument(
+            f"weight={weight!r} must be a whole number from 1 to {MAX_WEIGHT}; remove who is to get nothing"
+        )
+    return weight
+
+
+def checked(one: Subscription) -> Subscription:
+    """The subscription with all names as bytes, and created now if it does not say; without an ID.
+
+    Raises what Subscription.of() raises, and InvalidArgument for what is no subscription.
+    """
+    if not isinstance(one, Subscription):
+        raise InvalidArgument(f"{one!r:.60} is no subscription; make one with Subscription.of()")
+    if not isinstance(one.options, Mapping):
+        raise InvalidArgument(f"options={one.options!r:.60} must be a mapping of names to values")
+    pattern = subjects.pattern(one.subject)
+    if type(one.kind) is not int or one.kind not in KINDS:  # True and 1.0 would be stored as what they are
+        raise InvalidArgument(f"kind={one.kind!r} is unknown; it is LIVE (1), DURABLE (2) or BINDING (3)")
+    return Subscription(
+        pattern, one.kind, b"" if one.owner in (b"", "") else name_bytes(one.owner, "owner"),
+        None if one.queue is None else name_bytes(one.queue, "queue"), checked_weight(one.weight),
+        None if one.name is None else name_bytes(one.name, "durable name"), dict(one.options),
+        one.created_ms or time.time_ns() // 1_000_000,
+    )
+
+
+def row_key(number: int) -> bytes:
+    """The key of the subscription with that ID."""
+    return ROWS + number.to_bytes(8, "big")
+
+
+def encode(subscription: Subscription) -> bytes:
+    """The record to store under the subscription's row_key(). InvalidArgument for options of other types."""
+    try:
+        return seal(row_key(subscription.id), subscription[:-1])
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidArgument(f"the options {subscription.options!r:.200} cannot be stored: {error}") from None
+
+
+def decode(key: bytes, value: bytes) -> Subscription:
+    """The subscription stored under a row_key(). CorruptionError if it is damaged."""
+    row = unseal(key, value)
+    if len(row) != 8:
+        raise CorruptionError(f"the subscription under key {key.hex()} has {len(row)} fields, not 8")
+    return Subscription._make([*row, int.from_bytes(key[-8:], "big")])

@@ -1,0 +1,1 @@
+"""check: every invariant of a store, walked."""

@@ -1,0 +1,198 @@
+"""Every record of a store: its pages, its checksum, the form of its key, whom it belongs to.
+
+    all records      pages, checksum, format, form of the key
+    number 0         the store's own record; names <-> headers, one to one; what is being swept
+    numbers 1 …      belong to a stream with a name and a header, or to one that is being swept
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from xxhash import xxh3_64_digest, xxh3_64_intdigest
+
+from ...storage.errors import UnsupportedFormat
+from ...storage.files import lmdb_file
+from ...storage.files.lmdb_file import PageFault, PageFile
+from ...storage.format import keys, records
+from ...storage.format.keys import FORMAT
+from ...stream.entries.header import shown
+from .page_tree import FAILURES, PageTree
+from .report import Findings
+
+_JOURNAL = keys.family(0, keys.JOURNAL) + b"\x01"  # rewritten in place, and not sealed
+SUBJECT_KINDS = range(0x10, 0x20)  # of number 0: the subject index
+_STORE_KINDS = {keys.STORE: (9,), keys.NAME: range(9, 512), keys.DOOMED: (17, 21), keys.STATE: range(9, 512),
+                keys.JOURNAL: (10,), keys.SUPERSEDED: (9,),
+                **dict.fromkeys(SUBJECT_KINDS, range(9, 512))}
+STREAM_KINDS = {
+    keys.DEAD: (18,), keys.ORDINAL: (17,), keys.GROUP_NAME: range(10, 411), keys.CONSUMER_NAME: range(14, 415),
+    keys.IDEMPOTENT: (41,), keys.IDEMPOTENT_AGE: (25, 41), keys.NODE: (25,), keys.HEADER: (9,),
+    keys.GROUP: (13,), keys.CONSUMER: (17,), keys.PENDING: (29,), keys.PENDING_BY_CONSUMER: (33,),
+    keys.PENDING_BY_TIME: (37,), keys.RELEASED: (29,),
+}  # fmt: skip
+_COUNTED = {
+    keys.NODE: "nodes", keys.GROUP: "groups", keys.CONSUMER: "consumers", keys.STATE: "state",
+    keys.PENDING: "buckets",
+}  # fmt: skip
+
+
+class Inventory:
+    """What is in a store, by the numbers that its keys begin with."""
+
+    def __init__(self) -> None:
+        self.kinds: dict[int, Counter[int]] = {}
+        self.sealed = 0  # records whose checksum is right
+        self.names: dict[bytes, int] = {}
+        self.headers: dict[int, bytes] = {}
+        self.doomed: set[bytes] = set()
+        self.next_number: int | None = None
+        self.state: int | None = None  # keys of state, as they are counted
+        self.newer: UnsupportedFormat | None = None
+
+    def name_of(self, number: int) -> str:
+        """The stream of that number as messages show it."""
+        name = self.headers.get(number)
+        if name is None:
+            name = next((other for other, known in self.names.items() if known == number), None)
+        return f"no. {number}" if name is None else shown(name)
+
+
+def is_sealed(key: bytes, value: bytes) -> bool:
+    """Whether a value's checksum is right under its key."""
+    return len(value) >= 9 and xxh3_64_digest(value[8:], xxh3_64_intdigest(key))[::-1] == value[:8]
+
+
+def is_journal(key: bytes) -> bool:
+    """Whether a key is one whose value bears no checksum."""
+    return key == _JOURNAL
+
+
+def well_formed(key: bytes) -> bool | None:
+    """Whether a key has the form of its kind; None for a kind that this raxlog does not know."""
+    if len(key) < 9:
+        return False
+    kinds: dict[int, Any] = STREAM_KINDS if any(key[:8]) else _STORE_KINDS
+    lengths = kinds.get(key[8])
+    return None if lengths is None else len(key) in lengths
+
+
+def check_records(tree: PageTree, file: PageFile, find: Findings) -> Inventory:
+    """Walk all records. Every value is read once."""
+    stock = Inventory()
+    covered: set[int] = set()
+    for page, node in tree.records():
+        key = node.key
+        find.step()
+        find.counts["records"] += 1
+        number = int.from_bytes(key[:8], "big")
+        where: dict[str, Any] = {"stream": f"no. {number}"} if number else {}
+        if len(key) == 25 and key[8] == keys.NODE:
+            where["node"] = "{}-{}".format(*keys.node_id(key))
+        try:
+            value = _value(file, node, covered)
+        except PageFault as fault:
+            find.say("page", f"the value of the record under key {key.hex()} cannot be read: page {fault.page} "
+                     f"{fault.what}", page=fault.page, **where)
+            continue
+        form = well_formed(key)
+        if is_journal(key):
+            continue
+        if not is_sealed(key, value):
+            find.say("checksum", f"the record under key {key.hex()} fails its checksum", offset=0,
+                     page=node.overflow if node.inline is None else page, **where)
+            continue
+        stock.sealed += 1
+        if form is False:
+            find.say("record", f"the key {key.hex()} has not the form of its kind", page=page, **where)
+            continue
+        if form is None:
+            find.counts["unknown"] += 1  # a newer raxlog may write kinds that we do not know
+        if value[8] > FORMAT:
+            stock.newer = UnsupportedFormat(
+                f"the record under key {key.hex()} has format {value[8]}, this raxlog reads up to {FORMAT}; "
+                "check the store with a newer raxlog"
+            )
+        stock.kinds.setdefault(number, Counter())[key[8]] += 1
+        if key[8] in _COUNTED:
+            find.counts[_COUNTED[key[8]]] += 1
+        if number == 0 or key[8] == keys.HEADER:
+            _remember(stock, find, key, value)
+    return stock
+
+
+def _value(file: PageFile, node: lmdb_file.Node, covered: set[int]) -> bytes:
+    """A record's value, its overflow pages checked as well."""
+    if node.inline is not None:
+        return node.inline
+    first = node.overflow
+    value, count = file.run(first, node.size)
+    head = file.page(first)
+    if lmdb_file.number_of(head) != first:
+        raise PageFault(first, f"bears the number {lmdb_file.number_of(head)}")
+    if lmdb_file.flags_of(head) != lmdb_file.OVERFLOW:
+        raise PageFault(first, f"has the unknown flags {lmdb_file.flags_of(head):#x}")
+    if first in covered:
+        raise PageFault(first, "is claimed by two records")
+    covered.update(range(first, first + count))
+    return value
+
+
+def _remember(stock: Inventory, find: Findings, key: bytes, value: bytes) -> None:
+    kind = key[8]
+    if kind not in (keys.STORE, keys.NAME, keys.DOOMED, keys.HEADER):
+        return
+    try:
+        row = records.unseal(key, value)
+        if kind == keys.STORE:
+            stock.next_number = row[3]
+            stock.state = row[5] if len(row) > 5 else None
+            if row[0] > FORMAT:
+                stock.newer = UnsupportedFormat(
+                    f"the store has format {row[0]}, this raxlog reads up to {FORMAT}. Use a newer raxlog."
+                )
+        elif kind == keys.NAME:
+            stock.names[key[9:]] = row[0]
+        elif kind == keys.DOOMED:
+            stock.doomed.add(key[9:])
+        else:
+            stock.headers[int.from_bytes(key[:8], "big")] = row[0]
+    except FAILURES as error:
+        find.say_error("record", error, key=key)
+
+
+def check_names(stock: Inventory, find: Findings) -> list[int]:
+    """Names, headers and numbers against each other; the numbers of all streams there are."""
+    if stock.next_number is None:
+        find.say("record", "the store's own record is missing: it cannot be opened", key=keys.STORE_KEY)
+    there = stock.kinds[0][keys.STATE] if 0 in stock.kinds else 0
+    if stock.state is not None and there != stock.state:
+        find.say("record", f"there are {there} whole keys of state, and {stock.state} are counted",
+                 key=keys.STORE_KEY)
+    taken: dict[int, bytes] = {}
+    for name, number in stock.names.items():
+        key = keys.NAMES + name
+        stream = shown(name)
+        if number in taken:
+            find.say("name", f"leads to the same stream as {shown(taken[number])}", key=key, stream=stream)
+        taken[number] = name
+        if stock.next_number is not None and not 0 < number < stock.next_number:
+            find.say("name", f"leads to number {number}, which was never given", key=key, stream=stream)
+        if number not in stock.headers:
+            find.say("name", "leads to a stream whose header is missing", key=keys.header_key(number), stream=stream)
+        elif stock.headers[number] != name:
+            find.say("name", f"leads to the header of {shown(stock.headers[number])}", key=key, stream=stream)
+    swept = {int.from_bytes(suffix, "big") for suffix in stock.doomed if len(suffix) == 8}
+    for number in sorted(stock.kinds):
+        if not number or number in swept:
+            continue
+        if number not in taken:
+            many = stock.kinds[number].total()
+            borne = stock.headers.get(number)
+            find.say("name", f"{many} records of stream no. {number} are there and no name leads to them",
+                     key=None if borne is None else keys.NAMES + borne, stream=stock.name_of(number))
+        elif stock.next_number is not None and number >= stock.next_number:
+            find.say("record", f"stream no. {number} was never given", stream=stock.name_of(number))
+    find.counts["streams"] = len(stock.names)
+    return sorted(number for number in {*taken, *stock.kinds} - swept if number)

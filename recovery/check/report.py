@@ -1,0 +1,163 @@
+"""What check finds: reported by its walks, and collected as an object and as JSON.
+
+    walk ── say(problem) ──> Findings ── one message each ──> Report, in the process that asked
+         ── count(name, by)
+         ── step(by)          progress within the part begun last
+
+    Report   ok, path, generation, problems, counts, notes
+    Problem  kind   page | checksum | record | name | node | ordinals | header | group | pending |
+                    append | subject | lookup | lmdb | process
+             what   what is wrong                     meaning   what follows for the store's users
+             where  stream, group, node, offset, page: each None where it is not known
+
+A damaged page usually shows several times: as a page, and as what is missing because of it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from ...storage.errors import CorruptionError
+from .page_tree import PageTree
+
+_EVERY = 256  # steps between two lines of progress
+MOST_PROBLEMS = 1000  # kept; the others are counted
+
+MEANINGS = {
+    "page": "LMDB may fail on this page or return wrong records; keys behind it may be out of reach",
+    "checksum": "reading this record raises CorruptionError; nothing wrong is returned",
+    "record": "the record cannot be used",
+    "name": "the stream cannot be opened by its name",
+    "node": "reading the entries of this node raises CorruptionError; others stay readable",
+    "ordinals": "counts, ranks and scans over these entries raise CorruptionError, or entries are gone",
+    "header": "the stream's figures are wrong, or entries are gone",
+    "group": "the group or one of its consumers cannot be used",
+    "pending": "pending entries are lost, or not found by consumer, time or place in line",
+    "append": "a repeated append of this producer may be added twice, or taken for a repeated one",
+    "subject": "messages may not be routed as they were bound",
+    "lookup": "readers may miss this record though it is in the file",
+    "lmdb": "LMDB's own structure is damaged: do not write to the store, salvage it",
+    "process": "the damage kills a process that reads it: do not open the store, salvage it",
+}
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong."""
+
+    kind: str
+    what: str
+    stream: str | None = None
+    group: str | None = None
+    node: str | None = None
+    offset: int | None = None
+    page: int | None = None
+
+    @property
+    def meaning(self) -> str:
+        """What it means for those who use the store."""
+        return MEANINGS[self.kind]
+
+    def as_dict(self) -> dict[str, Any]:
+        """All of it, for JSON."""
+        return asdict(self) | {"meaning": self.meaning}
+
+    def __str__(self) -> str:
+        named = ("stream", "group", "node", "offset", "page")
+        places = [f"{name} {getattr(self, name)}" for name in named if getattr(self, name) is not None]
+        where = f" ({', '.join(places)})" if places else ""
+        return f"{self.kind}: {self.what}{where}"
+
+
+@dataclass
+class Report:
+    """What a check has found. ``problems`` holds at most 1,000; counts["problems"] tells all."""
+
+    path: str
+    generation: str
+    problems: list[Problem] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)  # what was not done, and why
+    seconds: float = 0.0
+
+    @property
+    def ok(self) -> bool:
+        """True where nothing is wrong."""
+        return not self.problems
+
+    def add(self, problem: Problem) -> None:
+        """Keep a problem, or only count it beyond the first 1,000."""
+        self.counts["problems"] = self.counts.get("problems", 0) + 1
+        if len(self.problems) < MOST_PROBLEMS:
+            self.problems.append(problem)
+
+    def take(self, message: dict[str, Any]) -> None:
+        """Take in a message of a walk: a problem, a note, its counts, which generation it looks at."""
+        if "problem" in message:
+            self.add(Problem(**message["problem"]))
+        elif "note" in message:
+            self.notes.append(message["note"])
+        else:
+            self.counts |= message.get("counts", {})
+            self.generation = message.get("generation", self.generation)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The whole report, for JSON."""
+        return asdict(self) | {"ok": self.ok, "problems": [problem.as_dict() for problem in self.problems]}
+
+    def __str__(self) -> str:
+        if self.ok:
+            return f"{self.path}: no problems in {self.counts.get('records', 0):,} records"
+        return "\n".join([f"{self.path}: {self.counts['problems']:,} problems", *map(str, self.problems)])
+
+
+class Findings:
+    """Collects problems and counts of one check. ``tell`` is given each message as a dict."""
+
+    def __init__(self, tell: Callable[[dict[str, Any]], None]) -> None:
+        self._tell = tell
+        self.tree: PageTree | None = None
+        self.counts: Counter[str] = Counter()
+        self._part = ""
+        self._done = 0
+        self._total = 0
+        self._told = 0
+
+    def say(self, kind: str, what: str, *, key: bytes | None = None, **where: Any) -> None:
+        """Report a problem. ``key`` names the record it is about, which gives its page."""
+        if key is not None and self.tree is not None and where.get("page") is None:
+            where["page"] = self.tree.page_of(key)
+        self._tell({"problem": vars(Problem(kind, what, **where))})
+
+    def say_error(self, kind: str, error: Exception, *, key: bytes | None = None, **where: Any) -> None:
+        """Report what reading raised, with the place it names where the caller knows none."""
+        what = str(error) or type(error).__name__
+        if isinstance(error, CorruptionError):
+            what = error.what
+            for name in ("stream", "node", "offset"):
+                if where.get(name) is None and getattr(error, name) is not None:
+                    where[name] = getattr(error, name)
+        self.say(kind, what, key=key, **where)
+
+    def note(self, what: str) -> None:
+        """Say what was not looked at, and why."""
+        self._tell({"note": what})
+
+    def begin(self, part: str, total: int) -> None:
+        """Begin a part of the check, of so many steps."""
+        self._part, self._total, self._done, self._told = part, total, 0, 0
+        self._tell({"part": part, "done": 0, "total": total})
+
+    def step(self, by: int = 1) -> None:
+        """Some steps of the part are done."""
+        self._done += by
+        if self._done - self._told >= _EVERY:
+            self._told = self._done
+            self._tell({"part": self._part, "done": self._done, "total": max(self._total, self._done)})
+
+    def end(self) -> None:
+        """All counts, at once."""
+        self._tell({"counts": dict(self.counts)})

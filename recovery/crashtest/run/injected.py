@@ -1,0 +1,96 @@
+"""Injected errors: the N-th call that changes the folder fails, or does half of its work.
+
+    write  write  fdatasync  write      one run that counts: 4
+    ENOSPC …                            a run each: the call fails, the workload goes on as it can
+    EIO    …                            once, or from there on for good (sticky)
+    short  …                            half of the bytes are written, and the count says so
+    late   …                            the call is done, and fails all the same
+
+Each case must have fired. The workload may raise (but only what it is allowed to); what it said
+before and after must hold.
+"""
+
+from __future__ import annotations
+
+import errno as numbers
+import random
+from dataclasses import dataclass
+from typing import ClassVar
+
+from ....storage.errors import InvalidArgument
+from ..record import recorder
+from .report import ModeResult
+from .stage import Stage
+
+
+@dataclass(frozen=True)
+class Errors:
+    """Let calls of the operating system fail.
+
+    ``error``    "ENOSPC", "EIO", … any name of errno; or "short": half a write, no error
+    ``calls``    the classes that may fail: create, write, size, rename, unlink, name, sync; all by default
+    ``sticky``   from the N-th call on all fail, not only one
+    ``late``     the call does its work and fails nevertheless
+    ``most``     at most so many N, drawn at random; all where it is None
+    ``allowed``  the names of the errors the workload may raise then ("raxlog.StoreError", or the
+                 class itself); any where it is empty. Dying of a signal is never allowed
+    """
+
+    error: str = "ENOSPC"
+    calls: tuple[str, ...] = ("write", "sync", "size", "create")
+    sticky: bool = False
+    late: bool = False
+    most: int | None = None
+    allowed: tuple[type[BaseException], ...] = ()
+    needs_recorder: ClassVar[bool] = True  # it is the recorder that makes calls fail
+
+    def __post_init__(self) -> None:
+        if self.error != "short" and not hasattr(numbers, self.error):
+            raise InvalidArgument(f"{self.error!r} is neither 'short' nor a name of errno, like 'ENOSPC'")
+        recorder.classes_of(self.calls)
+
+    @property
+    def name(self) -> str:
+        """How the report calls it."""
+        calls = ("write",) if self.error == "short" else self.calls
+        how = ", ".join(filter(None, ("sticky" if self.sticky else "", "late" if self.late else "", *calls)))
+        return f"errors({self.error}: {how})"
+
+    def run(self, stage: Stage, result: ModeResult) -> None:
+        """Count the calls of an undisturbed run, then let each of them fail."""
+        calls = ("write",) if self.error == "short" else self.calls
+        classes = recorder.classes_of(calls)
+        run = stage.undisturbed(result, classes=classes)
+        if run is None:
+            return
+        if run.calls == 0:
+            stage.fail(result, "every call", f"never reached: no {'/'.join(calls)} is called")
+            return
+        wanted = list(range(1, run.calls + 1))
+        if self.most is not None and self.most < len(wanted):
+            wanted = sorted(random.Random(f"{stage.job.seed}.{self.name}").sample(wanted, self.most))
+        action = recorder.SHORT if self.error == "short" else recorder.FAIL_AFTER if self.late else recorder.FAIL
+        error = numbers.EIO if self.error == "short" else int(getattr(numbers, self.error))
+        for number in stage.each(result, wanted):
+            self._fail(stage, result, number, action, error, classes)
+
+    def _fail(self, stage: Stage, result: ModeResult, number: int, action: int, error: int, classes: int) -> None:
+        folder = stage.fresh()
+        run = stage.run(folder, target=number, action=action, error=error, sticky=self.sticky, classes=classes)
+        result.cases += 1
+        where = f"call {number} ({run.fired_at or 'not made'})"
+        result.reached[run.fired_at] = result.reached.get(run.fired_at, 0) + 1
+        wrong = ""
+        if not run.fired:
+            wrong = f"never reached: the error was not injected, the workload {run.ending()}"
+        elif run.status is None:
+            wrong = "stuck: the workload did not end in time"
+        elif run.status < 0:
+            wrong = f"the workload {run.ending()}"
+        elif run.status != 0 and not self._may_raise(run.error_types):
+            wrong = f"the workload {run.ending()}, which it may not\n{run.error}"
+        stage.settle(result, where, folder, run, wrong)
+
+    def _may_raise(self, types: tuple[str, ...]) -> bool:
+        names = {f"{one.__module__}.{one.__qualname__}" for one in self.allowed}
+        return not names or bool(names & set(types))

@@ -1,0 +1,244 @@
+"""Interrupts: an exception comes into the living workload, and its process goes on.
+
+    traced    check ─ encode ─ push ✂ count ─ commit     before any bytecode of the plain kernels, in any thread
+    signals   check ─ encode ─ push ─ count ─ commit ✂   from a signal handler, in the main thread
+
+As an alarm, a task's time limit and Ctrl-C do it. The workload catches the exception and goes on; where it does
+not, it is called again in the same process. The check runs while that process still lives, with all it holds.
+"""
+
+from __future__ import annotations
+
+import dis
+import faulthandler
+import functools
+import os
+import random
+import shutil
+import signal
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import CodeType, FrameType
+from typing import Any
+
+from ....storage.errors import InvalidArgument, RaxlogError
+from .child import Ack, read_acks
+from .report import ModeResult
+from .stage import Stage
+
+_OUTSIDE = ("raxlog.recovery.crashtest", "threading", "contextlib")  # not hit, and no part of the workload
+_SOON, _APART = 20e-6, 500e-6  # seconds to the next signal, where one fell outside the code to be hit; where it hit
+
+
+class Interrupted:
+    """A second base of every exception that Interrupts raises."""
+
+
+def interrupted(error: BaseException | None) -> bool:
+    """Whether Interrupts has raised this exception, or caused it where it is an error of raxlog's.
+
+    Or an error of Python's: a Thread.start() that is struck raises KeyError or RuntimeError in its place.
+    """
+    while isinstance(error, RaxlogError | KeyError | RuntimeError):
+        error = error.__cause__ or error.__context__
+    return isinstance(error, Interrupted)
+
+
+@dataclass(frozen=True)
+class Interrupts:
+    """Raise an exception inside the workload, somewhere between its first word and its end.
+
+    ``how``     "traced": before the N-th bytecode. Kernels are plain then (RAXLOG_PURE=1), for all modes of
+                this explore(). "signals": N microseconds after the first word, by SIGALRM
+    ``most``    at most so many, at random N; None: at each
+    ``each``    so many in one run; traced, each waits for a word said since the one before
+    ``raises``  the classes, in turn
+    ``inside``  the packages whose code is hit, where the workload has called it
+    ``at``      these N, in one run: a failing case is repeated so
+    """
+
+    how: str = "traced"
+    most: int | None = 200
+    each: int = 1
+    raises: tuple[type[BaseException], ...] = (TimeoutError, Exception, BaseException, KeyboardInterrupt)
+    inside: tuple[str, ...] = ("raxlog",)
+    at: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.how not in ("traced", "signals") or self.each < 1 or not self.raises or not self.inside:
+            raise InvalidArgument(f"interrupts: 'traced' or 'signals', one a run, one class, one package; not {self}")
+
+    needs_recorder = False
+
+    @property
+    def name(self) -> str:
+        """How the report calls it."""
+        return f"interrupts({self.how})"
+
+    def run(self, stage: Stage, result: ModeResult) -> None:
+        """Measure an undisturbed run, then raise at moments drawn from it."""
+        if not stage.undisturbed(result, watched=False, workload=functools.partial(self._perform, stage, (), False)):
+            return
+        every = range(1, int((stage.scratch / "ended").read_text()) + 1)
+        drawn = random.Random(f"{stage.job.seed}.{self.name}").sample(every, min(len(every), self.most or len(every)))
+        runs = [self.at] if self.at else [drawn[n : n + self.each] for n in range(0, len(drawn), self.each)]
+        result.planned = sum(map(len, runs))
+        for moments in runs:
+            if stage.is_over(result):
+                return
+            raised = self._interrupt(stage, result, tuple(sorted(moments)))
+            result.planned -= max(0, len(moments) - raised)  # the run has ended before
+        if not result.cases and not result.failed:
+            stage.fail(result, "every run", f"never reached: {self.inside}")
+
+    def _interrupt(self, stage: Stage, result: ModeResult, moments: tuple[int, ...]) -> int:
+        """One run, and the check beside it; how many exceptions were raised."""
+        folder, acks = stage.fresh(), stage.scratch / "acks-interrupts"
+        ended, struck, stacks = (stage.scratch / name for name in ("ended", "struck", "stacks"))
+        for path in (acks, ended):
+            path.unlink(missing_ok=True)
+        struck.write_text("")
+        workload = functools.partial(self._perform, stage, moments, True)
+        runner = stage.start(folder, watched=False, acks=acks, workload=workload)
+        deadline = time.monotonic() + stage.job.timeout
+        while not (over := ended.exists()) and not runner.wait(0.001) and time.monotonic() < deadline:
+            pass
+        found = stage.check(folder, read_acks(acks)) if over else None
+        run = runner.end()
+        if not over:
+            stuck = run.status is None
+            found = f"{'stuck: ' * stuck}the workload {run.ending()}\n{stacks.read_text() if stuck else run.error}"
+        lines = struck.read_text().splitlines()
+        result.cases += len(lines)
+        result.reached = dict(Counter(result.reached) + Counter(line.split(" in ")[1] for line in lines))
+        where = "; ".join([*lines, f"again: Interrupts({self.how!r}, at={moments})"])
+        if found is not None:
+            stage.fail(result, where, found, folder, run.acks)
+        shutil.rmtree(folder)
+        return len(lines)
+
+    def _perform(self, stage: Stage, moments: tuple[int, ...], stays: bool, folder: Any, ack: Ack) -> None:
+        """The workload in its process: interrupted, called again where that broke it off, then kept alive."""
+        with (stage.scratch / "stacks").open("w") as stacks, (stage.scratch / "struck").open("ab", 0) as struck:
+            faulthandler.dump_traceback_later(stage.job.timeout * 0.9, file=stacks)
+            striker = _Striker(self, moments, struck.fileno(), ack)
+            ends = False
+            while not ends:
+                try:
+                    stage.job.workload(folder, striker.word)
+                    ends = True
+                except BaseException as error:
+                    if not interrupted(error):
+                        raise
+            (stage.scratch / "ended.new").write_text(str(striker.end()))
+            os.rename(stage.scratch / "ended.new", stage.scratch / "ended")
+            while stays:
+                signal.pause()
+
+
+class _Striker:
+    """Raises at each moment of one run."""
+
+    def __init__(self, mode: Interrupts, moments: tuple[int, ...], log: int, ack: Ack) -> None:
+        self._signals, self._inside = mode.how == "signals", tuple(f"{one}." for one in mode.inside)
+        self._kinds = [type(kind.__name__, (kind, Interrupted), {}) for kind in mode.raises]
+        self._log, self._ack, self._left = log, ack, list(reversed(moments))
+        self._began, self._passed = 0.0, 0  # the time; bytecodes since
+        sys.unraisablehook = lambda found: None  # a fork's hooks and destructors let nothing out
+        signal.signal(signal.SIGALRM, self._alarm)
+
+    def word(self, what: Any = None) -> None:
+        """Say a word, and begin to raise; or go on, for an exception has ended the tracing."""
+        self._ack(what)
+        self._began = self._began or time.monotonic()
+        if self._signals:
+            self._wait()
+        else:
+            threading.settrace(self._enter)
+            sys.settrace(self._enter)
+
+    def end(self) -> int:
+        """Raise no more; how many bytecodes or microseconds it was."""
+        self._left = []
+        sys.settrace(None)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        return self._passed or int((time.monotonic() - self._began) * 1e6)
+
+    def _enter(self, frame: FrameType, event: str, arg: object) -> Callable[..., Any] | None:
+        if not self._is_hit(frame):
+            return None
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        return self._step
+
+    def _step(self, frame: FrameType, event: str, arg: object) -> Callable[..., Any]:
+        if event == "opcode":
+            self._passed = passed = self._passed + 1
+            left = self._left
+            if left and passed >= left[-1] and frame.f_lasti not in _leaving(frame.f_code):
+                self._strike(frame)
+        return self._step
+
+    def _wait(self, least: float = _SOON) -> None:
+        if self._left:
+            signal.setitimer(signal.ITIMER_REAL, max(least, self._began + self._left[-1] / 1e6 - time.monotonic()))
+
+    def _alarm(self, number: int, frame: FrameType | None) -> None:
+        left = len(self._left)
+        try:
+            self._strike(frame)
+        finally:
+            self._wait(_SOON if len(self._left) == left else _APART)
+
+    def _strike(self, frame: FrameType | None) -> None:
+        """Note what is raised here and raise it, where code to be hit runs that the workload has called."""
+        at, call = frame, None
+        while at is not None and (call is None or self._is_hit(at) or at.f_globals["__name__"].startswith(_OUTSIDE)):
+            call = at if self._is_hit(at) else call
+            at = at.f_back
+        if frame is None or at is None or call is None:
+            return
+        try:
+            moment = self._left.pop()
+        except IndexError:
+            return  # another thread was faster
+        kind = self._kinds[moment % len(self._kinds)]
+        code = frame.f_code
+        step = f"{dis.opname[code.co_code[frame.f_lasti]]} at byte {frame.f_lasti} of {code.co_qualname}"
+        os.write(self._log, f"{kind.__name__} at {moment} in {call.f_code.co_qualname} in "
+                            f"{code.co_filename}:{frame.f_lineno} ({step})\n".encode())
+        raise kind("raised by a crash test")
+
+    def _is_hit(self, frame: FrameType) -> bool:
+        name = f"{frame.f_globals.get('__name__')}."
+        return name.startswith(self._inside) and not name.startswith(_OUTSIDE)
+
+
+@functools.cache
+def _leaving(code: CodeType) -> frozenset[int]:
+    """The bytecodes before which nothing is raised: those that leave a ``with`` block.
+
+        [SWAP]  LOAD_CONST None ×3  [PRECALL]  CALL 2      its body has ended: __exit__ is called
+        PUSH_EXC_INFO  WITH_EXCEPT_START                   its body has raised: the same
+        NOP                                                a `try:` in its body, which 3.11 leaves unprotected
+
+    CPython (3.11 to 3.13) delivers signals and asynchronous exceptions when a function is entered, after a
+    call, and at a jump backwards; none of these is among them. An exception there would leave any lock held
+    for ever, and no program meets one. Everything else is raised at.
+    """
+    found: set[int] = set()
+    steps = list(dis.get_instructions(code))
+    for n, step in enumerate(steps):
+        first = n - (step.opname == "WITH_EXCEPT_START")
+        if step.opname == "NOP":
+            found.add(step.offset)
+        if step.opname == "CALL" and step.arg == 2:
+            nones = n - 3 - (steps[n - 1].opname == "PRECALL")
+            if all(one.opname == "LOAD_CONST" and one.argval is None for one in steps[nones : nones + 3]):
+                first = nones - (steps[nones - 1].opname == "SWAP")
+        if first < n:
+            found.update(one.offset for one in steps[first : n + 1])
+    return frozenset(found)

@@ -1,0 +1,188 @@
+"""KillAt: the workload is killed at each place of a kind, a run for each.
+
+Named points: at each crash_point() it passes, at each hit of it.
+
+    discovery   app.begin ×3   app.half ×3           one run that only counts
+    then        (app.begin, 1) (app.begin, 2) …      one run each, killed there
+
+A pattern that no point fits is a failure: a test that cannot fail proves nothing.
+
+The N-th system call, for every N: it is killed before each call that changes the folder.
+
+    open(O_CREAT)  write  write  fdatasync  write  rename  fsync        one run that counts: 7
+    ✂1             ✂2     ✂3     ✂4         ✂5     ✂6      ✂7           seven runs, killed there
+                   ✂2½    ✂3½               ✂5½                         and a write of several sectors by half
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import signal
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from ....storage import crash_point
+from ....storage.errors import InvalidArgument
+from ..record import recorder
+from .report import ModeResult
+from .stage import Stage
+
+
+class KillAt:
+    """Kill the workload at chosen places; a namespace for the two kinds of places."""
+
+    @staticmethod
+    def points(*patterns: str, most_hits: int | None = None) -> Points:
+        """At every crash_point() whose name fits one of the patterns ("app.*"), at each of its hits.
+
+        ``most_hits`` limits the hits of one point: they are then spread over all of them.
+        """
+        return Points(patterns, most_hits)
+
+    @staticmethod
+    def system_call(which: str | Iterable[int] = "all", *, calls: tuple[str, ...] = (),
+                    halves: bool = True) -> SystemCalls:
+        """Before the N-th call that changes the folder: ``"all"``, or the numbers, from 1.
+
+        ``calls`` names the classes that count (create, write, size, rename, unlink, name, sync;
+        all of them by default). With ``halves`` a write of several sectors is also cut in the
+        middle. Needs a C compiler, and Linux.
+        """
+        if isinstance(which, str) and which != "all":
+            raise InvalidArgument(f"which system calls: 'all', or their numbers; not {which!r}")
+        return SystemCalls("all" if isinstance(which, str) else tuple(which), tuple(calls), halves)
+
+
+@dataclass(frozen=True)
+class Points:
+    """KillAt.points: see there."""
+
+    patterns: tuple[str, ...]
+    most_hits: int | None = None
+    needs_recorder: ClassVar[bool] = False  # the points are in the code itself
+
+    def __post_init__(self) -> None:
+        if not self.patterns or not all(isinstance(one, str) and one for one in self.patterns):
+            raise InvalidArgument("KillAt.points() needs the names of points, or patterns like 'app.*'")
+
+    @property
+    def name(self) -> str:
+        """How the report calls it."""
+        return f"kill at points({', '.join(self.patterns)})"
+
+    def run(self, stage: Stage, result: ModeResult) -> None:
+        """Find the points, then kill at each hit of each."""
+        counted = stage.scratch / "points"
+        counted.write_bytes(b"")
+        run = stage.undisturbed(result, watched=False, before=lambda: crash_point.tell(_Noting(counted)))
+        if run is None:
+            return
+        hits = Counter(counted.read_text(encoding="utf-8").splitlines())
+        fits: set[str] = set()
+        for pattern in self.patterns:
+            found = fnmatch.filter(hits, pattern)
+            fits.update(found)
+            if not found:
+                stage.fail(result, pattern, "never reached: the workload passes no such point")
+        wanted = [(name, hit) for name, count in hits.items() if name in fits for hit in _spread(count, self.most_hits)]
+        for name, hit in stage.each(result, wanted):
+            self._kill(stage, result, name, hit)
+
+    def _kill(self, stage: Stage, result: ModeResult, name: str, hit: int) -> None:
+        folder = stage.fresh()
+        counted = stage.scratch / "hits"
+        counted.write_bytes(b"")
+        run = stage.run(folder, watched=False, before=lambda: crash_point.tell(_Noting(counted, name, hit)))
+        result.cases += 1
+        wrong = ""
+        if counted.read_bytes().count(b"\n") < hit:
+            wrong = f"never reached in this run: it {run.ending()}"
+        else:
+            result.reached[name] = result.reached.get(name, 0) + 1
+        stage.settle(result, f"{name}, hit {hit}", folder, run, wrong)
+
+
+def _spread(count: int, most: int | None) -> list[int]:
+    if most is None or count <= most:
+        return list(range(1, count + 1))
+    return sorted({1 + (count - 1) * index // max(1, most - 1) for index in range(most)})
+
+
+class _Noting:
+    """Notes the name of every point that is reached, by whatever process of the workload.
+
+    With ``hit`` only that of one point, and at its N-th hit all processes are killed. One file counts for all of
+    them: what is appended to it is never lost, and a process that finds the N-th there kills all.
+    """
+
+    def __init__(self, path: Path, only: str = "", hit: int = 0) -> None:
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND)
+        self._only = only
+        self._most = hit * len(f"{only}\n".encode())
+
+    def __call__(self, name: str) -> None:
+        if self._only in ("", name):
+            os.write(self._descriptor, f"{name}\n".encode())
+            if self._most and os.fstat(self._descriptor).st_size >= self._most:
+                os.kill(0, signal.SIGKILL)  # the whole group, this process with it
+
+
+# -- system calls ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class SystemCalls:
+    """KillAt.system_call: see there."""
+
+    which: str | tuple[int, ...] = "all"
+    calls: tuple[str, ...] = ()
+    halves: bool = True
+    name: ClassVar[str] = "kill at system calls"
+    needs_recorder: ClassVar[bool] = True  # it counts the calls
+
+    def __post_init__(self) -> None:
+        recorder.classes_of(self.calls)
+        if self.which != "all" and not all(isinstance(one, int) and one > 0 for one in self.which):
+            raise InvalidArgument(f"the numbers of system calls begin with 1; these are {self.which!r}")
+
+    def run(self, stage: Stage, result: ModeResult) -> None:
+        """Count the calls of an undisturbed run, then kill before each."""
+        classes = recorder.classes_of(self.calls)
+        run = stage.undisturbed(result, classes=classes)
+        if run is None:
+            return
+        numbers = range(1, run.calls + 1) if self.which == "all" else [int(one) for one in self.which]
+        missed = 0
+        writes = []
+        for number in stage.each(result, numbers):
+            fell_on = self._kill(stage, result, number, recorder.KILL, classes)
+            missed += not fell_on
+            if fell_on == "write" and self.halves:
+                writes.append(number)
+        for number in stage.each(result, writes):
+            missed += not self._kill(stage, result, number, recorder.KILL_HALF, classes)
+        if missed:
+            result.notes.append(f"{missed} runs ended before the call at which they should have been killed")
+        if missed == result.planned:
+            stage.fail(result, "every call", "never reached: no run was killed")
+
+    def _kill(self, stage: Stage, result: ModeResult, number: int, action: int, classes: int) -> str:
+        """One run, killed there; the class of the call it fell on, or nothing."""
+        folder = stage.fresh()
+        run = stage.run(folder, target=number, action=action, classes=classes)
+        result.cases += 1
+        where = f"{'half of' if action == recorder.KILL_HALF else 'before'} call {number}"
+        if run.fired:
+            where += f" ({run.fired_at})"
+            result.reached[run.fired_at] = result.reached.get(run.fired_at, 0) + 1
+        wrong = ""
+        if run.status is None:
+            wrong = "stuck: the workload did not end in time"
+        elif not run.fired and run.status != 0:
+            wrong = f"the workload {run.ending()} before it was killed"
+        stage.settle(result, where, folder, run, wrong)
+        return run.fired_at if run.fired else ""

@@ -1,0 +1,116 @@
+"""Storms: the workload is killed at a random moment, again and again.
+
+    one life   start ──────┬───────────── ✂     after a random time, all of it, or first one process
+                           └ SIGSTOP … SIGCONT  now and then one process is stopped for a while
+    check, and the same folder again for its next life, until it has had ``lives``
+
+With several lives the workload must go on from what it finds, as a program does that is
+started again; the words said in all lives of a folder are handed to the check together.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import shutil
+import signal
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from ....storage.errors import InvalidArgument
+from .child import Runner
+from .report import ModeResult
+from .stage import Stage
+
+_ENOUGH_TO_TELL = 10  # rounds that all ended by themselves: the storm has tested nothing
+
+
+@dataclass(frozen=True)
+class Storm:
+    """Kill the workload at random moments, ``rounds`` times.
+
+    ``longest``  seconds after the first word (or the start) within which the kill falls
+    ``lives``    how often one folder is gone on with before a new one is taken
+    ``stops``    the share of rounds in which one process is also stopped (SIGSTOP) for up to 50 ms
+    ``one_first``  the share of rounds in which one process of several dies some time before the rest
+    A workload that ends by itself before it is killed is checked all the same; from then on the
+    kills fall within the time it took.
+    """
+
+    rounds: int = 200
+    longest: float = 0.03
+    lives: int = 1
+    stops: float = 0.1
+    one_first: float = 0.3
+    name: ClassVar[str] = "storm"
+    needs_recorder: ClassVar[bool] = False  # a signal is all it takes
+
+    def __post_init__(self) -> None:
+        if self.rounds < 1 or self.lives < 1 or self.longest < 0:
+            raise InvalidArgument("a storm has at least one round and one life, and no negative time")
+
+    def run(self, stage: Stage, result: ModeResult) -> None:
+        """Round after round."""
+        rng = random.Random(f"{stage.job.seed}.storm")
+        folder = stage.fresh()
+        acks = stage.scratch / "acks-storm"
+        life = ended = stopped = 0
+        longest = self.longest
+        for number in stage.each(result, range(1, self.rounds + 1)):
+            words_before = acks.stat().st_size if acks.exists() else 0
+            runner = stage.start(folder, watched=False, acks=acks)
+            stop, killed, took = self._disturb(runner, rng, acks, words_before, longest, stage.job.timeout)
+            stopped += stop
+            by_itself = runner.wait(0) and not killed
+            if by_itself:
+                longest = min(longest, took * 0.8)
+            run = runner.end()
+            ended += by_itself
+            result.cases += 1
+            if by_itself and run.status != 0:
+                found: str | None = f"the workload {run.ending()} before it was killed\n{run.error}".strip()
+            else:
+                found = stage.check(folder, run.acks)
+            life += 1
+            if found is not None:
+                stage.fail(result, f"round {number}, life {life}", found, folder, run.acks)
+            if found is not None or life >= self.lives:
+                shutil.rmtree(folder)
+                acks.unlink(missing_ok=True)
+                folder, life = stage.fresh(), 0
+        result.reached = {"killed": result.cases - ended, "stopped": stopped}
+        if ended:
+            result.reached["ended before the kill"] = ended
+        if ended == result.cases >= _ENOUGH_TO_TELL:
+            stage.fail(result, "every round", "never reached: the workload ends too soon")
+
+    def _disturb(self, runner: Runner, rng: random.Random, acks: Path, words: int, longest: float,
+                 timeout: float) -> tuple[bool, bool, float]:
+        """Wait a random time, stop one process, kill one: which of the two was done, and the time it had.
+
+        The rest is killed by end().
+        """
+        if rng.random() < 0.8:  # else it may die while it is still coming up
+            deadline = time.monotonic() + timeout
+            while time.monotonic() < deadline and not runner.wait(0.0005):
+                if acks.exists() and acks.stat().st_size > words:
+                    break
+        began = time.monotonic()
+        seconds = rng.random() * longest
+        stops, alone = rng.random() < self.stops, rng.random() < self.one_first
+        before = seconds * rng.random() if stops or alone else seconds
+        if runner.wait(before) or not (stops or alone):
+            return False, False, time.monotonic() - began
+        victim = rng.choice(runner.processes())
+        with contextlib.suppress(ProcessLookupError):
+            if stops:
+                os.kill(victim, signal.SIGSTOP)
+                time.sleep(rng.random() * 0.05)
+                os.kill(victim, signal.SIGCONT)
+            if alone:
+                os.kill(victim, signal.SIGKILL)
+        time.sleep(max(0.0, seconds - before))  # what is left of it goes on
+        return stops, alone and victim == runner.pid, time.monotonic() - began

@@ -1,0 +1,273 @@
+"""salvage: everything that can be believed, out of a damaged store into a new one.
+
+    source ── raw pages ──> what is to be believed (pages.py)
+                              ├─ streams: nodes as they are, figures anew (streams.py)
+                              ├─ groups, pending entries, idempotent appends (groups.py)
+                              └─ state, subjects: record for record
+                            ──> destination, under a temporary name ── checked ── renamed
+
+The damaged file is never opened by LMDB and never written to. All runs in a process aside.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import lmdb
+
+from ...storage.errors import InvalidArgument, NotAStore, StoreError, UnsupportedFormat
+from ...storage.files import directory, lmdb_errors, map_lock
+from ...storage.files.lmdb_file import PageFile
+from ...storage.format import keys, records
+from ...storage.trees.rax import family_rows
+from ...stream.entries.header import NodeLimits, shown
+from .. import subprocess_task
+from ..check.records import STREAM_KINDS, SUBJECT_KINDS
+from ..check.report import Report
+from ..check.walk import Walk, in_force
+from ..snapshot.full import flush, placed
+from .groups import GroupsBuilder
+from .pages import Gathered, gather
+from .report import Loss, SalvageReport
+from .streams import StreamBuilder
+
+_LIVE = (keys.CHANNEL, keys.LIVE_MESSAGE, keys.OWNER)  # of processes, none of which has the new store open
+_SPARE = 64 << 20
+
+
+def salvage(source: str | os.PathLike[str], destination: str | os.PathLike[str],
+            progress: subprocess_task.Progress | None = None, *, doubtful: bool = False) -> SalvageReport:
+    """Bring everything that can be believed from a damaged store into a new one at ``destination``.
+
+    Works on flipped bits and overwritten pages anywhere, a file that is cut off, and without
+    CURRENT, lock file or meta pages. IDs, names, groups, pending entries and state stay as they
+    were; ``.lost`` tells what is gone, with ID ranges. Nothing trimmed, acknowledged or deleted
+    comes back: where an old copy of a record cannot be told from the newest, it is left out and
+    told. ``doubtful=True`` brings such records too; a stream without a name is "recovered-<number>".
+    ``progress(part, done, total)`` is called now and then. The new store passes check().
+
+    The source is never written to. NotAStore (nothing of raxlog is there), StoreError (the
+    destination exists; the source is in use, or cannot be read), UnsupportedFormat, StoreFull,
+    ReadOnlyStore: nothing is left at the destination then.
+    """
+    for what, path in (("source", source), ("destination", destination)):
+        if not isinstance(path, str | os.PathLike) or not os.fspath(path):
+            raise InvalidArgument(f"{what}={path!r} must name a directory")
+    old, new = Path(os.path.abspath(source)), Path(os.path.abspath(destination))
+    if not old.is_dir():
+        raise NotAStore(f"{old} is a file, not a store." if old.exists() else f"there is no store at {old}.")
+    if old == new or old in new.parents:
+        raise StoreError(f"{new} lies in the damaged store; name a destination outside of it.")
+    began = time.monotonic()
+    with placed(new, "store") as place:
+        arguments = {"source": str(old), "place": str(place), "doubtful": doubtful}
+        report: SalvageReport = subprocess_task.run(rescue, arguments, progress)
+    report.destination = str(new)
+    report.seconds = round(time.monotonic() - began, 3)
+    return report
+
+
+# -- in the process aside -------------------------------------------------------------------
+
+
+def rescue(say: subprocess_task.Progress, source: str, place: str, doubtful: bool = False) -> SalvageReport:
+    """Build the new store in the folder ``place``."""
+    report = SalvageReport(source, place)
+    found = _generation(Path(source), report)
+    _require_rest(found)
+    report.generation = found.name
+    try:
+        file = PageFile(found / directory.DATA)
+    except OSError as error:
+        raise StoreError(f"{found / directory.DATA} cannot be read: {error}.") from error
+    with file:
+        say("gather", 0, file.pages)
+        gathered = gather(file, doubtful)
+        _require_ours(gathered, file, found)
+        say("gather", file.pages, file.pages)
+        _build(gathered, Path(place), file.size, report, say)
+        report.damaged_pages = {page: gathered.damaged[page] for page in sorted(gathered.damaged)}
+        report.notes += gathered.notes
+        if gathered.doubtful:
+            report.lost.append(Loss("records whose age cannot be told: left out", entries=gathered.doubtful))
+    flush(Path(place))
+    _check(Path(place), report)
+    return report
+
+
+def _generation(path: Path, report: SalvageReport) -> Path:
+    """The generation to salvage: the one in force, or where CURRENT is lost the newest that holds anything."""
+    try:
+        return in_force(path)
+    except NotAStore as error:
+        found = sorted((one for one in path.iterdir() if one.name.isdigit() and (one / directory.DATA).is_file()),
+                       key=lambda one: -int(one.name))
+        if not found:
+            raise NotAStore(f"{path} holds no generation of a store: {error}") from None
+        if len(found) > 1:
+            found = [entry for entry in found if _holds_records(entry)] or found
+        report.notes.append(f"{directory.CURRENT} is lost or wrong; generation {found[0].name} was taken")
+        return found[0]
+
+
+def _holds_records(found: Path) -> bool:
+    with PageFile(found / directory.DATA) as file:
+        return bool(gather(file).sealed)
+
+
+def _require_rest(found: Path) -> None:
+    holder = map_lock.holder(found)
+    if holder is not None:
+        raise StoreError(
+            f"{found.parent} is open in process {holder}: close it there first. A store in use is copied with "
+            "snapshot()."
+        )
+
+
+def _require_ours(gathered: Gathered, file: PageFile, found: Path) -> None:
+    if file.version() not in (None, 1):
+        raise UnsupportedFormat(
+            f"{found / directory.DATA} is of LMDB's data format {file.version()}, and format 1 is read here."
+        )
+    if not gathered.sealed:
+        raise NotAStore(f"in {found / directory.DATA} there is no record of raxlog's.")
+    value = gathered.get(keys.STORE_KEY)
+    if value is not None and (value[8] > keys.FORMAT or records.unseal(keys.STORE_KEY, value)[0] > keys.FORMAT):
+        raise UnsupportedFormat(f"{found.parent} was written in a newer format. Salvage it with a newer raxlog.")
+
+
+def _build(gathered: Gathered, place: Path, size: int, report: SalvageReport, say: subprocess_task.Progress) -> None:
+    new = place / directory.FIRST_GENERATION
+    new.mkdir()
+    directory.reserve_lock(new)
+    try:
+        # Nobody knows of this file yet, so it is flushed once, at the end.
+        with lmdb.open(str(new), map_size=4 * size + _SPARE, sync=False) as env:
+            _Builder(gathered, env, report, say).run()
+            env.sync(True)
+    except lmdb.Error as error:
+        raise lmdb_errors.meaning(place, error) from error
+    directory.furnish(place)
+
+
+class _Builder:
+    """Builds the new store, a transaction for each stream."""
+
+    def __init__(self, gathered: Gathered, env: lmdb.Environment, report: SalvageReport,
+                 say: subprocess_task.Progress) -> None:
+        self._gathered = gathered
+        self._env = env
+        self._report = report
+        self._say = say
+        self._names = {row[0]: suffix for suffix, row in gathered.rows(keys.NAMES)}
+        self._headers = {
+            number: row[0]
+            for number in gathered.numbers()
+            for _, row in gathered.rows(keys.header_key(number))
+            if not gathered.was_deleted(row[0])
+        }
+        self._doomed = {suffix for suffix, _ in gathered.rows(keys.DOOMED_STREAMS)}
+
+    def run(self) -> None:
+        """The streams one by one, then what belongs to the store."""
+        swept = {int.from_bytes(suffix, "big") for suffix in self._doomed if len(suffix) == 8}
+        numbers = sorted({*self._gathered.numbers(), *self._names} - swept)
+        taken: set[bytes] = set()
+        for done, number in enumerate(numbers):
+            self._say("streams", done, len(numbers))
+            name = self._name(number, taken)
+            if name is not None:
+                taken.add(name)
+                self._stream(number, name)
+        self._say("streams", len(numbers), len(numbers))
+        with self._env.begin(write=True) as txn:
+            self._store(txn, max([0, *numbers, *swept]) + 1)
+
+    def _name(self, number: int, taken: set[bytes]) -> bytes | None:
+        name: bytes | None = self._headers.get(number, self._names.get(number))
+        if name is not None:
+            if name not in taken:
+                return name
+            self._report.lost.append(Loss(f"stream no. {number}: another one bears its name too", shown(name)))
+            return None
+        many = sum(1 for _ in family_rows(self._gathered, number.to_bytes(8, "big")))
+        hidden = self._gathered.is_hidden
+        lost_both = hidden(keys.header_key(number)) and hidden(keys.NAMES, keys.DOOMED_STREAMS)
+        sure = self._gathered.is_sure and not hidden(keys.DOOMED_STREAMS + number.to_bytes(8, "big"))
+        if not lost_both or not (sure or self._gathered.with_doubtful):
+            self._report.lost.append(Loss(
+                f"{many} records of stream no. {number}, which has neither name nor header: perhaps it was deleted"
+                + ("; salvage with doubtful=True brings them" if lost_both else "")
+            ))
+            return None
+        name = b"recovered-%d" % number
+        self._report.lost.append(Loss(f"name of stream no. {number}: it is {shown(name)} now", shown(name)))
+        return name
+
+    def _stream(self, number: int, name: bytes) -> None:
+        with self._env.begin(write=True) as txn:
+            stream = StreamBuilder(self._gathered, txn, number, name)
+            stream.copy_nodes()
+            ours = number.to_bytes(8, "big")
+            doomed = {suffix for suffix in self._doomed if len(suffix) == 12 and suffix.startswith(ours)}
+            groups = GroupsBuilder(self._gathered, txn, stream, doomed)
+            groups.build()
+            remembered = groups.build_appends()
+            for key, value in family_rows(self._gathered, ours):
+                if key[8] not in STREAM_KINDS:  # those have been built anew
+                    txn.put(key, value)
+            stream.write_header()
+        self._report.lost += stream.lost
+        self._report.streams[name.decode("utf-8", "backslashreplace")] = {
+            "entries": stream.entries, "nodes": stream.nodes, "groups": groups.groups, "pending": groups.pending,
+            "remembered": remembered,
+            "lost_entries": sum(loss.entries or 0 for loss in stream.lost if loss.what == "entries"),
+        }
+
+    def _store(self, txn: Any, above: int) -> None:
+        settings: dict[str, Any] = {"limits": list(NodeLimits())}
+        created = time.time_ns() // 1_000_000
+        value = self._gathered.get(keys.STORE_KEY)
+        if value is None:
+            self._report.lost.append(Loss("the store's own record: its settings are those of a new store"))
+        else:
+            row = records.unseal(keys.STORE_KEY, value)
+            created, settings, above = row[2], row[4], max(above, row[3])
+        copied = 0
+        for kind in (keys.STATE, *SUBJECT_KINDS):
+            if kind in _LIVE:
+                continue
+            prefix = keys.family(0, kind)
+            for key, kept in family_rows(self._gathered, prefix):
+                txn.put(key, kept)
+                copied += kind == keys.STATE
+        families = (("state", keys.STATE, keys.STATE), ("subjects", SUBJECT_KINDS[0], SUBJECT_KINDS[-1]))
+        for what, first, last in families:
+            if self._gathered.is_hidden(keys.family(0, first), keys.family(0, last + 1)):
+                self._report.lost.append(Loss(f"{what}, perhaps: a damaged page was there for some"))
+        self._report.counts["state"] = copied
+        row = [keys.FORMAT, os.urandom(16), created, above, settings, copied]
+        txn.put(keys.STORE_KEY, records.seal(keys.STORE_KEY, row))
+        if self._gathered.is_hidden(keys.NAMES, keys.DOOMED_STREAMS):
+            self._report.notes.append(
+                "a damaged page was there for names of streams: a stream without entries may be gone"
+            )
+
+
+def _check(place: Path, report: SalvageReport) -> None:
+    """The new store, walked as check() does."""
+    made = Report(str(place), "")
+    with closing(Walk(place / directory.FIRST_GENERATION, made.take)) as walk:
+        walk.choose_meta(None)
+        if walk.begin():
+            walk.walk()
+            walk.find.end()
+    report.counts |= made.counts | {"problems": made.counts.get("problems", 0)}
+    if made.problems:
+        report.notes.append(
+            f"the new store has {made.counts['problems']} problems of its own, the first: {made.problems[0].what}"
+        )

@@ -1,0 +1,212 @@
+"""One stream built anew from what was gathered of it: nodes as they are, all figures recomputed.
+
+    ordinals   0 ──node──┬─ gap ─┬──node──┬── gap ── next ordinal
+               gap, marked as deleted before: deleted          not marked: LOST, and marked now
+    lost       between the last ID before the gap and the ID of the node behind it
+
+Blocks are copied byte for byte, so their ordinals stay; only where copies of different age
+overlap are they numbered anew. The header keeps what it said of the past (IDs, limits,
+counters that only grow) and gets what the nodes hold.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any, NamedTuple
+
+from ...storage.format import block, keys, records
+from ...storage.trees.ordinals import EVERY, DeadCounts, OrdinalIndex
+from ...storage.trees.rax import family_rows
+from ...stream.entries import header as headers
+from ...stream.entries.header import NodeLimits, StreamHeader, shown
+from ...stream.node import decode
+from ...stream.node.stream_id import make_id
+from ..check.page_tree import FAILURES
+from .pages import Gathered
+from .report import Loss
+
+
+class _Found(NamedTuple):
+    """A node that was gathered and is valid."""
+
+    key: bytes
+    head: block.BlockHeader
+    listpack: bytes
+    first: tuple[int, int] | None  # live
+    last: tuple[int, int]
+
+
+class StreamBuilder:
+    """Builds one stream in a new store. ``txn`` is its write transaction."""
+
+    def __init__(self, gathered: Gathered, txn: Any, number: int, name: bytes) -> None:
+        self._gathered = gathered
+        self._txn = txn
+        self.number = number
+        self.name = name
+        self.shown = shown(name)
+        self.lost: list[Loss] = []
+        self.entries = 0
+        self.nodes = 0
+        self.old: StreamHeader | None = None
+        with contextlib.suppress(*FAILURES):
+            self.old = headers.load(gathered, number)
+        self.header = self.old or StreamHeader(name, NodeLimits())
+        self.header.name = name
+        if self.old is None:
+            self.lose("header: limits and counters are as in a new stream")
+
+    def lose(self, what: str, first: tuple[int, int] | None = None, last: tuple[int, int] | None = None,
+             entries: int | None = None, group: str | None = None) -> None:
+        """Note a loss of this stream."""
+        start, end = (None if sid is None else str(make_id(*sid)) for sid in (first, last))
+        self.lost.append(Loss(what, self.shown, group, start, end, entries))
+
+    # -- nodes --------------------------------------------------------------------------
+
+    def copy_nodes(self) -> None:
+        """Bring over every node that is whole; note what is missing between them."""
+        old_marks = DeadCounts(self._gathered, self.number)
+        marks = DeadCounts(self._txn, self.number)
+        notes = OrdinalIndex(self._txn, self.number)
+        expected: int | None = None
+        last = (0, 0)
+        live = 0
+        first_live: tuple[int, int] | None = None
+        self._tell_head()
+        for found in self._valid_nodes():
+            ms, seq = keys.node_id(found.key)
+            head = found.head
+            if expected is not None and head.ordinal < expected:
+                head = head._replace(ordinal=expected)  # copies of different age meet here
+            if expected is not None and head.ordinal > expected:
+                self._gap(old_marks, expected, head.ordinal, last, (ms, seq))
+                marks.mark_span(expected, head.ordinal)
+            if head.live == 0 and self.nodes:
+                marks.mark_span(head.ordinal, head.ordinal + head.span)  # only the first may be without live ones
+                expected = head.ordinal + head.span
+                continue
+            codec = block.ZSTD if found.head.codec else block.RAW
+            kept = self._gathered.get(found.key) if head == found.head else block.encode(
+                found.key, found.listpack, head.ordinal, head.span, head.live, codec
+            )
+            self._txn.put(found.key, kept)
+            if self.nodes:
+                marks.mark_span(head.ordinal, head.ordinal + head.span - head.live)
+            if self.nodes % EVERY == 0:
+                notes.note(head.ordinal, ms, seq)
+            expected = head.ordinal + head.span
+            last = found.last
+            live += head.live
+            first_live = first_live or found.first
+            self.nodes += 1
+        self._finish(old_marks, marks, expected, last, live, first_live)
+
+    def _valid_nodes(self) -> Any:
+        last = (0, 0)
+        begun = False
+        for key, value in family_rows(self._gathered, keys.family(self.number, keys.NODE)):
+            ms, seq = keys.node_id(key)
+            try:
+                head = block.header(key, value)
+                listpack = block.listpack_of(key, value, head)
+                live, gone, *end = decode.validate_node(listpack, ms, seq)
+                first = decode.first_live(listpack, ms, seq)
+            except FAILURES:
+                self.lose("node that is not valid", (ms, seq))
+                continue
+            if begun and (ms, seq) <= last:
+                continue  # an old copy of a node whose entries lie in the one before
+            if self.old is not None and (end[0], end[1]) < self.old.first:
+                continue  # trimmed: an old copy
+            last, begun = (end[0], end[1]), True
+            head = head._replace(live=live, span=max(head.span, live + gone))
+            yield _Found(key, head, listpack, first, last)
+
+    def _tell_head(self) -> None:
+        """Where the first entry's node is gone: from there to the first node that is left."""
+        prefix = keys.family(self.number, keys.NODE)
+        rows = family_rows(self._gathered, prefix)
+        if self.old is None:
+            first, _ = next(rows, (None, b""))
+            if first is not None and self._gathered.is_hidden(prefix, first):
+                end = make_id(*keys.node_id(first)).prev()
+                self.lose("entries, unless they had been trimmed", (0, 1), end)
+            return
+        if not self.old.length:
+            return
+        for key, value in rows:
+            master = keys.node_id(key)
+            if master > self.old.first:
+                self.lose("entries", self.old.first, make_id(*master).prev())
+                return
+            with contextlib.suppress(*FAILURES):
+                listpack = block.listpack_of(key, value, block.header(key, value))
+                if decode.last_entry_id(listpack, *master) >= self.old.first:
+                    return
+
+    def _gap(self, old_marks: DeadCounts, start: int, stop: int, last: tuple[int, int],
+             behind: tuple[int, int] | None) -> None:
+        marked = keys.family(self.number, keys.DEAD)
+        lost: int | None = None  # how many of them had been deleted before may not be known
+        try:
+            known = old_marks.dead_between(start, stop)
+            if known == stop - start:
+                return
+            if not self._gathered.is_hidden(marked, keys.family(self.number, keys.ORDINAL)):
+                lost = stop - start - known
+        except FAILURES:
+            lost = None
+        end = make_id(*behind).prev() if behind is not None else make_id(*self.header.last)
+        if (end[0], end[1]) > last:
+            self.lose("entries", make_id(*last).next(), end, lost)
+
+    # -- header -------------------------------------------------------------------------
+
+    def _finish(self, old_marks: DeadCounts, marks: DeadCounts, expected: int | None, last: tuple[int, int],
+                live: int, first_live: tuple[int, int] | None) -> None:
+        header = self.header
+        if self.old is None:
+            self.lose("entries, perhaps: nothing tells how many there were", make_id(*last).next())
+            header.last = last
+            header.next_ordinal = header.entries_added = expected or 0
+        header.last = max(header.last, last)
+        if expected is not None and expected < header.next_ordinal:
+            self._gap(old_marks, expected, header.next_ordinal, last, None)
+            marks.mark_span(expected, header.next_ordinal)
+        if expected is None and self.old is not None and self.old.length:
+            self.lose("entries", self.old.first, self.old.last, self.old.length)
+        header.next_ordinal = max(header.next_ordinal, expected or 0)
+        missing = header.length - live
+        header.length = live
+        header.first = first_live or (0, 0)
+        header.max_deleted = min(header.max_deleted, header.last)
+        header.leaves = self.nodes
+        # The next note is due where as many nodes have been begun as are there now.
+        header.leaves_added = max(header.leaves_added, self.nodes)
+        header.leaves_added += (self.nodes - header.leaves_added) % EVERY
+        self.entries = live
+        self._complete_losses(missing)
+
+    def _complete_losses(self, missing: int) -> None:
+        """The header's old length tells how many are missing in all: of the one gap that is not known."""
+        if self.old is None:
+            return
+        unknown = [at for at, loss in enumerate(self.lost) if loss.what == "entries" and loss.entries is None]
+        known = sum(loss.entries or 0 for loss in self.lost if loss.what == "entries")
+        if len(unknown) == 1 and missing >= known:
+            at = unknown[0]
+            loss = self.lost[at]
+            if missing > known:
+                self.lost[at] = Loss(loss.what, loss.stream, None, loss.first, loss.last, missing - known)
+            else:
+                del self.lost[at]
+
+    def write_header(self) -> None:
+        """Write the header, and the name that leads to it."""
+        self.put(keys.header_key(self.number), self.header.row())
+        self.put(keys.NAMES + self.name, [self.number])
+
+    def put(self, key: bytes, row: list[Any]) -> None:
+        """Write a row of the stream."""
+        self._txn.put(key, records.seal(key, row))

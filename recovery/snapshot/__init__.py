@@ -1,0 +1,1 @@
+"""Snapshots: full, incremental and in shards; restored and verified."""

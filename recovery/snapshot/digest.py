@@ -1,0 +1,87 @@
+"""The digest of a snapshot: every key of the store with the checksum of its value.
+
+    zstd( | key's length (2, LE) | key | checksum (8) |   in the order of the keys, … )
+
+The checksum is that which the value itself begins with. Two states of a store are compared by
+going through their keys side by side, so an increment needs no part of the older state but
+this: a hundredth of its size, or less. While it is written every value is read and its checksum
+verified: what is damaged comes into no snapshot.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from ...storage.errors import CorruptionError
+from ...storage.format import keys, zstd
+from ..check.records import is_sealed
+
+DIGEST = "digest"
+
+_LENGTH = struct.Struct("<H")
+_FLUSH = 1 << 18  # bytes of rows compressed at a time
+_JOURNAL = keys.family(0, keys.JOURNAL)
+
+
+class DigestWriter(io.BufferedWriter):
+    """Writes a digest row by row. A context manager."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(zstd.create(path), _FLUSH)
+        self.records = 0
+
+    def add(self, key: bytes, checksum: bytes) -> None:
+        """The next row; keys ascend."""
+        self.write(_LENGTH.pack(len(key)) + key + checksum)
+        self.records += 1
+
+
+def read_digest(path: Path) -> Iterator[tuple[bytes, bytes]]:
+    """Keys and checksums, in order. CorruptionError where the file cannot be read to its end."""
+    for _, row in read_rows(path, f"the digest {path}", _LENGTH, lambda key_size: key_size + 8):
+        yield row[:-8], row[-8:]
+
+
+def read_rows(path: Path, what: str, head: struct.Struct,
+              size: Callable[..., int]) -> Iterator[tuple[tuple[int, ...], bytes]]:
+    """The rows of a compressed file, each as its head and the ``size(*head)`` bytes behind that. CorruptionError."""
+    held = b""
+    try:
+        with path.open("rb") as file, zstd.unpacked(file) as rows:
+            while more := rows.read(_FLUSH):
+                held += more
+                at = 0
+                while at + head.size <= len(held):
+                    numbers = head.unpack_from(held, at)
+                    start = at + head.size
+                    end = start + size(*numbers)
+                    if end > len(held):
+                        break
+                    yield numbers, held[start:end]
+                    at = end
+                held = held[at:]
+    except (OSError, *zstd.ERRORS) as error:
+        raise CorruptionError(f"{what} cannot be read ({error})") from error
+    if held:
+        raise CorruptionError(f"{what} ends in the middle of a row")
+
+
+def verified(cursor: Any) -> Iterator[tuple[bytes, Any]]:
+    """All keys and values under a cursor, in order, each verified; the values may be LMDB's own memory.
+
+    CorruptionError naming the key (and of a node the stream's number and the node).
+    """
+    for key, value in cursor.iternext():
+        key = bytes(key)
+        if key.startswith(_JOURNAL):
+            continue  # it belongs to a store at work only, and into no snapshot: the commit journal
+        if not is_sealed(key, value):
+            number, is_node = int.from_bytes(key[:8], "big"), key[8:9] == bytes([keys.NODE])
+            what = "a node's block" if is_node else f"the record under key {key.hex()}"
+            node = "{}-{}".format(*keys.node_id(key)) if is_node and len(key) == 25 else None
+            raise CorruptionError(f"{what} fails its checksum", stream=f"no. {number}" if number else None, node=node)
+        yield key, value

@@ -1,0 +1,317 @@
+"""The manifest of a snapshot: what it holds, of which state, and the checksums of its files.
+
+    backup.rax/manifest.json
+    {
+     "format": 1,                     of the manifest; a greater one is refused
+     "kind": "full",                  or "increment", or "shards"
+     "id": …, "parent": …,            16 bytes in hex; the snapshot an increment builds on
+     "store": …, "transaction": …,    the store's UUID; its last commit in this state
+     "files": {"000001/data.mdb": {"bytes": …, "chunk": 8388608, "sums": ["…", …]}, …},
+     "streams": [{"name": …, "length": …, "first": "1-0", "points": ["812-0", …], …}, …],
+     …
+     "checksum": "0123456789abcdef"   xxh3_64 of every byte of the file in front of this line
+    }
+
+Enough to plan a scan without opening the data: per stream its ID range, its groups, and every
+so many live entries the ID of one, of which there are at most 1,024. All members, with an
+example, are listed in docs/format-snapshots.md.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import MISSING, dataclass, field, is_dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from xxhash import xxh3_64_hexdigest
+
+from ...storage.errors import CorruptionError, NotAStore, RaxlogError, StoreError, UnsupportedFormat
+from ...storage.files.directory import MANIFEST
+from ...stream.node.stream_id import StreamID, parse_id
+from .location import LocalPlace, Place, place_of
+
+FORMAT = 1
+CHUNK = 8 << 20
+KINDS = ("full", "increment", "shards")
+MOST_POINTS = 1024
+
+_TAIL = ',\n "checksum": "{}"\n}}\n'
+_TAIL_BYTES = len(_TAIL.format("0" * 16))
+InnerPath = str  # of a file in the snapshot's folder
+
+
+@dataclass(frozen=True)
+class FileSums:
+    """A file's size, and the xxh3_64 (hex) of each ``chunk`` bytes of it."""
+
+    bytes: int
+    chunk: int
+    sums: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class GroupSummary:
+    """A consumer group as it stood."""
+
+    name: bytes
+    last_delivered: StreamID
+    entries_read: int | None  # Redis' counter, None where it does not know
+    pending: int
+    consumers: int
+    lag: int
+
+
+@dataclass(frozen=True)
+class StreamSummary:
+    """A stream as it stood. ``points[i]`` is the ID of live entry no. (i + 1) * every, from 0."""
+
+    name: bytes
+    number: int
+    length: int
+    first: StreamID | None  # the first and the last live entry
+    last: StreamID | None
+    last_generated: StreamID
+    entries_added: int
+    base: int  # the ordinal of the first node's first entry
+    next_ordinal: int
+    nodes: int
+    bytes: int  # of the nodes' blocks
+    every: int
+    points: tuple[StreamID, ...]
+    groups: tuple[GroupSummary, ...]
+
+
+@dataclass(frozen=True)
+class ShardFile:
+    """One shard: a file with the nodes of one stream from ``first`` to ``last``, live entries."""
+
+    stream: int
+    path: InnerPath
+    first: StreamID
+    last: StreamID
+    entries: int
+    nodes: int
+    bytes: int
+    sum: str
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A snapshot's manifest, as read() gives it."""
+
+    kind: str
+    id: str
+    store: str
+    store_created_ms: int
+    created_ms: int
+    transaction: int
+    raxlog: str
+    store_format: int
+    records: int  # keys of the store
+    parent: str | None = None
+    parent_name: str | None = None
+    changed: int = 0  # of an increment: records put, records gone, and the bytes of these rows
+    gone: int = 0
+    changed_bytes: int = 0
+    files: dict[InnerPath, FileSums] = field(default_factory=dict)
+    streams: tuple[StreamSummary, ...] = field(default_factory=tuple)  # these three are in every manifest
+    shards: tuple[ShardFile, ...] = field(default_factory=tuple)
+
+    def stream(self, name: bytes) -> StreamSummary | None:
+        """The stream of that name, None if there is none."""
+        return next((stream for stream in self.streams if stream.name == name), None)
+
+    def sums(self, name: str) -> FileSums:
+        """Size and checksums of a file. CorruptionError if the manifest has none of that name."""
+        if name not in self.files:
+            raise CorruptionError(f"the manifest of this {self.kind} snapshot speaks of no file {name}")
+        return self.files[name]
+
+    @property
+    def bytes(self) -> int:
+        """How many bytes the snapshot's files have, the manifest left out."""
+        return sum(sums.bytes for sums in self.files.values()) + sum(shard.bytes for shard in self.shards)
+
+
+def write(folder: Path, manifest: Manifest) -> None:
+    """Write the manifest into its folder. The last of the files of a snapshot."""
+    (folder / MANIFEST).write_bytes(encode(manifest))
+
+
+def read(where: str | os.PathLike[str]) -> Manifest:
+    """The manifest of the snapshot in a folder, or at the URL of a set of shards, checked.
+
+    NotAStore where no snapshot is, UnsupportedFormat for one of a newer raxlog, CorruptionError
+    where a byte of the manifest is wrong. The other files are not looked at.
+    """
+    place = place_of(where)
+    try:
+        data = place.read(MANIFEST)
+    except NotAStore:
+        raise NotAStore(_no_snapshot(place)) from None
+    except OSError as error:
+        raise StoreError(f"the manifest of {place.url} cannot be read: {error}.") from error
+    return decode(data, f"{place.url}/{MANIFEST}")
+
+
+def _no_snapshot(place: Place) -> str:
+    if not isinstance(place, LocalPlace):
+        return f"there is no snapshot at {place.url}: it has no {MANIFEST}."
+    path = place.path
+    if not path.exists():
+        return f"there is no snapshot at {path}: nothing is there."
+    if not path.is_dir():
+        return f"{path} is a file, not a snapshot. A snapshot is a folder with a {MANIFEST}."
+    what = "a store" if (path / "CURRENT").is_file() else "a folder"
+    return f"{path} is {what}, but no snapshot: it has no {MANIFEST}. 'raxlog snapshot STORE DEST' makes one."
+
+
+# -- the files it speaks of ---------------------------------------------------------------------
+
+
+def sums_of(file: Path, say: Callable[[str, int, int], None]) -> FileSums:
+    """Size and checksums of a file."""
+    total, sums, done = file.stat().st_size, [], 0
+    with file.open("rb") as data:
+        while chunk := data.read(CHUNK):
+            sums.append(xxh3_64_hexdigest(chunk))
+            done += len(chunk)
+            say("sum", done, total)
+    return FileSums(done, CHUNK, tuple(sums))
+
+
+def chunks_of(place: Place, name: str, sums: FileSums) -> Iterator[tuple[bytes, str]]:
+    """A file chunk by chunk, each with what is wrong with it, or "": its checksum, the size, that it is not there.
+
+    ``chunk`` 0 is a single one of the whole file's size.
+    """
+    size = sums.chunk or sums.bytes
+    done = 0
+    try:
+        with place.open(name) as file:
+            for number, wanted in enumerate(sums.sums):
+                chunk = _exactly(file, min(size, sums.bytes - done))
+                which = f"bytes {number * size} to {min((number + 1) * size, sums.bytes)} (chunk {number})"
+                yield chunk, "" if xxh3_64_hexdigest(chunk) == wanted else f"{name}: {which} fail their checksum"
+                done += len(chunk)
+            if done != sums.bytes or file.read(1):
+                yield b"", f"{name}: it has not the {sums.bytes} bytes that the manifest says"
+    except RaxlogError as error:
+        yield b"", f"{name}: {error}"
+    except OSError as error:
+        yield b"", f"{name}: it cannot be read to its end ({error})"
+
+
+def require(place: Place, made: Manifest, *names: str) -> None:
+    """CorruptionError where a file of a snapshot is not as it was written."""
+    for name in names:
+        for _, problem in chunks_of(place, name, made.sums(name)):
+            if problem:
+                raise CorruptionError(f"{place.url}: {problem}")
+
+
+def _exactly(file: BinaryIO, size: int) -> bytes:
+    parts = []
+    while size and (part := file.read(size)):
+        parts.append(part)
+        size -= len(part)
+    return b"".join(parts)
+
+
+# -- bytes ----------------------------------------------------------------------------------
+
+
+def encode(manifest: Manifest) -> bytes:
+    """The manifest as the bytes of its file."""
+    body = json.dumps({"format": FORMAT} | _plain(manifest), indent=1).encode("ascii").removesuffix(b"\n}")
+    return body + _TAIL.format(xxh3_64_hexdigest(body)).encode()
+
+
+def decode(data: bytes, place: str) -> Manifest:
+    """The inverse of encode(). ``place`` is what errors call the file."""
+    body, tail = data[:-_TAIL_BYTES], data[-_TAIL_BYTES:]
+    if tail != _TAIL.format(xxh3_64_hexdigest(body)).encode():
+        raise CorruptionError(f"{place} fails its checksum: the snapshot's manifest is damaged or cut off")
+    try:
+        row = json.loads(data)
+        if row["format"] > FORMAT:
+            raise UnsupportedFormat(
+                f"{place} has format {row['format']}; this raxlog reads up to {FORMAT}. Read it with a newer raxlog."
+            )
+        made: Manifest = _made(Manifest, row)
+        if made.kind not in KINDS:
+            raise ValueError(f"kind {made.kind!r}")
+        return made
+    except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
+        raise CorruptionError(f"{place} is no manifest: {type(error).__name__} {error}") from None
+
+
+def _made(kind: Any, row: dict[str, Any]) -> Any:
+    """A ``kind`` of the members that it knows, each checked as its annotation says."""
+    members = {}
+    for name, member in kind.__dataclass_fields__.items():
+        if name in row or member.default is MISSING:
+            try:
+                members[name] = _parsed(member.type, row[name])
+            except ValueError as error:
+                raise ValueError(f"{name} {error}") from None
+    return kind(**members)
+
+
+def _parsed(kind: str, value: Any) -> Any:
+    """A member's value from JSON; ``kind`` is its annotation."""
+    if kind.endswith(" | None"):
+        return None if value is None else _parsed(kind.removesuffix(" | None"), value)
+    if kind.startswith("tuple["):
+        inner = kind.removeprefix("tuple[").removesuffix(", ...]")
+        return tuple(_parsed(inner, item) for item in _require(isinstance(value, list), value))
+    if kind.startswith("dict["):
+        return {_inside(path): _made(FileSums, sums) for path, sums in value.items()}
+    if kind == "int":
+        return _require(type(value) is int and value >= 0, value)
+    if kind == "str":
+        return _require(isinstance(value, str), value)
+    return _PARSERS[kind](value)
+
+
+def _require(right: bool, value: Any) -> Any:
+    if not right:
+        raise ValueError(f"{value!r:.40}")
+    return value
+
+
+def _inside(path: Any) -> str:
+    """A path that does not lead out of the snapshot."""
+    right = isinstance(path, str) and not path.startswith("/") and ".." not in path.split("/")
+    return str(_require(right, path))
+
+
+def _plain(value: Any) -> Any:
+    """The inverse of _parsed()."""
+    if is_dataclass(value):
+        value = vars(value)
+    if isinstance(value, dict):
+        return {name: _plain(item) for name, item in value.items()}
+    if isinstance(value, StreamID):
+        return str(value)
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return {"base64": base64.b64encode(value).decode()}
+    return [_plain(item) for item in value] if isinstance(value, tuple) else value
+
+
+def _name(value: Any) -> bytes:
+    return value.encode() if isinstance(value, str) else base64.b64decode(value["base64"], validate=True)
+
+
+_PARSERS: dict[str, Callable[[Any], Any]] = {
+    "bytes": _name, "StreamID": parse_id, "InnerPath": _inside,
+    **{kind.__name__: partial(_made, kind) for kind in (GroupSummary, StreamSummary, ShardFile)},
+}

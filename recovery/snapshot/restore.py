@@ -1,0 +1,246 @@
+"""Snapshots as backups: restored, verified, and kept to the last few.
+
+    monday (full)  <──  tuesday  <──  wednesday        increments, each with its parent's id
+    restore(wednesday, "events.rax")                    monday's copy, tuesday's changes, wednesday's
+
+A restored store equals the one it was copied from record for record, but for one thing: it
+gets a UUID of its own. It goes its own way from here on, as the old store may too, and whatever
+tells stores apart by their UUID (increments, the checkpoints of a Spark query) must not take the
+one for the other. The first snapshot of a restored store is therefore a full one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import lmdb
+
+from ...storage.errors import CorruptionError, RaxlogError, StoreError, UnsupportedFormat
+from ...storage.files import directory, lmdb_errors
+from ...storage.format import keys, records
+from .. import subprocess_task
+from . import manifest
+from .digest import DIGEST, read_digest
+from .full import DATA, flush, placed, store_row, walk
+from .incremental import CHANGES, read_changes
+from .location import LocalPlace, local_path, place_of
+from .manifest import FileSums, Manifest
+
+_BATCH = 10_000  # changes applied in one transaction
+_SPARE = 64 << 20
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What verify() found: nothing wrong if ``ok``. Each problem names the file and the place in it."""
+
+    snapshot: str
+    kind: str | None  # None: the manifest cannot be read
+    files: int
+    bytes: int
+    problems: tuple[str, ...]
+
+    @property
+    def ok(self) -> bool:
+        """True if every byte is as it was written."""
+        return not self.problems
+
+
+# -- restore ----------------------------------------------------------------------------------
+
+
+def restore(snapshot: str | os.PathLike[str], destination: str | os.PathLike[str], *,
+            progress: subprocess_task.Progress | None = None) -> Manifest:
+    """Make a store at ``destination`` from a snapshot, or an increment with all it builds on.
+
+    Equal to the store that was copied, record for record, but with a UUID of its own. Every byte
+    read is verified, and the result compared with the digest of the snapshot; costs what is copied,
+    and a walk over the result. Returns the manifest of the snapshot.
+
+    StoreError where something is at the destination, where a parent is missing, and for a set of
+    shards; CorruptionError where a byte of the snapshots is wrong; NotAStore, UnsupportedFormat,
+    StoreFull, ReadOnlyStore: nothing is left behind.
+    """
+    links = chain(Path(snapshot))
+    say = progress or (lambda *_: None)
+    with placed(Path(destination), "store") as place:
+        generation = place / directory.FIRST_GENERATION
+        generation.mkdir()
+        base, made = links[0]
+        if made.store_format > keys.FORMAT:
+            raise UnsupportedFormat(
+                f"{base} is of a store of format {made.store_format}; this raxlog reads up to {keys.FORMAT}. "
+                "Restore it with a newer raxlog."
+            )
+        sums = made.sums(DATA)
+        with (generation / directory.DATA).open("wb") as copy:
+            for chunk, problem in manifest.chunks_of(LocalPlace(base), DATA, sums):
+                if problem:
+                    raise CorruptionError(f"{base}: {problem}")
+                copy.write(chunk)
+                say("copy", copy.tell(), sums.bytes)
+        directory.reserve_lock(generation)
+        directory.furnish(place)
+        _apply(place, links, say)
+        flush(place)
+    return links[-1][1]
+
+
+def chain(source: Path) -> list[tuple[Path, Manifest]]:
+    """The snapshots that lead to ``source``: a full one first, ``source`` last.
+
+    A parent is looked for beside its increment: under the name it had, then by its id.
+    """
+    links = [(source, manifest.read(source))]
+    while links[0][1].kind != "full":
+        path, made = links[0]
+        if made.kind == "shards" or made.parent is None:
+            raise StoreError(f"{path} is a set of shards, which is for reading. Restore from a full snapshot.")
+        parent = _parent(path, made)
+        if parent is None or any(parent[1].id == link[1].id for link in links):
+            raise StoreError(
+                f"the increment {path} builds on the snapshot {made.parent_name!r} (id {made.parent}), which is not "
+                f"in {path.absolute().parent}. Put it there."
+            )
+        links.insert(0, parent)
+    return links
+
+
+def _parent(path: Path, made: Manifest) -> tuple[Path, Manifest] | None:
+    beside = path.resolve().parent
+    named = beside / (made.parent_name or "")
+    if directory.is_snapshot(named):
+        found = manifest.read(named)  # where it is the one, and damaged: say so, not that it is missing
+        if found.id == made.parent:
+            return named, found
+    return next((one for one in _snapshots_in(beside) if one[1].id == made.parent), None)
+
+
+def _snapshots_in(beside: Path) -> Iterator[tuple[Path, Manifest]]:
+    """Those whose manifest can be read, by their names."""
+    for path in sorted(beside.iterdir()):
+        if directory.is_snapshot(path):
+            with contextlib.suppress(RaxlogError):
+                yield path, manifest.read(path)
+
+
+def _apply(place: Path, links: list[tuple[Path, Manifest]], say: subprocess_task.Progress) -> None:
+    generation = place / directory.FIRST_GENERATION
+    room = (generation / directory.DATA).stat().st_size + 3 * sum(made.changed_bytes for _, made in links) + _SPARE
+    # Nobody knows of this file yet, so it is flushed once, at the end.
+    try:
+        with lmdb.open(str(generation), map_size=room, create=False, sync=False) as env:
+            for path, made in links[1:]:
+                manifest.require(LocalPlace(path), made, CHANGES, DIGEST)
+                _apply_changes(env, path / CHANGES, made, say)
+            source, made = links[-1]
+            manifest.require(LocalPlace(source), made, DIGEST)
+            _require_equal(env, source, made, say)
+            with env.begin(write=True) as txn:
+                row = store_row(txn)
+                row[1] = os.urandom(16)
+                txn.put(keys.STORE_KEY, records.seal(keys.STORE_KEY, row))
+            env.sync(True)
+    except lmdb.Error as error:
+        raise lmdb_errors.meaning(place, error) from error
+
+
+def _apply_changes(env: lmdb.Environment, changes: Path, made: Manifest, say: subprocess_task.Progress) -> None:
+    rows, done, total = read_changes(changes), 0, made.changed + made.gone
+    while done < total:
+        before = done
+        with env.begin(write=True) as txn:
+            for key, value in islice(rows, _BATCH):
+                if value is None:
+                    txn.delete(key)
+                else:
+                    txn.put(key, value)
+                done += 1
+        say("apply", done, total)
+        if done == before:
+            raise CorruptionError(f"the increment {changes} has {done} changes, its manifest says {total}")
+
+
+def _require_equal(env: lmdb.Environment, source: Path, made: Manifest, say: subprocess_task.Progress) -> None:
+    wanted = read_digest(source / DIGEST)
+
+    def compare(key: bytes, value: bytes) -> None:
+        if next(wanted, None) != (key, bytes(value[:8])):
+            raise CorruptionError(f"what {source} restores to differs from its digest at key {key.hex()}")
+
+    with env.begin(buffers=True) as txn:
+        walk(txn, compare, say, made.records)
+    if next(wanted, None) is not None:
+        raise CorruptionError(f"what {source} restores to has fewer records than its digest")
+
+
+# -- verify -----------------------------------------------------------------------------------
+
+
+def verify(snapshot: str | os.PathLike[str], *, progress: subprocess_task.Progress | None = None) -> Verification:
+    """Compare every byte of a snapshot, and of what it builds on, with its checksums.
+
+    ``snapshot`` may be the URL of a set of shards. What is wrong is in ``.problems``; NotAStore
+    and UnsupportedFormat are raised. Reads everything once, at the speed of the disk.
+    """
+    local = local_path(snapshot)
+    say = progress or (lambda *_: None)
+    place = place_of(snapshot)
+    try:
+        made = manifest.read(snapshot)
+    except CorruptionError as error:
+        return Verification(place.url, None, 0, 0, (error.what,))
+    links, problems = [(place, made)], []
+    if local is not None and made.kind == "increment":
+        try:
+            links = [(place_of(path), link) for path, link in chain(local)]
+        except RaxlogError as error:
+            problems.append(getattr(error, "what", str(error)))
+    total, done, files = sum(link.bytes for _, link in links), 0, 0
+    for where, link in links:
+        wanted = link.files | {shard.path: FileSums(shard.bytes, 0, (shard.sum,)) for shard in link.shards}
+        for name, sums in wanted.items():
+            read = done
+            for chunk, problem in manifest.chunks_of(where, name, sums):
+                problems += [problem] if problem else []
+                read += len(chunk)
+                say("verify", read, total)
+            done += sums.bytes
+            files += 1
+            say("verify", done, total)
+    return Verification(place.url, made.kind, files, done, tuple(problems))
+
+
+# -- retention --------------------------------------------------------------------------------
+
+
+def keep_last(beside: Path, store: str, keep: int) -> list[Path]:
+    """Remove all but the newest ``keep`` snapshots of a store in a folder; those removed.
+
+    What a kept increment builds on stays too, and so does whatever cannot be read: nothing is
+    removed that is not known to be a snapshot of that store.
+    """
+    directory.clear_leftovers(beside)  # of a removal that was broken off
+    found: dict[str, tuple[Path, Manifest]] = {}
+    for path, made in _snapshots_in(beside):
+        if made.store == store and not path.is_symlink():
+            found[made.id] = (path, made)
+    newest = sorted(found.values(), key=lambda item: (item[1].created_ms, item[0].name), reverse=True)
+    kept: set[str] = set()
+    for _, made in newest[:keep]:
+        link: Manifest | None = made
+        while link is not None and link.id not in kept:
+            kept.add(link.id)
+            parent = found.get(link.parent or "")
+            link = None if parent is None else parent[1]
+    removed = []
+    for path, made in newest:
+        if made.id not in kept:
+            directory.discard(path)
+            removed.append(path)
+    return removed

@@ -1,0 +1,135 @@
+"""The shard cache: shards fetched from afar, in a local folder that is kept below a size.
+
+    cache/
+    ├── 5f0c…-1_00000.shard         whole and verified; its time is that of its last use
+    ├── 5f0c…-1_00000.shard.lock    held by the process that fetches it or opens it
+    └── 5f0c…-1_00001.shard.part-…  being fetched
+
+Any number of processes share one folder. A shard is fetched by one of them while the others wait
+for it, appears by a rename, and is verified each time it is opened: one that has been damaged on
+this disk is fetched again. What was used least recently goes first. An open shard can be read
+to its end whatever happens to its name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from xxhash import xxh3_64
+
+from ...storage.errors import CorruptionError, InvalidArgument, StoreError
+from .location import RemotePlace
+from .manifest import ShardFile
+
+_LOCK = ".lock"
+_PART = ".part-"
+
+
+class ShardCache:
+    """A folder of fetched shards, of ``limit`` bytes at most. InvalidArgument for a limit below 1.
+
+    The folder is made when it is first needed. A single shard above the limit is kept only
+    while it is open.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], limit: int) -> None:
+        if type(limit) is not int or limit < 1:
+            raise InvalidArgument(f"limit={limit!r} must be a whole number of bytes >= 1")
+        self.folder = Path(folder)
+        self.limit = limit
+
+    def open(self, place: RemotePlace, shard: ShardFile) -> BinaryIO:
+        """The shard as an open local file, fetched if need be.
+
+        CorruptionError where what was fetched is not what the manifest says; NotAStore or
+        StoreError where it cannot be fetched or kept. One fetch, however many ask for it.
+        """
+        name = f"{shard.sum}-{shard.bytes}-{shard.path.replace('/', '_')}"
+        kept = self.folder / name
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with self._locked(name):
+                file = _opened(kept, shard)
+                if file is None:
+                    self._make_room(shard.bytes, name)
+                    file = self._fetched(place, shard, kept)
+                else:
+                    with contextlib.suppress(FileNotFoundError):
+                        os.utime(kept)
+                if shard.bytes > self.limit:
+                    kept.unlink(missing_ok=True)
+                return file
+        except OSError as error:
+            raise StoreError(f"a shard cannot be kept in {self.folder}: {error}. Name another cache.") from error
+
+    @contextlib.contextmanager
+    def _locked(self, name: str, how: int = fcntl.LOCK_EX) -> Iterator[None]:
+        """Hold the lock on a shard. OSError where it cannot be had, or ``how`` says not to wait for it."""
+        path = self.folder / f"{name}{_LOCK}"
+        while True:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            try:
+                fcntl.flock(descriptor, how)
+                held = False
+                with contextlib.suppress(FileNotFoundError):
+                    held = os.path.samestat(os.stat(path), os.fstat(descriptor))
+                if held:
+                    yield
+                    return
+            finally:
+                os.close(descriptor)
+
+    def _fetched(self, place: RemotePlace, shard: ShardFile, kept: Path) -> BinaryIO:
+        part = kept.with_name(f"{kept.name}{_PART}{os.urandom(4).hex()}")
+        try:
+            place.fetch(shard.path, part)
+            file = _opened(part, shard)
+            if file is None:
+                raise CorruptionError(f"{place.url}/{shard.path} is not the file that its manifest speaks of")
+            part.rename(kept)
+            return file
+        finally:
+            part.unlink(missing_ok=True)
+
+    def _make_room(self, size: int, name: str) -> None:
+        """Remove the least recently used until ``size`` more bytes fit. What is being fetched counts."""
+        rows = []
+        with os.scandir(self.folder) as entries:
+            for entry in entries:
+                with contextlib.suppress(FileNotFoundError):
+                    status = entry.stat()
+                    rows.append((status.st_mtime_ns, status.st_size, entry.name))
+        held = sum(row[1] for row in rows)
+        for _, bytes_, old in sorted(rows):
+            if held + size <= self.limit:
+                return
+            if old.endswith(_LOCK) or old == name:
+                continue
+            owner = old.partition(_PART)[0]
+            ours = owner == name
+            lock = contextlib.nullcontext() if ours else self._locked(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with contextlib.suppress(OSError), lock:  # not what another process fetches or opens
+                (self.folder / old).unlink(missing_ok=True)
+                if not ours:
+                    (self.folder / f"{owner}{_LOCK}").unlink(missing_ok=True)
+                held -= bytes_
+
+
+def _opened(path: Path, shard: ShardFile) -> BinaryIO | None:
+    """A local file, opened, if it is the shard, whole; None where it must be fetched."""
+    try:
+        file: BinaryIO = open(path, "rb")  # noqa: SIM115 - the caller closes it
+    except FileNotFoundError:
+        return None
+    found = hashlib.file_digest(file, xxh3_64).hexdigest()  # type: ignore[arg-type]  # it has all that is asked for
+    if (file.tell(), found) == (shard.bytes, shard.sum):
+        file.seek(0)
+        return file
+    file.close()
+    return None

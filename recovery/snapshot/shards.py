@@ -1,0 +1,229 @@
+"""Shards: a snapshot cut into ranges of IDs, for machines that do not share a disk.
+
+    shards/                        a folder, or what a URL of fsspec's names
+    ├── 1/00000.shard              stream no. 1, its first range (shard_format.py)
+    ├── 1/00001.shard              the next one
+    ├── 1/pending                  its groups' pending entries
+    └── manifest.json              written last: what has none is no snapshot
+
+The state is copied first, to the disk of this machine, then cut: a live store is read for the
+seconds the copy takes, not for as long as an upload lasts. So there must be room for a copy and
+the compressed shards, under the temporary folder of the system where the destination is a URL.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgpack
+
+from ...storage.errors import CorruptionError, NotAStore, StoreError
+from ...storage.files import directory
+from ...storage.format import block, keys, zstd
+from ...storage.trees.rax import Rax
+from ...stream.entries import header as headers
+from ...stream.entries.count import Counter
+from ...stream.entries.header import shown
+from ...stream.entries.writer import located
+from ...stream.group.state import NOBODY, groups
+from ...stream.node.stream_id import StreamID, make_id, pack_id
+from .. import subprocess_task
+from . import manifest
+from .full import build, copy, finish, lmdb_at_rest, source_transaction, stamped, walk
+from .location import LocalPlace, RemotePlace, local_path, place_of
+from .manifest import Manifest, ShardFile
+from .shard_cache import ShardCache
+from .shard_format import ShardHeader, ShardReader, ShardWriter
+
+PENDING = "pending"
+_COPY = "copy"
+
+
+class PendingEntry(NamedTuple):
+    """A pending entry in a shard set. ``time`` in ms: its last delivery, or when a released one is due."""
+
+    group: bytes
+    id: StreamID
+    consumer: bytes | None  # None: released
+    time: int
+    deliveries: int
+
+
+def make(store: Path, destination: str | os.PathLike[str], shards: int | None, shard_bytes: int | None,
+         progress: subprocess_task.Progress | None) -> Manifest:
+    """Cut the present state of a store into shards at a local path or a URL.
+
+    StoreError where something is there already, and as for a full snapshot.
+    """
+    arguments = {"shards": shards, "shard_bytes": shard_bytes}
+    local = local_path(destination)
+    if local is not None:
+        return build(cut, store, local, progress, arguments)
+    remote = RemotePlace(os.fspath(destination))
+    if not remote.is_vacant():
+        raise StoreError(f"something is at {remote.url} already; nothing is ever overwritten. Name a new place.")
+    try:
+        with tempfile.TemporaryDirectory(prefix="raxlog-shards-") as temporary:
+            subprocess_task.run(cut, {"store": str(store), "place": temporary, **arguments}, progress)
+            made = manifest.read(temporary)
+            _upload(Path(temporary), remote, made, progress)
+    except OSError as error:
+        raise directory.cannot_create(Path(tempfile.gettempdir()), error, "snapshot") from error
+    return made
+
+
+def _upload(source: Path, remote: RemotePlace, made: Manifest, progress: subprocess_task.Progress | None) -> None:
+    names = [*made.files, *(shard.path for shard in made.shards), directory.MANIFEST]
+    done, put = 0, []
+    try:
+        for name in names:
+            put.append(name)
+            remote.put(source / name, name)
+            done += (source / name).stat().st_size
+            if progress is not None:
+                progress("upload", min(done, made.bytes), made.bytes)
+    except BaseException:
+        for name in reversed(put):  # the manifest first: without it the rest is nothing
+            with contextlib.suppress(StoreError, NotAStore):
+                remote.remove(name)
+        raise
+
+
+# -- in the process aside ---------------------------------------------------------------------
+
+
+def cut(say: subprocess_task.Progress, store: str, place: str, shards: int | None, shard_bytes: int | None) -> None:
+    """Build a set of shards of ``store`` in the folder ``place``."""
+    building, source = Path(place), Path(store)
+    if not directory.is_snapshot(source):
+        source = building / _COPY
+        source.mkdir()
+        copy(say, store, str(source))  # which verifies it
+    with lmdb_at_rest(directory.generation(source)) as env:
+        if source == Path(store):
+            with env.begin(buffers=True) as txn:
+                walk(txn, lambda *_: None, say, env.stat()["entries"])
+        with env.begin() as txn:
+            listed = manifest.read(source)
+            made = stamped(txn, "shards", source_transaction(source, 0), listed.records, streams=listed.streams)
+            total, done = sum(stream.bytes for stream in listed.streams), 0
+            files: list[ShardFile] = []
+            for stream in listed.streams:
+                (building / str(stream.number)).mkdir()
+                parts = shards if shards is not None else -(-stream.bytes // (shard_bytes or 1))
+                files += _cut_stream(txn, building, stream.number, parts)
+                done += stream.bytes
+                say("cut", done, total)
+                _write_pending(txn, building, stream.number)
+    shutil.rmtree(building / _COPY, ignore_errors=True)
+    finish(building, replace(made, shards=tuple(files)), [f"{one.number}/{PENDING}" for one in listed.streams], say)
+
+
+def _cut_stream(txn: Any, building: Path, number: int, parts: int) -> Iterator[ShardFile]:
+    header = headers.load(txn, number)
+    if header is None:
+        raise CorruptionError("the stream's header is missing", stream=f"no. {number}")
+    if not header.length:
+        return
+    counter = Counter(txn, number, header)
+    nodes = Rax(txn, keys.family(number, keys.NODE))
+    # Cuts at even counts of live entries, each moved back to the border of the node it falls in.
+    parts = min(parts, header.length)
+    wanted = {counter.select(header.length * i // parts) for i in range(1, parts)}
+    borders = sorted({found[0] for sid in wanted if (found := nodes.floor(pack_id(*sid))) is not None})
+    first = nodes.first()
+    borders = [border for border in borders if first is not None and border > first[0]]
+    ranks = [0, *(counter.rank(StreamID.from_bytes(border)) for border in borders), header.length]
+    places = zip([b"", *borders], [*borders, None], ranks[:-1], ranks[1:], strict=True)
+    for index, (start, end, before, upto) in enumerate(places):
+        path = f"{number}/{index:05}.shard"
+        yield _write_shard(building, path, nodes, start, end, ShardHeader(
+            header.name, number, counter.select(before), counter.select(upto - 1), upto - before
+        ))
+
+
+def _write_shard(building: Path, path: str, nodes: Rax, start: bytes, end: bytes | None,
+                 header: ShardHeader) -> ShardFile:
+    prefix = keys.family(header.number, keys.NODE)
+    with ShardWriter(building / path, header) as shard:
+        for key, value in nodes.items(start):
+            if end is not None and key >= end:
+                break
+            try:
+                head = block.header(prefix + key, value)
+                listpack = block.listpack_of(prefix + key, value, head)
+            except CorruptionError as error:
+                raise located(error, shown(header.stream), *StreamID.from_bytes(key)) from None
+            shard.add(*StreamID.from_bytes(key), head.live, listpack)
+    return ShardFile(
+        header.number, path, header.first, header.last, header.entries, shard.nodes, shard.bytes, shard.sum
+    )
+
+
+def _write_pending(txn: Any, building: Path, number: int) -> None:
+    with zstd.create(building / str(number) / PENDING) as rows:
+        for group in groups(txn, number):
+            names = {consumer.number: consumer.name for consumer in group.consumers(txn)}
+            for sid, nack in group.pel(txn).scan((0, 0), StreamID.MAX):
+                owner = None if nack.consumer == NOBODY else names[nack.consumer]
+                rows.write(msgpack.packb([group.name, *sid, owner, nack.time, nack.count]))
+
+
+# -- reading ----------------------------------------------------------------------------------
+
+
+class ShardSet:
+    """A set of shards at a local path or a URL, open for reading. Needs no LMDB.
+
+    Raises NotAStore where there is none, and what manifest.read() raises. Picklable: what a
+    task on another machine needs is the URL, the shard and a cache there.
+    """
+
+    def __init__(self, where: str | os.PathLike[str]) -> None:
+        self.place = place_of(where)
+        self.manifest = manifest.read(where)
+        if self.manifest.kind != "shards":
+            raise NotAStore(f"{self.place.url} is a snapshot of kind {self.manifest.kind!r}, not a set of shards.")
+
+    def shards(self, stream: bytes, start: tuple[int, int] | None = None,
+               end: tuple[int, int] | None = None) -> list[ShardFile]:
+        """The shards of a stream with live entries from ``start`` to ``end``, in order. [] for none."""
+        summary = self.manifest.stream(stream)
+        return [
+            shard for shard in self.manifest.shards
+            if summary is not None and shard.stream == summary.number
+            and (start is None or shard.last >= start) and (end is None or shard.first <= end)
+        ]
+
+    @contextlib.contextmanager
+    def open(self, shard: ShardFile, cache: ShardCache | None = None) -> Iterator[ShardReader]:
+        """A reader of one shard; over ``cache`` if the set is not on this machine's disk."""
+        if cache is None or isinstance(self.place, LocalPlace):
+            file = self.place.open(shard.path)
+        else:
+            file = cache.open(self.place, shard)
+        with file:
+            yield ShardReader(file, f"{self.place.url}/{shard.path}")
+
+    def pending(self, stream: bytes) -> Iterator[PendingEntry]:
+        """The pending entries of all groups of a stream, group by group, each in the order of IDs."""
+        summary = self.manifest.stream(stream)
+        if summary is None:
+            return
+        name = f"{summary.number}/{PENDING}"
+        manifest.require(self.place, self.manifest, name)
+        with self.place.open(name) as file:
+            try:
+                with zstd.unpacked(file) as rows:
+                    for group, ms, seq, consumer, time, count in msgpack.Unpacker(rows):
+                        yield PendingEntry(group, make_id(ms, seq), consumer, time, count)
+            except (*zstd.ERRORS, ValueError, TypeError) as error:
+                raise CorruptionError(f"{self.place.url}/{name} cannot be read ({error})",
+                                      stream=shown(stream)) from None

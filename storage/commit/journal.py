@@ -1,0 +1,272 @@
+"""The journal: what lets a durable commit flush once instead of twice.
+
+LMDB flushes a commit's pages, then writes its meta page and flushes that. With the second
+flush left out (``metasync=False``) a power cut can undo the last commit. The journal makes up
+for it: before the commit, what the transaction put and deleted is written into a region of
+LMDB's own data file, so that LMDB's one flush of that file covers it too.
+
+    key 0 | 05 | 01    the region: one value of 65 pages, in an unbroken run of overflow pages
+    key 0 | 05 | 02    where it lies: [file offset of its first slot, salt (16)]
+
+    page of the value   0        1 … 16     17 … 32    33 … 48    49 … 64
+                     +-------+----------+----------+----------+----------+
+                     | magic |  slot 0  |  slot 1  |  slot 2  |  slot 3  |   64 KB each
+                     +-------+----------+----------+----------+----------+
+
+    slot        record | zeros, or what is left of older ones
+    record      xxh3_64 (8) | transaction (8) | length (4) | msgpack [key, value | nil, …]
+                            |_________ covered by the checksum ___________________________|
+
+Transaction n goes into slot n mod 4, and n is LMDB's own number of it: one more with each
+commit, in whatever process. The checksum is seeded by the salt.
+
+What the file says after a power cut, or a kill, and what is done about it:
+
+    newest meta    slots hold             then
+    n              not n + 1              nothing is missing
+    n - 1          n                      n is put and deleted again
+    n - 2          n - 1, n               both, in order
+
+It is never more than two: commit n flushes the meta page of n - 1 with its own pages. LMDB
+uses no page of the states n - 2 and n - 1 again while it writes n, so what the records are
+applied to is whole. Four slots, where two would do, leave room for an error of ours.
+
+A commit too large for a slot gets no record; it pays the second flush, as all of
+them do where there is no journal. So does everything if the region cannot be made or found.
+
+What must hold, and where it is seen to:
+  - record n is in the file before commit n's flush (WriteTransaction.commit)
+  - a number that has had a record is used up by LMDB, also where its changes cancel out (replay()):
+    else the record would be due again
+  - a record whose commit failed is struck out before the writer's lock is given back
+    (settle()): else a power cut would bring back what was reported as failed
+  - records are applied under the writer's lock and before the first read (replay())
+  - the region's key is neither put nor deleted while it is in use: LMDB never moves a value
+    that nobody touches. A copy of the file in which it lies elsewhere, or has been left out,
+    has no slot where the second record says: then it is made anew, with another salt
+
+After a power cut a process that opens the store with ``readonly=True`` before any has opened it for
+writing has them applied too; where it may not write they are missing in what it reads (StoreMap._visit).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import struct
+import sys
+from bisect import bisect_right
+from pathlib import Path
+from typing import Any
+
+import lmdb
+import msgpack
+from xxhash import xxh3_64_digest, xxh3_64_intdigest
+
+from ..errors import CorruptionError
+from ..files import disk, lmdb_file
+from ..files.lmdb_file import PageFault, PageFile
+from ..format import keys, records
+
+SOURCE_HASH = ""
+
+SLOTS = 4
+SLOT_BYTES = 1 << 16
+LIMIT = SLOT_BYTES - 20 - 16  # of keys and values in a record; the rest is heads
+
+_REGION = keys.family(0, keys.JOURNAL) + b"\x01"
+_PLACE = keys.family(0, keys.JOURNAL) + b"\x02"
+_MAGIC = b"raxlog journal\x00\x01"
+_HEAD = 20
+_COVERED = struct.Struct("<QI")
+_DEEPEST = 32
+_pack = msgpack.Packer().pack
+
+
+class Journal:
+    """The region of one environment's data file, found and ready. Used under the writer's lock."""
+
+    __slots__ = ("_file", "_seed", "_slots", "data", "written")
+
+    def __init__(self, data: Path, slots: int, salt: bytes) -> None:
+        self.data = data
+        self._file = disk.open_file(data, os.O_RDWR)
+        self._slots = slots
+        self._seed = xxh3_64_intdigest(salt)
+        self.written: int | None = None  # the transaction whose record stands, and whose commit has not ended
+
+    def write(self, transaction: int, changes: dict[bytes, bytes | None]) -> bool:
+        """Write a transaction's record, for LMDB's flush to put on disk. False: it got none."""
+        body = _pack([one for change in changes.items() for one in change])
+        if _HEAD + len(body) > SLOT_BYTES:
+            return False
+        covered = _COVERED.pack(transaction, len(body)) + body
+        # xxhash gives digests big-endian; the bytes are reversed to lie little-endian on disk.
+        content = xxh3_64_digest(covered, self._seed)[::-1] + covered
+        self.written = transaction
+        try:
+            if os.pwrite(self._file.fileno(), content, self._slots + transaction % SLOTS * SLOT_BYTES) == len(content):
+                return True
+        except TimeoutError:
+            raise  # a signal's handler did
+        except OSError:
+            pass
+        with disk.ErrorsIgnored():  # a broken disk: it is tried again when the transaction ends
+            self.strike_out()
+        return False
+
+    def strike_out(self) -> None:
+        """Make the record last written void, on disk: its commit has failed."""
+        if self.written is not None:
+            os.pwrite(self._file.fileno(), bytes(_HEAD), self._slot(self.written))
+            os.fdatasync(self._file.fileno())
+            self.written = None
+
+    def read(self, transaction: int) -> list[Any] | None:
+        """The changes recorded for a transaction, in order; None where there is no whole record of it."""
+        slot = self._slot(transaction)
+        head = os.pread(self._file.fileno(), _HEAD, slot)
+        if len(head) < _HEAD or int.from_bytes(head[8:16], "little") != transaction:
+            return None
+        length = int.from_bytes(head[16:], "little")
+        if _HEAD + length > SLOT_BYTES:
+            return None
+        covered = head[8:] + os.pread(self._file.fileno(), length, slot + _HEAD)
+        if xxh3_64_intdigest(covered, self._seed) != int.from_bytes(head[:8], "little"):
+            return None
+        changes: list[Any] = msgpack.unpackb(covered[12:])
+        return changes
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    def _slot(self, transaction: int) -> int:
+        return self._slots + transaction % SLOTS * SLOT_BYTES
+
+
+def find(environment: lmdb.Environment, data: Path) -> Journal | None:
+    """The journal of a data file that has one in its place; None where it has to be made."""
+    with environment.begin() as txn:
+        value = txn.get(_PLACE)
+    if value is None:
+        return None
+    try:
+        place, salt = records.unseal(_PLACE, value)
+    except CorruptionError:
+        return None
+    page = int(environment.stat()["psize"])
+    with data.open("rb") as file:
+        file.seek(place - page)
+        if salt not in file.read(page):
+            return None
+    return Journal(data, place, salt)
+
+
+def is_supported() -> bool:
+    """Whether this system's flush is known to cover what was written to the file by itself."""
+    return sys.platform == "linux"
+
+
+def make(environment: lmdb.Environment, data: Path) -> Journal | None:
+    """Put a new region into the file, and find where LMDB laid it. None where there is no room.
+
+    Under the writer's lock. Two commits, flushed before the region is used.
+    """
+    page = int(environment.stat()["psize"])
+    salt = os.urandom(16)
+    region = (_MAGIC + salt).ljust(page + SLOTS * SLOT_BYTES - 16, b"\0")
+    with contextlib.suppress(lmdb.MapFullError):
+        with environment.begin(write=True) as txn:
+            txn.put(_PLACE, records.seal(_PLACE, [page, salt]))  # where it does not lie
+            txn.put(_REGION, region)
+        environment.sync(True)
+        renew(environment, data)
+        environment.sync(True)
+        return find(environment, data)
+    return None
+
+
+def renew(environment: lmdb.Environment, data: Path) -> None:
+    """Find where the region lies, in a copy of the file too, and give it another salt.
+
+    Else the records of old transactions would be taken for those of new ones with their numbers.
+    """
+    with environment.begin(write=True) as txn:
+        page, salt = int(environment.stat()["psize"]), os.urandom(16)
+        at = _find_region(data)
+        if at is not None:  # else no slot is where the record says, and it is made anew
+            with data.open("r+b") as file:
+                file.seek(at + len(_MAGIC))
+                file.write(salt)
+            txn.put(_PLACE, records.seal(_PLACE, [at // page * page + page, salt]))
+
+
+def replay(environment: lmdb.Environment, journal: Journal) -> int:
+    """Put and delete again what a power cut has undone; how many transactions that were.
+
+    Under the writer's lock, before the first read. MapFullError where the map must grow first.
+    """
+    done = 0
+    while True:
+        with environment.begin(write=True) as txn:
+            # Read inside the transaction, while nobody can add to it.
+            row = journal.read(txn.id())
+            if row is None:
+                break
+            for key, value in zip(row[::2], row[1::2], strict=True):
+                if value is None:
+                    txn.delete(key)
+                else:
+                    txn.put(key, value)
+            # It must use its number up, also where its records cancel out: nothing may follow them in their slot.
+            txn.put(keys.STORE_KEY, txn.get(keys.STORE_KEY) or b"")
+        done += 1
+    if done:
+        environment.sync(True)
+    return done
+
+
+def renew_metas(environment: lmdb.Environment) -> None:
+    """Write both meta pages anew, and flush each: after a failed flush the system may keep one in
+    memory that is not on disk. Under the writer's lock."""
+    for _ in range(2):
+        with environment.begin(write=True) as txn:
+            txn.put(keys.STORE_KEY, txn.get(keys.STORE_KEY) or b"")
+        environment.sync(True)
+
+
+def apply_what_is_due(environment: lmdb.Environment, data: Path) -> None:
+    """replay() what the journal of a data file holds, where it has one. Under the writer's lock."""
+    kept = find(environment, data)
+    if kept is not None:
+        with contextlib.closing(kept):
+            replay(environment, kept)
+
+
+def is_due(environment: lmdb.Environment, journal: Journal) -> bool:
+    """Whether there seems to be something to replay. To be asked again under the writer's lock."""
+    return journal.read(int(environment.info()["last_txnid"]) + 1) is not None
+
+
+def leave_out(environment: lmdb.Environment) -> None:
+    """Take the region out of a copy of the file, where it is of no use."""
+    with environment.begin(write=True) as txn:
+        txn.delete(_PLACE)
+        txn.delete(_REGION)
+
+
+def _find_region(data: Path) -> int | None:
+    """The offset of the region's value, by LMDB's tree: a search for its bytes would read the whole file."""
+    with contextlib.suppress(PageFault, IndexError, StopIteration), PageFile(data) as file:
+        number = file.metas()[0].root
+        for _ in range(_DEEPEST):
+            page = file.page(number)
+            if not lmdb_file.flags_of(page) & lmdb_file.BRANCH:
+                found = next(one for one in lmdb_file.leaf(number, page) if one.key == _REGION)
+                if not file.value(found).startswith(_MAGIC):
+                    return None
+                return found.overflow * file.page_size + lmdb_file.HEADER
+            branch = lmdb_file.branch(number, page)
+            number = branch.pages[bisect_right(branch.keys, _REGION) - 1]
+    return None

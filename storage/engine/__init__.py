@@ -1,0 +1,1 @@
+"""One LMDB environment per store and process: opened, mapped, grown, closed."""

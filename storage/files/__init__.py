@@ -1,0 +1,1 @@
+"""The store's directory, its files, and the locks on them."""

@@ -1,0 +1,100 @@
+"""What LMDB's errors mean in raxlog's own tree.
+
+    while opening     -> cannot_open()    NotAStore, ReadOnlyStore, CorruptionError, StoreFull …
+    in a transaction  -> meaning()        StoreFull, CorruptionError, StoreError
+
+A write that finds room for a part only is an I/O error to LMDB. What it met is found by asking
+the disk for more (why_full()).
+"""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import lmdb
+
+from ..errors import CorruptionError, NotAStore, ReadOnlyStore, SettingsConflict, StoreError, StoreFull
+from . import disk
+
+_CUT_SHORT = (errno.EIO, -30772)  # by LMDB 0.9 and 1.0
+_PIECE = 1 << 18
+_DAMAGED = (lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.BadTxnError)
+
+
+def why_full(path: Path, error: Exception) -> str | None:
+    """Which room an error says is missing, and what to do; None for any other error."""
+    number = disk.cause(error)
+    if number in _CUT_SHORT:
+        try:
+            for data in sorted(path.glob("*/data.mdb"))[-1:]:
+                disk.allocate(data, data.stat().st_size, data.stat().st_size + _PIECE)
+        except OSError as met:
+            number = disk.cause(met)
+    return disk.FULL.get(number)
+
+
+def is_disk_failure(path: Path, error: lmdb.Error) -> bool:
+    """True for an I/O error that is no want of room: the disk, or its flush, has failed."""
+    return disk.cause(error) == errno.EIO and why_full(path, error) is None
+
+
+def meaning(path: Path, error: Exception) -> StoreError | CorruptionError:
+    """The error to raise for one that came out of a transaction on the store at ``path``."""
+    if isinstance(error, lmdb.MapFullError):
+        return no_room(path)
+    why = why_full(path, error)
+    if why is not None:
+        return full(path, why, error)
+    if isinstance(error, _DAMAGED):
+        return CorruptionError(f"the data file of {path} is damaged ({error})")
+    if isinstance(error, lmdb.ReadersFullError):
+        return StoreError(
+            f"all reader slots of {path} are taken by live readers. Read from fewer threads and "
+            "processes, or close the store everywhere and open it with a larger max_readers."
+        )
+    if isinstance(error, lmdb.MemoryError):
+        return StoreError(f"no address space to map {path} ({error}). Raise the limit (ulimit -v) and open it again.")
+    return StoreError(f"LMDB reports for {path}: {error}.")
+
+
+def full(path: Path, why: str, error: Exception) -> StoreFull:
+    """The error for a call that found no room on the disk."""
+    return StoreFull(f"{path} is full: {why}, or delete and trim. Nothing was written ({error}).")
+
+
+def no_room(path: Path) -> StoreFull:
+    """The error for a call that does not fit into the map as large as it may become."""
+    return StoreFull(
+        f"{path} is full: max_map_size (or the limit of address space, ulimit -v) is reached. Delete or trim, or "
+        "open it with a larger max_map_size. Nothing was written."
+    )
+
+
+def cannot_open(path: Path, error: Exception, readonly: bool = False) -> StoreError | CorruptionError:
+    """The error to raise when the store at ``path`` cannot be opened, for reading only or for all."""
+    text = str(error)
+    denied = isinstance(error, PermissionError) or disk.cause(error) == errno.EACCES
+    read_only = disk.cause(error) == errno.EROFS
+    if denied and readonly:
+        return StoreError(f"{path} cannot be read ({error}). See to the permissions of the folder and the files in it.")
+    if isinstance(error, lmdb.ReadonlyError) or denied or read_only:
+        return ReadOnlyStore(
+            f"{path} cannot be opened for writing ({error}). Open it with readonly=True, or see to the "
+            "permissions."
+        )
+    if isinstance(error, lmdb.InvalidError | lmdb.VersionMismatchError):
+        return NotAStore(f"the data file of {path} is no LMDB file this raxlog reads ({error}).")
+    if isinstance(error, (*_DAMAGED, lmdb.PanicError)):
+        return CorruptionError(f"the data file of {path} is damaged ({error})")
+    why = disk.FULL.get(disk.cause(error))
+    if why is not None:
+        return StoreFull(f"cannot open {path}: {why} ({error}).")
+    if "already open" in text:
+        return SettingsConflict(
+            f"{path} is open in this process already, through py-lmdb itself or with other settings than "
+            f"before its fork ({error}). Close that first."
+        )
+    if isinstance(error, lmdb.Error):
+        return meaning(path, error)
+    return StoreError(f"cannot open {path}: {error}.")

@@ -1,0 +1,297 @@
+"""Pages: LMDB's data file read page by page, without LMDB, so that no damage can kill a reader.
+
+    page 0, 1   meta      the newer one (the greater transaction) holds the roots of two trees
+    branch      keys  ->  pages                    of the records, and of the free pages
+    leaf        keys  ->  values, or the page where a long value begins
+    overflow    a long value, on as many pages as it takes
+
+    page   | page no. 8 | 2 | flags 2 | lower 2 | upper 2 | pointers, 2 each … free … nodes |
+           | page no. 8 | 2 | flags 2 | pages 4           | a value …                      |
+    node   | size or page no., low 2, middle 2 | flags 2, or high | key size 2 | key | data |
+
+Branch nodes hold a page number in three parts, leaf nodes the size of their value in two. A
+value that overflows leaves 8 bytes in its node: the first page of it. The nodes of a page lie
+close together from ``upper`` to its end, in any order; the pointers stand in key order.
+
+Only what LMDB 0.9 writes on a machine of 64 bits is read here: its data format 1.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from . import disk
+
+BRANCH, LEAF, OVERFLOW, META = 0x01, 0x02, 0x04, 0x08
+BIG, SUBDATA, DUPLICATES = 0x01, 0x02, 0x04
+NO_PAGE = (1 << 64) - 1
+HEADER = 16
+
+_MAGIC = 0xBEEFC0DE
+_VERSION = 1
+_SIZES = (4096, 8192, 16384, 32768, 2048, 1024, 512)  # a page's, the usual ones first
+_LITTLE = sys.byteorder == "little"
+_HEAD = struct.Struct("=QHHHH")
+_RUN = struct.Struct("=I")
+_NODE = struct.Struct("=HHHH")
+_NUMBER = struct.Struct("=Q")
+_DATABASE = "IHHQQQQQ"  # page size, flags, depth, branch, leaf, overflow pages, entries, root
+_META = struct.Struct(f"=IIQQ{_DATABASE}{_DATABASE}QQ")
+
+
+class PageFault(Exception):
+    """A page that is not what it should be. ``page`` is its number."""
+
+    def __init__(self, page: int, what: str) -> None:
+        super().__init__(what)
+        self.page = page
+        self.what = what
+
+
+class Meta(NamedTuple):
+    """A meta page: the state after one commit."""
+
+    slot: int
+    transaction: int
+    page_size: int
+    free_flags: int
+    free_root: int
+    flags: int
+    root: int
+    entries: int
+    in_trees: int  # pages of both trees
+    last_page: int
+
+
+class Node(NamedTuple):
+    """A record as it lies on a leaf page: its value inline, or where it overflows to."""
+
+    key: bytes
+    size: int
+    inline: bytes | None
+    overflow: int
+
+
+class Branch(NamedTuple):
+    """A branch page: child i holds the keys from ``keys[i]`` on; ``keys[0]`` is empty."""
+
+    keys: list[bytes]
+    pages: list[int]
+
+
+class PageFile:
+    """A data file, open for reading. A context manager. Reads copy; nothing is mapped.
+
+    ``size`` is the file's, ``page_size`` what its meta pages say, or what fits most pages
+    where neither meta page can be read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file = disk.open_file(path, os.O_RDONLY)
+        self.size = os.fstat(self._file.fileno()).st_size
+        self.page_size = 4096
+        self.page_size = self._guessed_size()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+    @property
+    def pages(self) -> int:
+        """How many whole pages the file has."""
+        return self.size // self.page_size
+
+    # -- meta pages ---------------------------------------------------------------------
+
+    def _guessed_size(self) -> int:
+        first = self._meta_at(0, 0)
+        if first is not None:
+            return first.page_size
+        for size in _SIZES:
+            meta = self._meta_at(1, size)
+            if meta is not None and meta.page_size == size:
+                return size
+        # Neither can be read: the size at which most pages bear their own number.
+        def fits(size: int) -> int:
+            numbers = range(2, min(self.size // size, 514))
+            return sum(os.pread(self._file.fileno(), 8, no * size) == _NUMBER.pack(no) for no in numbers)
+
+        return max(_SIZES, key=lambda size: fits(size) * size)
+
+    def _meta_at(self, slot: int, offset: int) -> Meta | None:
+        data = os.pread(self._file.fileno(), HEADER + _META.size, offset)
+        if len(data) < HEADER + _META.size:
+            return None
+        flags = _HEAD.unpack_from(data)[2]
+        fields = _META.unpack_from(data, HEADER)
+        page_size, last_page, transaction = fields[4], fields[20], fields[21]
+        if not flags & META or fields[0] != _MAGIC or fields[1] != _VERSION or page_size not in _SIZES:
+            return None
+        return Meta(
+            slot, transaction, page_size, free_flags=fields[5], free_root=fields[11], flags=fields[13], root=fields[19],
+            entries=fields[18], in_trees=sum(fields[7:10]) + sum(fields[15:18]), last_page=last_page,
+        )
+
+    def metas(self) -> list[Meta]:
+        """The meta pages that can be read, the newest first."""
+        found = [self._meta_at(slot, slot * self.page_size) for slot in (0, 1)]
+        # Asked for after them: a writer makes the file longer before he writes the page that says so.
+        self.size = os.fstat(self._file.fileno()).st_size
+        return sorted((meta for meta in found if meta is not None), key=lambda meta: -meta.transaction)
+
+    def version(self) -> int | None:
+        """The data format that the first page states; None where it is no meta page of LMDB's."""
+        head = os.pread(self._file.fileno(), 64, 0)
+        for at in range(0, len(head) - 7, 4):
+            magic, version = struct.unpack_from("=II", head, at)
+            if magic == _MAGIC:
+                return int(version)
+        return None
+
+    # -- pages --------------------------------------------------------------------------
+
+    def page(self, number: int) -> bytes:
+        """The bytes of a page. PageFault where the file ends before its end."""
+        if not 0 <= number < self.pages:
+            raise PageFault(number, "lies behind the end of the file")
+        data = os.pread(self._file.fileno(), self.page_size, number * self.page_size)
+        if len(data) < self.page_size:
+            raise PageFault(number, "lies behind the end of the file")
+        return data
+
+    def value(self, node: Node) -> bytes:
+        """A record's value. PageFault where its overflow pages are not what they should be."""
+        if node.inline is not None:
+            return node.inline
+        data, _ = self.run(node.overflow, node.size)
+        return data
+
+    def run(self, first: int, size: int) -> tuple[bytes, int]:
+        """The value of ``size`` bytes that begins on page ``first``, and how many pages it has."""
+        count = (HEADER - 1 + size) // self.page_size + 1
+        fits = 2 <= first <= self.pages - count
+        data = os.pread(self._file.fileno(), HEADER + size, first * self.page_size) if fits else b""
+        if len(data) < HEADER + size:
+            raise PageFault(first, "is an overflow page, and the file ends before it does")
+        if not flags_of(data) & OVERFLOW:
+            raise PageFault(first, "should hold a long value and is no overflow page")
+        return data[HEADER:], count
+
+
+def number_of(page: bytes) -> int:
+    """The number that a page bears."""
+    number: int = _HEAD.unpack_from(page)[0]
+    return number
+
+
+def integer(key: bytes) -> int:
+    """A key of the list of free pages: a transaction, in the machine's byte order."""
+    number: int = _NUMBER.unpack(key)[0]
+    return number
+
+
+def flags_of(page: bytes) -> int:
+    """What kind of page it says it is."""
+    flags: int = _HEAD.unpack_from(page)[2]
+    return flags
+
+
+def run_of(page: bytes) -> int:
+    """How many pages an overflow page says its value takes."""
+    count: int = _RUN.unpack_from(page, 12)[0]
+    return count
+
+
+def branch(number: int, page: bytes) -> Branch:
+    """A branch page's keys and children. PageFault where it does not add up."""
+    keys, pages = [], []
+    for at in _pointers(number, page):
+        one, two, high, key_size = _NODE.unpack_from(page, at)
+        low, middle = (one, two) if _LITTLE else (two, one)
+        end = at + 8 + key_size
+        if end > len(page):
+            raise PageFault(number, "has a key that passes its end")
+        keys.append(page[at + 8 : end])
+        pages.append(low | middle << 16 | high << 32)
+    if len(keys) < 2:
+        raise PageFault(number, f"is a branch page with {len(keys)} children")
+    keys[0] = b""
+    return Branch(keys, pages)
+
+
+def leaf(number: int, page: bytes) -> list[Node]:
+    """A leaf page's records in key order. PageFault where it does not add up."""
+    return [record_at(number, page, at) for at in _pointers(number, page)]
+
+
+def _pointers(number: int, page: bytes) -> tuple[int, ...]:
+    _, _, _, lower, upper = _HEAD.unpack_from(page)
+    if not HEADER <= lower <= upper <= len(page) or lower % 2:
+        raise PageFault(number, "has bounds that cannot be")
+    found: tuple[int, ...] = struct.unpack_from(f"={(lower - HEADER) // 2}H", page, HEADER)
+    for at in found:
+        if not upper <= at <= len(page) - 8:
+            raise PageFault(number, "has a pointer that leads out of it")
+    return found
+
+
+def record_at(number: int, page: bytes, at: int) -> Node:
+    """The record whose node begins at an offset of a leaf page. PageFault where none can."""
+    if not HEADER <= at <= len(page) - 8:
+        raise PageFault(number, "has a pointer that leads out of it")
+    one, two, flags, key_size = _NODE.unpack_from(page, at)
+    size = one | two << 16 if _LITTLE else two | one << 16
+    begin = at + 8 + key_size
+    if flags & ~BIG:
+        raise PageFault(number, "has a record of a kind that raxlog does not write")
+    if begin + (8 if flags & BIG else size) > len(page):
+        raise PageFault(number, "has a record that passes its end")
+    key = page[at + 8 : begin]
+    if flags & BIG:
+        return Node(key, size, None, _NUMBER.unpack_from(page, begin)[0])
+    return Node(key, size, page[begin : begin + size], NO_PAGE)
+
+
+def loose_records(page: bytes) -> Iterator[tuple[int, Node]]:
+    """Whatever may be a record on a leaf page, damaged or not, each with its offset.
+
+    By the pointers, and by walking the nodes from where they begin to the page's end. The
+    caller must verify each one's checksum.
+    """
+    _, _, _, lower, upper = _HEAD.unpack_from(page)
+    size = len(page)
+    count = min(max(lower - HEADER, 0), size - HEADER) // 2
+    starts = set(struct.unpack_from(f"={count}H", page, HEADER))
+    # Nothing below ``upper`` belongs to the page any more; a damaged one is told by the pointers.
+    begin = upper if HEADER < upper < size else min((at for at in starts if at > HEADER), default=size)
+    at = begin
+    while at <= size - 8:
+        starts.add(at)
+        try:
+            found = record_at(0, page, at)
+        except PageFault:
+            break
+        taken = 8 + len(found.key) + (8 if found.inline is None else found.size)
+        at += taken + taken % 2
+    for at in sorted(starts):
+        if at >= begin:
+            try:
+                yield at, record_at(0, page, at)
+            except PageFault:
+                continue
+
+
+def pages_in(stat: Mapping[str, Any]) -> int:
+    """The pages of the store's records and their tree, by what LMDB says of it."""
+    return int(stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"])

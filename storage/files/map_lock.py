@@ -1,0 +1,107 @@
+"""LMDB's lock file, kept in force where a copy of the folder drops LMDB's own locks on it.
+
+    byte 0        LMDB: a read lock of each process that maps the file. A process that opens and finds
+                  none takes itself to be alone, and initialises the file
+    byte <pid>    LMDB: a write lock of each process that reads. Where there is none the process counts
+                  as dead, and the pages that its reads see may be used again
+    byte 2^40     ours: held during an opening
+
+LMDB's are POSIX locks, which a program that opens, reads and closes this file loses. So both bytes bear a
+lock of ours as well (ofd_lock.py), which LMDB takes for another process'. Its write lock suffers no other
+beside it: it is made a read lock before, which says the same to all who ask.
+
+LMDB comes first, for it must find out whether it is alone. Byte 2^40 keeps others from opening until our
+locks are there: a copy may be going on already.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+from io import FileIO
+from pathlib import Path
+from typing import Any
+
+import lmdb
+
+from ..errors import StoreError
+from . import disk, ofd_lock, presence
+
+LOCK = "lock.mdb"
+_FIXED = 0x10  # MAP_FIXED, from <linux/mman.h>
+_OPENING = 1 << 40  # far behind the byte of any process
+
+
+def open_held(generation: Path, lock: bool = True, **options: Any) -> tuple[lmdb.Environment, FileIO | None]:
+    """Map a generation with LMDB's locks and ours; ours go with the file, to be closed after LMDB.
+
+    None without ``lock``. lmdb.Error; StoreError where the lock file was deleted in use.
+    """
+    if not lock:
+        return lmdb.open(str(generation), create=False, lock=False, **options), None
+    file = _open(generation / LOCK)
+    try:
+        ofd_lock.take(file, _OPENING, 1, waits=True)
+        environment = lmdb.open(str(generation), create=False, **options)
+        try:
+            with environment.begin():  # with its first read LMDB takes the lock on the process' byte
+                pid = os.getpid()
+                ofd_lock.take(file, 0, 1, shared=True, waits=True)
+                fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB, 1, pid)
+                ofd_lock.take(file, pid, 1, shared=True)
+            ofd_lock.give_back(file, _OPENING, 1)
+        except BaseException:
+            environment.close()
+            raise
+    except BaseException:
+        file.close()
+        raise
+    return environment, file
+
+
+def part_from_parent(inode: int) -> None:
+    """In a forked child, before it closes its copy of LMDB: let that write nothing into the lock file's memory.
+
+    A read transaction keeps its slot in LMDB's table of readers until its object is dropped, and LMDB gives back
+    the slots of all that it knows when it closes. A copy of such an object would give back a slot that is the
+    parent's: which may be in a read again by then, whose pages others would use. So zeros are mapped over the copy.
+    """
+    with disk.ErrorsIgnored(), open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
+        for line in maps.readlines():
+            span, access, _, _, number = line.split(maxsplit=5)[:5]
+            if inode and access.endswith("s") and int(number) == inode:
+                import ctypes  # noqa: PLC0415 - only a forked child pays for it
+
+                start, end = (int(address, 16) for address in span.split("-"))
+                call = ctypes.CDLL(None).mmap
+                call.restype = ctypes.c_void_p
+                call.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long)
+                call(start, end - start, mmap.PROT_READ | mmap.PROT_WRITE,
+                     mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _FIXED, -1, 0)
+
+
+def _open(path: Path) -> FileIO:
+    try:
+        return ofd_lock.open_file(path, os.O_RDWR)
+    except FileNotFoundError:
+        user = presence.find_user(path.parent.parent)
+        if user is not None:
+            raise StoreError(
+                f"{path} has been deleted while {user} has the store open. Opened without it, the store would be "
+                "damaged. End every process that has it open, and open it again."
+            ) from None
+    return ofd_lock.open_file(path)
+
+
+def holder(generation: Path) -> int | None:
+    """The number of a process that has the generation mapped; None if none has, or it cannot be asked."""
+    try:
+        file = ofd_lock.open_file(generation / LOCK, os.O_RDONLY)
+    except OSError:
+        return None
+    with file:
+        if ofd_lock.is_free(file, 0, 1):
+            return None
+        reader = ofd_lock.find(file, 1, _OPENING - 1)
+        return 0 if reader is None else reader[0]  # 0: it is just opening, or is none of raxlog's

@@ -1,0 +1,253 @@
+"""How the store was left: closed, killed, or cut off by the end of the machine.
+
+    file ``open``, one slot of 64 bytes for each process that has the store open for writing
+
+    +----------+---------+--------+----------+---------------+
+    | xxh3_64  | boot ID | pid    | since    | zeros         |      zeros: closed cleanly, free
+    +----------+---------+--------+----------+---------------+
+      8          16        8        8 (ns)     24                   integers little-endian
+
+A process writes its slot when it opens, flushes it, and keeps a lock on its bytes (ofd_lock.py); it
+clears it when it closes. So a slot that says something and is locked by nobody is of a
+process that ended without closing. What it says tells more:
+
+    the boot ID of now     it was killed, or left without close(): what it had committed is there,
+                           for the system has kept it; there is nothing to look for
+    another boot ID        the machine ended while the store was open: a power cut, or a restart
+                           that killed it. The newest records are looked at (look_over())
+
+A slot that speaks of a power cut is cleared once what that left has been seen to: a reader that comes
+before still learns of it. A process whose flush has failed notes a boot ID of zeros, so
+that the next opening looks as after a power cut.
+
+It costs one flush for each opening, none for a commit. The slot is cleared without one, so a
+power cut just after a clean close is taken for one before it: an inspection too many.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import struct
+import sys
+import time
+from collections.abc import Iterator
+from io import FileIO
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from xxhash import xxh3_64_intdigest
+
+from ..errors import CorruptionError, RaxlogError
+from ..format import block, keys, records
+from ..trees.rax import Rax
+from . import ofd_lock
+
+OPEN = "open"
+CLEAN, KILLED, POWER_CUT = "clean", "killed", "power cut"
+
+_SLOT = struct.Struct("<Q16sQQ24x")
+_GATE = 1 << 40  # a byte far behind all slots: who looks for a free slot holds it
+_READERS = _GATE + 1  # who has the store open with readonly=True holds it, with others
+_MOST_STREAMS = 100
+_UNKNOWN_BOOT = bytes(16)
+
+
+class LastEnd(NamedTuple):
+    """How the store was left by those who had it open before.
+
+    ``how``        "clean", "killed" or "power cut"; the worst, where there were several
+    ``processes``  the numbers of those that did not close it
+    ``problems``   what the look at the newest records found after a power cut: nothing, or
+                   records that fail their check; reading these raises CorruptionError
+    """
+
+    how: str
+    processes: tuple[int, ...]
+    problems: tuple[str, ...]
+
+
+class Presence:
+    """This process's slot in the file ``open``. Closing it as it stands tells of no clean end."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = ofd_lock.open_file(path / OPEN)
+        try:
+            ofd_lock.take(self._file, _GATE, 1, waits=True)
+            self.found, self._cut, free = _left_behind(self._file)
+            self._slot = free[0]
+            ofd_lock.take(self._file, self._slot, _SLOT.size)
+            self._note(boot_id())
+            for slot in free[1:-1]:
+                self._write(bytes(_SLOT.size), slot)
+            os.fdatasync(self._file.fileno())
+            ofd_lock.give_back(self._file, _GATE, 1)
+        except BaseException:
+            self._file.close()
+            raise
+
+    def clear_the_cut(self) -> None:
+        """Clear the slots that tell of a power cut, once what it left has been seen to."""
+        for slot in self._cut:
+            self._write(bytes(_SLOT.size), slot)
+        self._cut = []
+
+    def doubt(self) -> None:
+        """Let the next opening look as after a power cut, however this process ends: a flush has failed."""
+        with contextlib.suppress(OSError):
+            self._note(_UNKNOWN_BOOT)
+
+    def _note(self, boot: bytes) -> None:
+        body = struct.pack("<16sQQ24x", boot, os.getpid(), time.time_ns())
+        self._write(struct.pack("<Q", xxh3_64_intdigest(body)) + body, self._slot)
+
+    def _write(self, content: bytes, slot: int) -> None:
+        os.pwrite(self._file.fileno(), content, slot)
+
+    def end(self) -> None:
+        """Note that the store was closed, and close the file."""
+        if not self._file.closed:
+            with contextlib.suppress(OSError):  # a disk that fails now: then it counts as killed
+                self._write(bytes(_SLOT.size), self._slot)
+            self.close()
+
+    def close(self) -> None:
+        """Close the file, and note nothing: in a forked child, whose parent has the slot."""
+        self._file.close()
+
+
+class Visit:
+    """What a reader has in place of a slot: a shared lock, by which writers know that they are not alone.
+
+    Where it may not even have that nobody else can have the store open (StoreMap), or it is at rest.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.found: list[tuple[bytes, int]] = []
+        is_new = not (path / OPEN).exists()
+        self._file: FileIO | None = None
+        try:
+            self._file = ofd_lock.open_file(path / OPEN)
+            if is_new:
+                with contextlib.suppress(OSError):  # root has come to look: the file is to be the writers' still
+                    os.fchown(self._file.fileno(), path.stat().st_uid, path.stat().st_gid)
+        except OSError:
+            with contextlib.suppress(OSError):
+                self._file = ofd_lock.open_file(path / OPEN, os.O_RDONLY)
+        if self._file is not None:
+            with contextlib.suppress(OSError):
+                ofd_lock.take(self._file, _READERS, 1, shared=True)
+            self.found = _left_behind(self._file)[0]
+
+    def end(self) -> None:
+        """Give up the lock, and close the file. There is nothing to note."""
+        if self._file is not None:
+            self._file.close()
+
+    close = end
+
+
+def find_left_behind(path: Path) -> list[tuple[bytes, int]]:
+    """Boot ID and number of each process that did not close the store; changes nothing."""
+    try:
+        file = ofd_lock.open_file(path / OPEN, os.O_RDONLY)
+    except OSError:
+        return []  # nobody has ever opened it for writing, or it cannot be told
+    with file:
+        return _left_behind(file)[0]
+
+
+def find_user(path: Path) -> str | None:
+    """A process that has the store open at this moment, in words; None if none has."""
+    try:
+        file = ofd_lock.open_file(path / OPEN, os.O_RDONLY)
+    except OSError:
+        return None
+    with file:
+        found = ofd_lock.find(file, 0, 0)
+        if found is None:
+            return None
+        slot = os.pread(file.fileno(), _SLOT.size, found[0])
+        return f"process {_SLOT.unpack(slot)[2]}" if len(slot) == _SLOT.size else "a process that reads"
+
+
+def is_cut(found: list[tuple[bytes, int]]) -> bool:
+    """Whether the machine, or its disk, failed while one of these had the store open."""
+    here = boot_id()
+    return any(boot != here for boot, _ in found)
+
+
+def judge(found: list[tuple[bytes, int]], txn: Any) -> LastEnd:
+    """What the slots of the dead mean. After a power cut it looks over the newest records."""
+    if not found:
+        return LastEnd(CLEAN, (), ())
+    processes = tuple(pid for _, pid in found)
+    if not is_cut(found):
+        return LastEnd(KILLED, processes, ())
+    return LastEnd(POWER_CUT, processes, tuple(look_over(txn)))
+
+
+def look_over(txn: Any) -> Iterator[str]:
+    """Read what was written last: names, headers and last nodes of up to 100 streams. About 10 µs each."""
+    try:
+        for index, (name, value) in enumerate(Rax(txn, keys.NAMES).items()):
+            if index == _MOST_STREAMS:
+                return
+            try:
+                _look_at(txn, name, value)
+            except RaxlogError as error:
+                yield f"stream {name.decode(errors='backslashreplace')}: {error}"
+    except CorruptionError as error:
+        yield str(error)
+
+
+def _look_at(txn: Any, name: bytes, value: bytes) -> None:
+    number = records.unseal(keys.NAMES + name, value)[0]
+    key = keys.header_key(number)
+    header = txn.get(key)
+    if header is None:
+        raise CorruptionError(f"the header of stream number {number} is not there")
+    records.unseal(key, header)
+    with txn.cursor() as cursor:
+        if cursor.set_key(key) and cursor.prev() and cursor.key().startswith(keys.family(number, keys.NODE)):
+            block.header(cursor.key(), cursor.value())
+
+
+def _left_behind(file: FileIO) -> tuple[list[tuple[bytes, int]], list[int], list[int]]:
+    """The processes that did not clear their slots; the slots that tell of a cut; those that may be taken."""
+    content = os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0)
+    found: list[tuple[bytes, int]] = []
+    cut: list[int] = []
+    free: list[int] = []
+    for slot in range(0, len(content) - _SLOT.size + 1, _SLOT.size):
+        raw = content[slot:slot + _SLOT.size]
+        if not any(raw):
+            free.append(slot)
+        elif ofd_lock.is_free(file, slot, 1):
+            checksum, boot, pid, _ = _SLOT.unpack(raw)
+            torn = checksum != xxh3_64_intdigest(raw[8:])
+            found.append((_UNKNOWN_BOOT, 0) if torn else (boot, pid))
+            (cut if is_cut(found[-1:]) else free).append(slot)
+    end = len(content) // _SLOT.size * _SLOT.size
+    return found, cut, [*(slot for slot in free if ofd_lock.is_free(file, slot, 1)), end]
+
+
+@functools.cache
+def boot_id() -> bytes:
+    """16 bytes that are others after each start of the machine; zeros where it does not tell."""
+    try:
+        text = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
+        return bytes.fromhex(text.replace("-", "").strip())
+    except (OSError, ValueError):
+        return _boot_session() if sys.platform == "darwin" else bytes(16)
+
+
+def _boot_session() -> bytes:
+    import ctypes  # noqa: PLC0415 - macOS only
+
+    text = ctypes.create_string_buffer(64)
+    size = ctypes.c_size_t(len(text))
+    if ctypes.CDLL(None).sysctlbyname(b"kern.bootsessionuuid", text, ctypes.byref(size), None, ctypes.c_size_t(0)):
+        return bytes(16)
+    return bytes.fromhex(text.value.decode("ascii").replace("-", ""))

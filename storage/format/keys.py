@@ -1,0 +1,164 @@
+"""The key layout: which bytes lead to which record, all in one LMDB database.
+
+    number (8)   kind (1)   rest                                  family
+    ----------   --------   ------------------------------------  ------------------------
+    0            01                                               the store's own record
+    0            02         name                                  a stream's name -> number
+    0            03         number (8)  [group (4)]               a deleted stream or group, being swept
+    0            04         the user's key                        durable state (tx.state)
+    0            05         1 or 2                                the journal (journal.py)
+    0            06                                               the generation that supersedes this one
+    0            10                                               the subject index: generation, counts
+    0            11         subscription (8)                      a subscription
+    0            12         subject  00  [first ID (8)]           who subscribed to a literal subject
+    0            13         pattern  00  [first ID (8)]           who subscribed to a pattern with wildcards
+    0            14         size (1)  owner  subscription (8)     the subscriptions of an owner
+    0            15         name                                  a durable subscription's name -> its ID
+    0            16         size (1)  queue  subscription (8)     the members of a queue group
+    0            17         shape                                 how many patterns have their wildcards there
+    0            18         size (1)  account  pattern  00  size (1)  route  queue
+                                                                  remote interest, by account and subject
+    0            19         size (1)  route  size (1)  account  pattern  00  queue
+                                                                  the same, by the route it came from
+    0            1A                                               how many rows of remote interest there are
+    0            1C         c s p q, name or anchor … owner (8)   who hears a channel or glob (channel_index.py)
+    0            1D         running number (8)                    a live message on its way; FF * 8: the ring's state
+    0            1E         owner (8)  [a row of 1C]              a process with live subscriptions; its channels
+    n            20         level (1)  index (8)                  deleted ordinals, counted
+    n            21         ordinal (8)                           every 64th leaf -> its master ID
+    n            22         name                                  a group's name -> number
+    n            23         group (4)  name                       a consumer's name -> number
+    n            24         producer (16)  idempotent ID (16)     what idempotent appends remember
+    n            25         producer (16)  ms (8)  seq (8)        the same, oldest first
+    n            30         ms (8)  seq (8)                       a node: the block of a listpack
+    n            31                                               the stream's header
+    n            32         group (4)                             a consumer group
+    n            33         group (4)  consumer (4)               a consumer
+    n            34         group (4)  ms (8)  seq (8)            a bucket of pending entries
+    n            35         group (4)  consumer (4)  bucket (16)  how many of it are the consumer's
+    n            36         group (4)  time (8)  bucket (16)      its oldest delivery
+    n            37         group (4)  due (8)  running no. (8)   a released entry's ID
+
+All integers in keys are big-endian, so that byte order is numeric order.
+
+The kind bytes are chosen so that what one append touches lies together: the tail node is
+the last key of kind 30 and the header follows it at once, on the same leaf page of LMDB's
+B+tree. Records that are touched now and then (deleted ordinals, the ordinal index) sort in
+front of the nodes. Numbers are given out once and never used again.
+"""
+
+from __future__ import annotations
+
+import struct
+
+from ..errors import CorruptionError
+
+FORMAT = 1  # of every record and block; a store with a greater one is refused
+
+STORE = 0x01
+NAME = 0x02
+DOOMED = 0x03
+STATE = 0x04
+JOURNAL = 0x05
+SUPERSEDED = 0x06
+SUBJECTS = 0x10
+SUBSCRIPTION = 0x11
+LITERAL = 0x12
+WILDCARD = 0x13
+SUBSCRIPTION_BY_OWNER = 0x14
+SUBSCRIPTION_BY_NAME = 0x15
+SUBSCRIPTION_BY_QUEUE = 0x16
+SHAPE = 0x17
+REMOTE = 0x18
+REMOTE_BY_ROUTE = 0x19
+REMOTE_COUNT = 0x1A
+CHANNEL = 0x1C
+LIVE_MESSAGE = 0x1D
+OWNER = 0x1E
+DEAD = 0x20
+ORDINAL = 0x21
+GROUP_NAME = 0x22
+CONSUMER_NAME = 0x23
+IDEMPOTENT = 0x24
+IDEMPOTENT_AGE = 0x25
+NODE = 0x30
+HEADER = 0x31
+GROUP = 0x32
+CONSUMER = 0x33
+PENDING = 0x34
+PENDING_BY_CONSUMER = 0x35
+PENDING_BY_TIME = 0x36
+RELEASED = 0x37
+GROUP_KINDS = (CONSUMER_NAME, CONSUMER, PENDING, PENDING_BY_CONSUMER, PENDING_BY_TIME, RELEASED)
+
+MAX_KEY = 511  # LMDB's own limit, fixed when it was compiled
+MAX_NAME = MAX_KEY - 9  # a stream's name shares its key with the number and the kind
+
+MAX_INLINE_NAME = 400  # of groups and consumers; longer ones lie under their hash
+
+_PREFIX = struct.Struct(">QB")
+_GROUP_PREFIX = struct.Struct(">QBI")
+_FAMILY_ID = struct.Struct(">QBQQ")
+
+
+def family(number: int, kind: int) -> bytes:
+    """The prefix shared by all keys of one kind of one stream."""
+    return _PREFIX.pack(number, kind)
+
+
+def group_family(number: int, kind: int, group: int) -> bytes:
+    """The prefix shared by all keys of one kind of one group of a stream."""
+    return _GROUP_PREFIX.pack(number, kind, group)
+
+
+def node_key(number: int, ms: int, seq: int) -> bytes:
+    """The key of the node whose master entry has the ID ``ms-seq``."""
+    return _FAMILY_ID.pack(number, NODE, ms, seq)
+
+
+def node_id(key: bytes) -> tuple[int, int]:
+    """The master ID in a node's key: the inverse of node_key(). CorruptionError where it has another size."""
+    try:
+        _, _, ms, seq = _FAMILY_ID.unpack(key)
+    except struct.error:
+        raise CorruptionError(f"the key {key.hex()} of a node has {len(key)} bytes, and not 25") from None
+    return ms, seq
+
+
+def header_key(number: int) -> bytes:
+    """The key of a stream's header record."""
+    return _PREFIX.pack(number, HEADER)
+
+
+def name_suffix(name: bytes) -> bytes:
+    """A group's or consumer's name as it ends a key: itself, or its SHA-256 where too long.
+
+    The first byte tells the two apart. The record led to holds the whole name.
+    """
+    return b"\0" + name if len(name) <= MAX_INLINE_NAME else b"\1" + sha256(name)
+
+
+def sha256(name: bytes) -> bytes:
+    """What stands in a key for something that is too long for it: 32 bytes."""
+    import hashlib  # noqa: PLC0415 - hardly any name is so long
+
+    return hashlib.sha256(name).digest()
+
+
+def stream_span(number: int) -> tuple[bytes, bytes]:
+    """All keys of a stream: from the first (inclusive) to the second (exclusive)."""
+    return number.to_bytes(8, "big"), (number + 1).to_bytes(8, "big")
+
+
+def doomed_spans(suffix: bytes) -> list[tuple[bytes, bytes]]:
+    """The key ranges (first, behind last) of a DOOMED key's stream, or of its one group."""
+    number = int.from_bytes(suffix[:8], "big")
+    if len(suffix) == 8:
+        return [stream_span(number)]
+    group = int.from_bytes(suffix[8:], "big")
+    return [(group_family(number, kind, group), group_family(number, kind, group + 1)) for kind in GROUP_KINDS]
+
+
+STORE_KEY = family(0, STORE)
+NAMES = family(0, NAME)
+DOOMED_STREAMS = family(0, DOOMED)

@@ -1,0 +1,1 @@
+"""What outlives one opening: the registry of open stores, and compaction."""

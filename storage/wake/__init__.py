@@ -1,0 +1,1 @@
+"""How a commit wakes those that wait for it: the wake file, its watcher, and what ends a wait."""

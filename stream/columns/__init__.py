@@ -1,0 +1,1 @@
+"""From listpacks to columns."""

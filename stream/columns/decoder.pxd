@@ -1,0 +1,106 @@
+# The C types of decoder.py.
+
+cimport cython
+
+from .column_buffers cimport Column, Run, checked_size, followed, head_size, is_text, put_bit, put_int32, same
+from ..node.element cimport backlen_size, element_size, value_at
+from .parse_values cimport Literal, is_utf8
+from .stride cimport stride
+from ..node.cursor cimport Walk, check_counts, forward, leave, open_alike, open_node, skip
+
+cdef Py_ssize_t HEAVY
+cdef int DELETED
+cdef Py_ssize_t USUAL
+cdef long long MANY
+cdef int DECIMAL
+cdef int MAP
+cdef int CORRUPT
+
+@cython.final
+cdef class Decoder:
+    cdef readonly Py_ssize_t rows
+    cdef readonly Py_ssize_t malformed
+    cdef readonly bint full
+    cdef Py_ssize_t weight
+    cdef list every
+    cdef list columns
+    cdef list fields
+    cdef Column map
+    cdef Column corrupt
+    cdef Py_ssize_t turn
+    cdef Walk walk
+    cdef Walk like
+    cdef long long live
+    cdef list names
+    cdef list slots
+    cdef bytearray wants
+    cdef unsigned char *wanted
+    cdef Py_ssize_t missing
+    cdef bytearray kept
+    cdef unsigned char *keep
+    cdef bytes kept_names
+    cdef bytes marks
+    cdef bint names_good
+    cdef Py_ssize_t most
+    cdef str stream
+    cdef bint failfast
+    cdef Literal literal
+    cdef unsigned long long lo_ms
+    cdef unsigned long long lo_seq
+    cdef unsigned long long hi_ms
+    cdef unsigned long long hi_seq
+
+    @cython.locals(column=Column)
+    cdef object start(self)
+
+    @cython.locals(column=Column)
+    cpdef list take(self)
+
+    cpdef object between(self, unsigned long long lo_ms, unsigned long long lo_seq,
+                         unsigned long long hi_ms, unsigned long long hi_seq)
+
+    @cython.locals(walk=Walk, like=Walk)
+    cpdef object open(self, bytes listpack, unsigned long long ms, unsigned long long seq)
+
+    @cython.locals(column=Column, kept=bytearray, wants=bytearray)
+    cdef object plan(self, list names)
+
+    @cython.locals(walk=Walk, start="Py_ssize_t")
+    cpdef bint fill(self) except -1
+
+    @cython.locals(column=Column)
+    cdef int forget(self) except -1
+
+    @cython.locals(p="const unsigned char *", row="Py_ssize_t", good=bint, column=Column, kind="int", fits=bint)
+    cdef int add(self, Walk walk, Py_ssize_t start) except -1
+
+    @cython.locals(p="const unsigned char *", end="Py_ssize_t", pos="Py_ssize_t", own="long long", count="long long",
+                   column=Column, found=Column, i="Py_ssize_t", b="unsigned char", size="Py_ssize_t",
+                   after="Py_ssize_t")
+    cdef int find(self, Walk walk) except -1
+
+    @cython.locals(head="Py_ssize_t", text=bytes, column=Column, most="Py_ssize_t", place="Py_ssize_t",
+                   left="Py_ssize_t")
+    cdef Column named(self, const unsigned char *p, Py_ssize_t pos, Py_ssize_t size)
+
+    @cython.locals(keys=Run, values=Run, keys_used="Py_ssize_t", values_used="Py_ssize_t", good=bint)
+    cdef int add_map(self, Walk walk, Py_ssize_t pos, Column column, Py_ssize_t row) except -1
+
+    @cython.locals(p="const unsigned char *", i="Py_ssize_t", width="Py_ssize_t",
+                   size="Py_ssize_t")
+    cdef int add_common(self, Walk walk, Py_ssize_t pos, int texts, Run keys, Run values) except -1
+
+    @cython.locals(p="const unsigned char *", left="long long", size="Py_ssize_t",
+                   name="Py_ssize_t", name_size="Py_ssize_t", after="Py_ssize_t")
+    cdef int add_own(self, Walk walk, Py_ssize_t pos, int texts, Run keys, Run values) except -1
+
+    @cython.locals(column=Column, row="Py_ssize_t")
+    cpdef object add_damaged(self, unsigned long long ms, unsigned long long seq, bytes what)
+
+    @cython.locals(name=bytes, value=bytes)
+    cdef int add_many(self, Walk walk, Py_ssize_t pos, int texts, Run keys, Run values) except -1
+
+    @cython.locals(p="const unsigned char *", count="long long", size="Py_ssize_t", found=list)
+    cdef tuple texts(self, Walk walk, Py_ssize_t pos)
+
+    cdef int refuse(self, Walk walk, Column column) except -1

@@ -1,0 +1,78 @@
+# The C types of parse_values.py.
+
+cimport cython
+
+cdef int GOOD
+cdef int EMPTY
+cdef int BAD
+cdef unsigned long long TOP
+cdef unsigned long long EXACT
+cdef unsigned long long ONE
+cdef unsigned long long T
+cdef unsigned long long TRUE
+cdef unsigned long long Y
+cdef unsigned long long YES
+cdef unsigned long long ZERO
+cdef unsigned long long F
+cdef unsigned long long FALSE
+cdef unsigned long long N
+cdef unsigned long long NO
+
+@cython.final
+cdef class Literal:
+    cdef long long number
+    cdef double real
+    cdef object big
+    cdef Py_ssize_t start
+    cdef Py_ssize_t stop
+    cdef bint negative
+    cdef Py_ssize_t digits
+    cdef unsigned long long word
+    cdef Py_ssize_t exponent
+
+    @cython.locals(end="Py_ssize_t")
+    cdef bint trim(self, const unsigned char *p, Py_ssize_t pos, Py_ssize_t size) noexcept
+
+    @cython.locals(at="Py_ssize_t", stop="Py_ssize_t", negative=bint, word="unsigned long long", b="unsigned char")
+    cdef int read_integer(self, const unsigned char *p, Py_ssize_t pos, Py_ssize_t size) noexcept
+
+    @cython.locals(at="Py_ssize_t", stop="Py_ssize_t", word="unsigned long long", digits="Py_ssize_t",
+                   seen="Py_ssize_t", point="Py_ssize_t", exponent="Py_ssize_t", b="unsigned char", minus=bint,
+                   written="Py_ssize_t")
+    cdef bint scan(self, const unsigned char *p) noexcept
+
+    @cython.locals(text=bytes, exponent="Py_ssize_t", power="double", count="Py_ssize_t", real="double")
+    cdef int read_double(self, const unsigned char *p, Py_ssize_t pos, Py_ssize_t size) except -2
+
+    @cython.locals(shift="Py_ssize_t", digits="Py_ssize_t", word="unsigned long long")
+    cdef int read_decimal(self, const unsigned char *p, Py_ssize_t pos, Py_ssize_t size, int precision,
+                     int scale) except -2
+
+    @cython.locals(limit="unsigned long long")
+    cdef int fits(self, unsigned long long word, int precision) noexcept
+
+    @cython.locals(word="unsigned long long")
+    cdef int scaled(self, long long value, int precision, int scale) except -2
+
+    cdef int long_decimal(self, bytes text, int precision, int scale) except -2
+
+    @cython.locals(word="unsigned long long", at="Py_ssize_t")
+    cdef int read_boolean(self, const unsigned char *p, Py_ssize_t pos, Py_ssize_t size) noexcept
+
+    @cython.locals(tens="int", ones="int")
+    cdef int pair(self, const unsigned char *p, Py_ssize_t at) noexcept
+
+    @cython.locals(at="Py_ssize_t", stop="Py_ssize_t", century="int", years="int", month="int", day="int",
+                   year="int", hour="int", minute="int", second="int", micros="long long", offset="int",
+                   first="Py_ssize_t", count="Py_ssize_t", seconds="long long")
+    cdef int read_timestamp(self, const unsigned char *p, Py_ssize_t pos, Py_ssize_t size) except -2
+
+    @cython.locals(stop="Py_ssize_t", hours="int", minutes="int", after="Py_ssize_t", offset="int")
+    cdef int zone(self, const unsigned char *p, Py_ssize_t at) except -32768
+
+cdef int days_in(int year, int month) noexcept
+
+cdef long long days_before(long long year, int month, int day) noexcept
+
+@cython.locals(end="Py_ssize_t", b="unsigned char", more="int", low="unsigned char", high="unsigned char")
+cdef bint is_utf8(const unsigned char *p, Py_ssize_t pos, Py_ssize_t size) noexcept

@@ -1,0 +1,1 @@
+"""A stream's entries: appended, read, counted, deleted, trimmed."""

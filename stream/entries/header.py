@@ -1,0 +1,197 @@
+"""The header of a stream: one record with everything about it that is not an entry.
+
+    [ name,
+      last ms, last seq,            the greatest ID ever generated (or set), kept by deletions
+      first ms, first seq,          the first live entry; 0-0 when there is none
+      max-deleted ms, seq,          the greatest ID ever deleted by name (trims do not count)
+      length,                       live entries
+      entries added,                as Redis counts it; set_id may set it to anything
+      next ordinal,                 entries really ever added: what ordinals are given from
+      leaves, leaves ever added,    nodes there are, nodes there ever were
+      [page bytes, max bytes, max entries, codec],      when a node is full, how it is sealed
+      groups, next group,           consumer groups there are, the number the next one gets
+      [window, cap] ]               of idempotent appends: seconds, IDs a producer (idempotent.py)
+
+It is rewritten by every commit that changes the stream, and its key sorts right behind the
+stream's last node, so that both lie on one page.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any, NamedTuple
+
+from ...storage.errors import CorruptionError, InvalidArgument
+from ...storage.format import block, keys, records
+from ...storage.format.records import FORMAT_BYTE, checksum, pack
+from ...storage.trees.rax import RaxTransaction
+from ..node.clock import whole
+
+DEFAULT_PAGE_BYTES = 4080  # one overflow page of LMDB, see storage/format/block.py
+COMPACT_PAGE_BYTES = 16368  # four of them: the form for history
+GIB = 1 << 30
+
+
+class NodeLimits(NamedTuple):
+    """When a node is full, and how it is stored once it is.
+
+    ``page_bytes``  our own rule: the encoded block fills so many bytes, or goes on to fill more
+                    pages where it would leave these rather empty. Used unless ``max_bytes`` is given.
+    ``max_bytes``   Redis' rule (stream-node-max-bytes): the listpack plus the raw length of
+                    the new fields and values stays below it. 0 means 1 GiB.
+    ``max_entries`` live and deleted entries of a node; 0 is no limit.
+    ``codec``       block.RAW or block.ZSTD, for nodes that are full. The tail is always raw.
+    """
+
+    page_bytes: int = DEFAULT_PAGE_BYTES
+    max_bytes: int | None = None
+    max_entries: int = 0
+    codec: int = block.RAW
+
+    def changed(self, compression: str | None = None, node_max_bytes: int | None = None,
+                node_max_entries: int | None = None) -> NodeLimits:
+        """These limits with what is not None replaced, as open() and stream() name them."""
+        limits = self
+        if compression is not None:
+            if compression not in ("none", "zstd", "compact"):
+                raise InvalidArgument(
+                    f"compression={compression!r} is unknown; it is 'none', 'zstd', or 'compact' "
+                    "(zstd in nodes of 16 KB or more, for history)"
+                )
+            limits = limits._replace(
+                codec=block.RAW if compression == "none" else block.ZSTD,
+                page_bytes=COMPACT_PAGE_BYTES if compression == "compact" else DEFAULT_PAGE_BYTES,
+            )
+        for name, value in (("node_max_bytes", node_max_bytes), ("node_max_entries", node_max_entries)):
+            whole(name, value, 0, GIB, none="")
+        if node_max_bytes is not None:
+            limits = limits._replace(max_bytes=node_max_bytes or GIB)
+        if node_max_entries is not None:
+            limits = limits._replace(max_entries=node_max_entries)
+        return limits
+
+
+class StreamHeader:
+    """The header as it is worked on in memory."""
+
+    __slots__ = (
+        "entries_added", "first", "groups", "idempotence", "last", "leaves", "leaves_added", "length", "limits",
+        "max_deleted", "name", "next_group", "next_ordinal",
+    )
+
+    def __init__(self, name: bytes, limits: NodeLimits) -> None:
+        self.name = name
+        self.last = (0, 0)
+        self.first = (0, 0)
+        self.max_deleted = (0, 0)
+        self.length = 0
+        self.entries_added = 0
+        self.next_ordinal = 0
+        self.leaves = 0
+        self.leaves_added = 0
+        self.limits = limits
+        self.groups = 0
+        self.next_group = 1
+        self.idempotence = (100, 100)
+
+    def row(self) -> list[Any]:
+        """The record's row."""
+        return [
+            self.name, *self.last, *self.first, *self.max_deleted, self.length, self.entries_added,
+            self.next_ordinal, self.leaves, self.leaves_added, self.limits,
+            self.groups, self.next_group, self.idempotence,
+        ]
+
+    def sealed(self, seed: int) -> bytes:
+        """The record: records.seal() of row(). ``seed``: the hash of its key."""
+        body = FORMAT_BYTE + pack(self.row())
+        sealed: bytes = checksum(body, seed)[::-1] + body
+        return sealed
+
+    @classmethod
+    def from_row(cls, row: list[Any]) -> StreamHeader:
+        """The inverse of row()."""
+        header = cls(row[0], NodeLimits(*row[12]))
+        header.last = (row[1], row[2])
+        header.first = (row[3], row[4])
+        header.max_deleted = (row[5], row[6])
+        header.length, header.entries_added, header.next_ordinal = row[7], row[8], row[9]
+        header.leaves, header.leaves_added = row[10], row[11]
+        header.groups, header.next_group = row[13], row[14]
+        header.idempotence = (row[15][0], row[15][1])
+        return header
+
+
+def load(txn: RaxTransaction, number: int) -> StreamHeader | None:
+    """The header of a stream by its number; None if there is none."""
+    key = keys.header_key(number)
+    value = txn.get(key)
+    return None if value is None else StreamHeader.from_row(records.unseal(key, value))
+
+
+def number_of(txn: RaxTransaction, name: bytes) -> int | None:
+    """The number of the stream of that name; None if there is none."""
+    key = keys.NAMES + name
+    value = txn.get(key)
+    if value is None:
+        return None
+    number: int = records.unseal(key, value)[0]
+    return number
+
+
+def all_names(txn: RaxTransaction) -> list[bytes]:
+    """The names of all streams, in order. CorruptionError if a stream's name is not among them.
+
+    About 4 µs a stream: that each has a name is seen by the numbers; no header is read.
+    """
+    names, numbers = [], set()
+    cursor = txn.cursor()
+    if cursor.set_range(keys.NAMES):
+        for found, value in cursor.iternext():
+            key = bytes(found)
+            if not key.startswith(keys.NAMES):
+                break
+            names.append(key[len(keys.NAMES):])
+            try:
+                numbers.add(records.unseal(key, bytes(value))[0])
+            except CorruptionError:
+                continue  # its header is asked for the name
+    there = cursor.set_range(keys.stream_span(1)[0])
+    while there:
+        number = int.from_bytes(cursor.key()[:8], "big")
+        header = None
+        if number not in numbers:
+            with contextlib.suppress(CorruptionError):  # a damaged header bears no name; reading it will tell
+                header = load(txn, number)
+        if header is not None and header.name not in names:  # without a header it is being swept
+            raise CorruptionError("no name leads to the stream: it is missing or damaged", stream=shown(header.name))
+        behind = keys.stream_span(min(number, (1 << 64) - 2))[1]
+        there = cursor.set_range(behind) and cursor.key()[:8] > number.to_bytes(8, "big")  # damage can lead back
+    return names
+
+
+def find(txn: RaxTransaction, name: bytes, known: int | None = None) -> tuple[int, StreamHeader] | None:
+    """Number and header of the stream of that name; None if there is none.
+
+    ``known`` is the number a handle saw last: right as long as the header there bears the
+    name, which saves looking it up. CorruptionError if a name leads to no header.
+    """
+    if known is not None:
+        header = load(txn, known)
+        if header is not None and header.name == name:
+            return known, header
+    number = number_of(txn, name)
+    if number is None:
+        return None
+    header = load(txn, number)
+    if header is None:
+        raise CorruptionError("the stream's header is missing", stream=shown(name))
+    return number, header
+
+
+def shown(name: bytes) -> str:
+    """A name as it stands in messages: quoted, text where it is text."""
+    try:
+        return repr(name.decode())
+    except UnicodeDecodeError:
+        return repr(name)

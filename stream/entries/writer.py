@@ -1,0 +1,372 @@
+"""The writing end of a stream: its header and its tail node, worked on in memory.
+
+    transaction n                         transaction n + 1
+    ┌───────────────────────────┐         ┌──────────────────
+    │ append, append, append    │ flush   │ append …            header and tail are found warm:
+    │   header ┐                │ ──────> │                     no read, no check, no parse,
+    │   tail   ┘ change here    │ 2 puts  │                     unless another process wrote
+    └───────────────────────────┘         └──────────────────
+
+However many entries a transaction appends to a node, the node is written once: when it is
+full, or at the flush before the commit. A full node is only ever written in its sealed form,
+because LMDB keeps the pages of a large value that is overwritten by a smaller one in the
+same transaction.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...storage.commit.write_transaction import WriteTransaction
+from ...storage.errors import CorruptionError, IDTooSmall, NoStream, StreamExhausted, StreamExists
+from ...storage.format import block, keys, records
+from ...storage.trees.ordinals import EVERY, DeadCounts, OrdinalIndex
+from ...storage.trees.rax import Rax
+from ..node.builder import NodeBuilder
+from ..node.stream_id import AUTO, MAX64, NewID, StreamID, make_id
+from . import header as headers
+from .header import NodeLimits, StreamHeader, shown
+
+SOURCE_HASH = ""
+
+_MAX = (MAX64, MAX64)
+_new = tuple.__new__
+_PAGE = block.run_bytes(1)
+# The largest block that entries are gathered into: each append writes the tail anew. What is packed mostly fills a
+# page with three pages of raw entries.
+_MOST = 7 * _PAGE
+_MOST_PACKED = 3
+# A larger listpack is full. It is written at once, and never kept in memory.
+_LARGE = 1 << 20
+
+
+class StreamWriter:
+    """One stream inside a write transaction. Kept warm between transactions."""
+
+    __slots__ = (
+        "epoch", "groups", "header", "header_key", "header_seed", "idle_from", "nodes_prefix", "number", "stored",
+        "tail", "tail_changed", "tail_key", "tail_known", "tail_ordinal", "tail_put_in", "tail_room", "tail_seed",
+        "tail_span", "trial",
+    )
+
+    def __init__(self, number: int, header: StreamHeader, epoch: int, stored: bytes | None = None) -> None:
+        self.number = number
+        self.header = header
+        self.epoch = epoch  # in which it has been found to be what is on disk (WriteTransaction)
+        self.stored = stored  # its header's record
+        self.header_key = keys.header_key(number)
+        self.header_seed = records.seed_of(self.header_key)
+        self.groups: dict[bytes, Any] = {}  # those worked on so far, by name
+        self.idle_from: tuple[int, int] | None = None  # the least last ID of the other groups: none has entries pending
+        self.nodes_prefix = keys.family(number, keys.NODE)
+        self.tail: NodeBuilder | None = None
+        self.tail_known = header.leaves == 0
+        self.tail_key = b""
+        self.tail_seed = 0
+        self.tail_ordinal = 0
+        self.tail_span = 0
+        self.tail_changed = False
+        self.tail_put_in = -1  # the transaction that last wrote the tail's block
+        self.tail_room = 0  # under a codec: the bytes of the raw block that are likely to fill its pages
+        self.trial: bytes | None = None  # the block of a tail that is found full, until it is sealed
+
+    def nodes(self, txn: WriteTransaction) -> Rax:
+        """The stream's nodes as a rax. What is still in memory is flushed first."""
+        self.flush(txn)
+        return Rax(txn, self.nodes_prefix)
+
+    # -- appending ----------------------------------------------------------------------
+
+    def append(self, txn: WriteTransaction, new: NewID, now: int, flat: list[bytes]) -> StreamID:
+        """Append one entry: XADD without its options.
+
+        ``now`` is the clock in milliseconds, read once by the caller. IDTooSmall and
+        StreamExhausted are raised before anything has changed.
+        """
+        ms, seq = self.next_id(new, now)
+        if not self.tail_known:
+            self._load_tail(txn)
+        self.changed(txn)
+        tail = self.tail
+        if tail is not None and not self._push(tail, ms, seq, flat):
+            self._seal_tail(txn, tail)
+            tail = None
+        if tail is None:
+            tail = self._start_node(txn, ms, seq, flat)
+            tail.push(ms, seq, flat, -1, -1, -1)
+        sid = _new(StreamID, (ms, seq))
+        self._added(1, sid, sid)
+        if self._is_large(tail.size):
+            self._seal_tail(txn, tail)
+            self.tail = None
+        return sid
+
+    def _push(self, tail: NodeBuilder, ms: int, seq: int, flat: list[bytes]) -> bool:
+        limits = self.header.limits
+        most = limits.max_entries or -1
+        if limits.max_bytes is not None:
+            return tail.push(ms, seq, flat, -1, limits.max_bytes, most)
+        return tail.push(ms, seq, flat, self._room(tail), -1, most) or (
+            not 0 < most <= tail.live + tail.dead and self._grow(tail, ms, seq, flat)
+        )
+
+    def _is_large(self, size: int) -> bool:
+        return size > _LARGE and size > (self.header.limits.max_bytes or 0)
+
+    def extend(self, txn: WriteTransaction, now: int, flats: list[list[bytes]]) -> list[StreamID]:
+        """Append many entries, their IDs made as for ``*``: the kernel fills node after node."""
+        ids: list[StreamID] = []
+        while len(ids) < len(flats):
+            at = len(ids)
+            ms, seq = self.next_id(AUTO, now)
+            if self.tail is not None and seq <= MAX64 - len(flats):
+                self.changed(txn)
+                limits = self.header.limits
+                filled = self.tail.fill(
+                    flats, at, ms, seq,
+                    self._room(self.tail) if limits.max_bytes is None else -1,
+                    -1 if limits.max_bytes is None else limits.max_bytes,
+                    limits.max_entries or -1, ids,
+                )
+                if filled:
+                    self._added(filled, ids[at], ids[-1])
+                    continue
+            ids.append(self.append(txn, AUTO, now, flats[at]))
+        return ids
+
+    def _added(self, count: int, first: tuple[int, int], last: tuple[int, int]) -> None:
+        """Entries have been pushed to the tail: count them."""
+        header = self.header
+        self.tail_span += count
+        self.tail_changed = True
+        header.last = (last[0], last[1])
+        header.next_ordinal += count
+        header.entries_added += count
+        if header.length == 0:
+            header.first = (first[0], first[1])
+        header.length += count
+
+    def changed(self, txn: WriteTransaction) -> None:
+        """Say that the header (at least) must be flushed. Before anything of it is changed."""
+        txn.changes += 1
+        txn.dirty[self.number] = self
+
+    def next_id(self, new: NewID, now: int) -> tuple[int, int]:
+        """The ID that an entry appended now would get. IDTooSmall, StreamExhausted."""
+        last = self.header.last
+        if new.ms is None and now > last[0]:
+            return now, 0
+        if new.ms == 0 and new.seq == 0:
+            raise IDTooSmall("the ID 0-0 is refused: an entry's ID must be greater than 0-0")
+        if last == _MAX:
+            raise StreamExhausted(
+                f"stream {shown(self.header.name)} has used the last possible ID, {make_id(*last)}; nothing "
+                "more can be appended. Go on in another stream."
+            )
+        if new.ms is None:  # the clock stands, or went back: IDs go on from the last one, over 128 bits
+            return (last[0], last[1] + 1) if last[1] < MAX64 else (last[0] + 1, 0)
+        if new.seq is not None:
+            ms, seq = new.ms, new.seq
+        elif new.ms == last[0] and last[1] < MAX64:
+            ms, seq = new.ms, last[1] + 1
+        else:
+            ms, seq = new.ms, 0
+        if (ms, seq) <= last:
+            raise IDTooSmall(
+                f"the ID {ms}-{seq} is equal or smaller than the last ID of stream "
+                f"{shown(self.header.name)}, {make_id(*last)}. Append with '*', or with a greater ID."
+            )
+        return ms, seq
+
+    def _room(self, tail: NodeBuilder) -> int:
+        """The size up to which the tail's listpack grows before _grow() is asked."""
+        limits = self.header.limits
+        size = tail.size + block.HEADER_SIZE
+        room = limits.page_bytes
+        if limits.codec != block.RAW:
+            room = max(room, self.tail_room)
+        elif size > room:
+            room = block.run_bytes(size)
+        return room - block.HEADER_SIZE
+
+    def _grow(self, tail: NodeBuilder, ms: int, seq: int, flat: list[bytes]) -> bool:
+        """Push to the tail though it has reached its room, if it may go on; whether it did.
+
+        It does while its pages, as it would be sealed now, are not full enough. Under a codec its block
+        is made on trial, and shows how much more is likely to fill them: the room from now on. When the
+        tail is full that is the next node's, for one page of entries like these.
+        """
+        limits = self.header.limits
+        raw = stored = tail.size + block.HEADER_SIZE
+        most, enough = _MOST, 4 / 5
+        if limits.codec != block.RAW:
+            self.trial = self._tail_block(tail, limits.codec)
+            stored = len(self.trial)
+            if stored < raw:
+                most, enough = min(_MOST_PACKED * limits.page_bytes, _MOST), 9 / 10
+        pages = block.run_bytes(stored)
+        grows = stored < pages * enough and tail.push(ms, seq, flat, most - block.HEADER_SIZE, -1, -1)
+        rest = (pages - stored) * 3 // 4 if grows else _PAGE * 15 // 16 - stored
+        self.tail_room = min(raw + rest * raw // stored, most)
+        if grows:
+            self.tail_room = max(self.tail_room, tail.size + block.HEADER_SIZE)
+            self.trial = None
+        return grows
+
+    def _start_node(self, txn: WriteTransaction, ms: int, seq: int, flat: list[bytes]) -> NodeBuilder:
+        header = self.header
+        self.tail = tail = NodeBuilder.start(ms, seq, flat)
+        self.tail_key = keys.node_key(self.number, ms, seq)
+        self.tail_seed = records.seed_of(self.tail_key)
+        self.tail_ordinal = header.next_ordinal
+        self.tail_span = 0
+        if header.leaves_added % EVERY == 0:
+            OrdinalIndex(txn, self.number).note(header.next_ordinal, ms, seq)
+        header.leaves += 1
+        header.leaves_added += 1
+        return tail
+
+    # -- the tail and the disk ----------------------------------------------------------
+
+    def _load_tail(self, txn: WriteTransaction) -> None:
+        found = Rax(txn, self.nodes_prefix).last()
+        name = shown(self.header.name)
+        if found is None:
+            raise CorruptionError("the stream's last node is missing", stream=name)
+        self.tail_key = key = self.nodes_prefix + found[0]
+        self.tail_seed = records.seed_of(key)
+        ms, seq = keys.node_id(key)
+        try:
+            head = block.header(key, found[1])
+            self.tail = None if self._is_large(head.raw_size) else NodeBuilder.open(
+                block.listpack_of(key, found[1], head), ms, seq)
+        except CorruptionError as error:
+            raise located(error, name, ms, seq) from None
+        self.tail_ordinal = head.ordinal
+        # Nodes behind this one may have been freed. What is appended now comes after their
+        # ordinals, so the node takes these over, marked as deleted as they are.
+        self.tail_span = self.header.next_ordinal - head.ordinal
+        self.tail_changed = False
+        self.tail_put_in = -1
+        end = head.ordinal + head.span
+        missing = self.header.next_ordinal - end
+        if missing and (missing < 0 or DeadCounts(txn, self.number).dead_between(end, end + missing) != missing):
+            raise CorruptionError(f"{missing} entries behind this node are missing", stream=name, node=f"{ms}-{seq}")
+        self.tail_known = True
+
+    def forget_tail(self) -> None:
+        """The tail's block has been changed on disk: read it again when it is needed."""
+        self.tail = None
+        self.tail_known = self.header.leaves == 0
+        self.tail_changed = False
+
+    def _seal_tail(self, txn: WriteTransaction, tail: NodeBuilder) -> None:
+        """Write the tail in its final form, now that it is full."""
+        codec = self.header.limits.codec
+        if codec != block.RAW and self.tail_put_in == txn.id:
+            txn.delete(self.tail_key)  # else the smaller value would keep the larger one's pages
+        if self.tail_changed or codec != block.RAW:
+            self._put_tail(txn, self.trial or self._tail_block(tail, codec))
+        self.trial = None
+
+    def _put_tail(self, txn: WriteTransaction, value: bytes) -> None:
+        txn.put(self.tail_key, value)
+        self.tail_changed = False
+        self.tail_put_in = txn.id
+
+    def _tail_block(self, tail: NodeBuilder, codec: int) -> bytes:
+        if codec == block.RAW:
+            return tail.sealed(self.tail_seed, self.tail_ordinal, self.tail_span)
+        listpack = tail.listpack()
+        if self._is_large(tail.size):
+            tail.block.clear()  # it is full, and is not asked for it again
+        return block.encode(self.tail_key, listpack, self.tail_ordinal, self.tail_span, tail.live, codec)
+
+    def flush(self, txn: WriteTransaction) -> None:
+        """Put tail and header, if changed, into the transaction."""
+        if txn.dirty.pop(self.number, None) is None:
+            return
+        header = self.header.sealed(self.header_seed)
+        if self.tail_changed and self.tail is not None:
+            self._put_tail(txn, self.tail.sealed(self.tail_seed, self.tail_ordinal, self.tail_span))
+        txn.put(self.header_key, header)
+        self.stored = header
+
+    def is_current(self, txn: WriteTransaction) -> bool:
+        """Whether the stream is as it was left, beside what other processes have committed since.
+
+        Whatever changes its nodes changes its header, and no header comes again. What is known of the groups
+        is dropped, for they change by themselves. One look.
+        """
+        if self.epoch != txn.epoch:
+            if txn.get(self.header_key) != self.stored:
+                return False
+            self.groups = {}
+            self.idle_from = None
+            self.epoch = txn.epoch
+        return True
+
+
+def append(name: bytes, limits: NodeLimits, new: NewID, now: int, flat: list[bytes], txn: WriteTransaction) -> StreamID:
+    """Append one entry to the stream of that name, which is created where there is none."""
+    writer: StreamWriter | None = txn.warm.get(name)
+    if writer is None or writer.epoch != txn.epoch:
+        writer = ensure(txn, name, limits)
+    return writer.append(txn, new, now, flat)
+
+
+def located(error: CorruptionError, stream: str, ms: int, seq: int) -> CorruptionError:
+    """The same error with the names of stream and node in it."""
+    error.stream = stream
+    error.node = f"{ms}-{seq}"
+    return error
+
+
+def locate(txn: WriteTransaction, name: bytes) -> StreamWriter | None:
+    """The writing end of the stream of that name; None if there is no such stream."""
+    writer: StreamWriter | None = txn.warm.get(name)
+    if writer is None or not writer.is_current(txn):
+        found = headers.find(txn, name)
+        if found is None:
+            txn.warm.pop(name, None)
+            return None
+        writer = txn.warm[name] = StreamWriter(*found, txn.epoch, txn.get(keys.header_key(found[0])))
+    return writer
+
+
+def forget(txn: WriteTransaction, stream: StreamWriter) -> None:
+    """The stream is gone: nothing of it, its groups included, stays in memory."""
+    for memory in (txn.warm, txn.dirty):
+        for key, value in list(memory.items()):
+            if getattr(value, "number", None) == stream.number:
+                del memory[key]
+
+
+def require(txn: WriteTransaction, name: bytes) -> StreamWriter:
+    """locate(), or NoStream."""
+    writer = locate(txn, name)
+    if writer is None:
+        raise NoStream(f"there is no stream {shown(name)}. The first append creates a stream.")
+    return writer
+
+
+def ensure(txn: WriteTransaction, name: bytes, limits: NodeLimits) -> StreamWriter:
+    """locate(), or create()."""
+    return locate(txn, name) or create(txn, name, limits)
+
+
+def create(txn: WriteTransaction, name: bytes, limits: NodeLimits) -> StreamWriter:
+    """A new, empty stream. StreamExists if the name is taken."""
+    if locate(txn, name) is not None:
+        raise StreamExists(f"there is a stream {shown(name)} already")
+    value = txn.get(keys.STORE_KEY)
+    if value is None:
+        raise CorruptionError("the store's own record is missing")
+    store = records.unseal(keys.STORE_KEY, value)
+    number = store[3]
+    store[3] = number + 1
+    txn.put(keys.STORE_KEY, records.seal(keys.STORE_KEY, store))
+    txn.put(keys.NAMES + name, records.seal(keys.NAMES + name, [number]))
+    writer = txn.warm[name] = StreamWriter(number, StreamHeader(name, limits), txn.epoch)
+    writer.changed(txn)
+    return writer

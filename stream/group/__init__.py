@@ -1,0 +1,1 @@
+"""Consumer groups: what is delivered, pending, acknowledged, claimed, and waited for."""

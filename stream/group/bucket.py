@@ -1,0 +1,231 @@
+"""Buckets: up to 112 pending entries of a consumer group in one record.
+
+    ids        5-0 5-1 6-0 9-0     16 bytes each, ascending, in one bin
+    consumers      1               ONE number where all are equal, which is the usual
+    times        7000              case (a bucket is what one read delivered) ...
+    counts      1 1 2 1            ... else a list with a number for each entry
+    numbers        0               running numbers of released entries, 0 if owned
+
+    row   [ids, consumers, base, offsets, counts, numbers]      a time is base + its offset
+
+What a bucket says of one entry is its Nack. A released entry has no owner: its consumer is 0,
+its time the time it falls due, and its running number keeps its place in the order of release.
+
+A value above 2,006 bytes would leave LMDB's leaf page for overflow pages, so a bucket is cut
+where its record would exceed 2,001. Full IDs and equal columns allow 112 entries; with a time
+of its own for each it is about 100. Packing and comparing whole columns is what makes it
+cheap: a batch that is delivered and acknowledged whole is never looked at entry by entry.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable
+from functools import partial
+from itertools import repeat
+from typing import Any, NamedTuple, TypeAlias
+
+from ...storage.errors import CorruptionError
+from ...storage.format.records import seal, unseal
+
+SOURCE_HASH = ""
+
+ID: TypeAlias = tuple[int, int]
+Column: TypeAlias = int | list[int]
+
+CAPACITY = 112
+MAX_VALUE = 2001
+
+
+class Nack(NamedTuple):
+    """What a group knows of one pending entry.
+
+    ``consumer`` is the owner's number, 0 when released. ``time`` is the delivery time in
+    milliseconds or, when released, the time from which the entry may be claimed. ``count`` is
+    how often it was delivered. ``released`` is its place among the entries that fall due in
+    the same millisecond, 0 for an owned entry.
+    """
+
+    consumer: int
+    time: int
+    count: int  # type: ignore[assignment]  # hides tuple.count(), of which a Nack has no need
+    released: int = 0
+
+
+_nack: Callable[[Iterable[Any]], Nack] = partial(tuple.__new__, Nack)  # twice as fast as Nack()
+
+
+def unpack_ids(packed: bytes) -> list[ID]:
+    """The inverse of pack_ids() of packed_ids.py."""
+    halves = iter(struct.unpack(f">{len(packed) // 8}Q", packed))
+    return list(zip(halves, halves, strict=True))
+
+
+def column(values: list[int]) -> Column:
+    """One number if all are equal, the list itself if not."""
+    first = values[0]
+    return first if values.count(first) == len(values) else values
+
+
+class Bucket:
+    """One bucket in memory. Made anew for each change; only its writer knows the old one.
+
+    ``key`` is the bucket's ID: 16 bytes, at most its first entry's ID and greater than the
+    last entry's of the bucket before. It never changes, whatever is removed from the bucket.
+    """
+
+    __slots__ = ("consumers", "counts", "ids", "key", "numbers", "times")
+
+    def __init__(
+        self, key: bytes, ids: bytes, consumers: Column, times: Column, counts: Column,
+        numbers: Column = 0,
+    ) -> None:
+        self.key = key
+        self.ids = ids
+        self.consumers = consumers
+        self.times = times
+        self.counts = counts
+        self.numbers = numbers
+
+    @classmethod
+    def of(cls, key: bytes, ids: bytes, nacks: Iterable[Nack]) -> Bucket:
+        """The bucket of entries with these packed IDs, at least one, ascending."""
+        columns = [column(list(values)) for values in zip(*nacks, strict=True)]
+        return cls(key, ids, *columns)
+
+    # -- the record ---------------------------------------------------------------------
+
+    def encode(self, at: bytes) -> bytes:
+        """The record to store under the key ``at``."""
+        times = self.times
+        offsets: Column = 0
+        if not isinstance(times, int):
+            base = min(times)
+            offsets = [time - base for time in times]
+            times = base
+        return seal(at, [self.ids, self.consumers, times, offsets, self.counts, self.numbers])
+
+    @classmethod
+    def decode(cls, at: bytes, value: bytes) -> Bucket:
+        """The bucket stored under the key ``at``. CorruptionError if it is damaged."""
+        ids, consumers, times, offsets, counts, numbers = unseal(at, value)
+        for values in (consumers, offsets, counts, numbers):
+            if values.__class__ is list and len(values) * 16 != len(ids):
+                raise CorruptionError(f"the columns of pending bucket {at.hex()} differ in length")
+        if offsets:
+            times = [times + offset for offset in offsets]
+        return cls(at[-16:], ids, consumers, times, counts, numbers)
+
+    # -- what it holds ------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self.ids) // 16
+
+    def position(self, packed: bytes) -> int:
+        """Where the entry with this ID (16 bytes) stands, -1 if it is not here."""
+        at = self.ids.find(packed)
+        while at > 0 and at % 16:  # the same bytes across two IDs
+            at = self.ids.find(packed, at + 1)
+        return at if at < 0 else at // 16
+
+    def nack(self, position: int) -> Nack:
+        """The Nack of one entry."""
+        consumers, times, counts, numbers = self.consumers, self.times, self.counts, self.numbers
+        return Nack(
+            consumers if isinstance(consumers, int) else consumers[position],
+            times if isinstance(times, int) else times[position],
+            counts if isinstance(counts, int) else counts[position],
+            numbers if isinstance(numbers, int) else numbers[position],
+        )
+
+    def nacks(self) -> list[Nack]:
+        """The Nacks of all entries; one object for all if they are equal."""
+        columns = (self.consumers, self.times, self.counts, self.numbers)
+        if list not in map(type, columns):
+            return [Nack(*columns)] * len(self)  # type: ignore[arg-type]
+        full = [repeat(values) if isinstance(values, int) else values for values in columns]
+        return list(map(_nack, zip(*full)))  # noqa: B905 - repeat has no end
+
+    def rows(self) -> list[tuple[ID, Nack]]:
+        """All entries in the order of their IDs."""
+        return list(zip(unpack_ids(self.ids), self.nacks(), strict=True))
+
+    def rows_between(
+        self, start: ID, end: ID, consumer: int | None = None
+    ) -> list[tuple[ID, Nack]]:
+        """The entries from ``start`` to ``end``, both included; with ``consumer`` only his."""
+        ids = unpack_ids(self.ids)
+        low, high = bisect_left(ids, start), bisect_right(ids, end)
+        owners = self.consumers
+        if consumer is None or owners == consumer:
+            return list(zip(ids[low:high], self.nacks()[low:high], strict=True))
+        if isinstance(owners, int):
+            return []
+        return [(ids[at], self.nack(at)) for at in range(low, high) if owners[at] == consumer]
+
+    def owners(self) -> dict[int, int]:
+        """How many entries each consumer has here. Released ones are nobody's."""
+        consumers = self.consumers
+        if isinstance(consumers, int):
+            return {consumers: len(self)} if consumers else {}
+        counted = Counter(consumers)
+        del counted[0]
+        return counted
+
+    def oldest(self) -> int | None:
+        """The least delivery time of an owned entry, None if none is owned."""
+        consumers, times = self.consumers, self.times
+        if isinstance(consumers, int):
+            if not consumers:
+                return None
+            return times if isinstance(times, int) else min(times)
+        if isinstance(times, int):
+            return times  # consumers differ, so one is not 0
+        return min(time for time, consumer in zip(times, consumers, strict=True) if consumer)
+
+    # -- changed ------------------------------------------------------------------------
+
+    def extended(self, ids: bytes, nack: Nack) -> Bucket:
+        """With more entries behind the last, all of one Nack."""
+        old, new = len(self), len(ids) // 16
+
+        def longer(values: Column, value: int) -> Column:
+            if isinstance(values, int):
+                if values == value:
+                    return value
+                values = [values] * old
+            return values + [value] * new
+
+        return Bucket(
+            self.key, self.ids + ids, longer(self.consumers, nack.consumer),
+            longer(self.times, nack.time), longer(self.counts, nack.count),
+            longer(self.numbers, nack.released),
+        )
+
+    def part(self, key: bytes, low: int, high: int) -> Bucket:
+        """The entries from position ``low`` up to ``high``, as a bucket under that key."""
+        return Bucket(key, self.ids[16 * low : 16 * high], *(
+            values if isinstance(values, int) else column(values[low:high])
+            for values in (self.consumers, self.times, self.counts, self.numbers)
+        ))
+
+    def without_span(self, low: int, high: int) -> Bucket | None:
+        """Without the entries from position ``low`` up to ``high``; None if nothing is left."""
+        if high - low == len(self):
+            return None
+        return Bucket(self.key, self.ids[: 16 * low] + self.ids[16 * high :], *(
+            values if isinstance(values, int) else column(values[:low] + values[high:])
+            for values in (self.consumers, self.times, self.counts, self.numbers)
+        ))
+
+    def without(self, positions: set[int]) -> Bucket | None:
+        """Without the entries at these positions; None if nothing is left."""
+        kept = [at for at in range(len(self)) if at not in positions]
+        if not kept:
+            return None
+        return Bucket(self.key, b"".join([self.ids[16 * at : 16 * at + 16] for at in kept]), *(
+            values if isinstance(values, int) else column([values[at] for at in kept])
+            for values in (self.consumers, self.times, self.counts, self.numbers)
+        ))

@@ -1,0 +1,170 @@
+"""Claiming: pending entries change hands, or are given back to the group.
+
+    claim        these IDs, if idle long enough, to this consumer            XCLAIM
+    autoclaim    whatever is idle long enough, in ID order, with a cursor    XAUTOCLAIM
+    nack         back to the group: nobody's, at once or after a delay       XNACK
+    hand over    all of one consumer's, to another
+
+A claim finds out that an entry has been deleted, and then takes it out of the PEL: there is
+nothing left to process. Released entries are always idle enough.
+"""
+
+from __future__ import annotations
+
+from itertools import chain, islice
+from typing import NamedTuple
+
+from ...storage.commit.write_transaction import WriteTransaction
+from ..entries.writer import StreamWriter
+from ..node.entry import Entry
+from ..node.stream_id import StreamID, make_id
+from .bucket import Nack
+from .deliver import AT_ONCE, ID, MOST_DELIVERIES, fetch, give, present, take_out
+from .state import NOBODY, ConsumerState, GroupState
+
+SCAN_FACTOR = 10  # XAUTOCLAIM looks at up to so many times COUNT rows
+
+
+class ClaimOptions(NamedTuple):
+    """The options of XCLAIM, parsed; times in milliseconds."""
+
+    min_idle: int
+    time: int  # the delivery time to set
+    retrycount: int | None
+    force: bool
+    justid: bool
+    lastid: ID | None
+
+
+def claim(txn: WriteTransaction, stream: StreamWriter, group: GroupState, consumer: ConsumerState,
+          ids: list[ID], options: ClaimOptions, now: int) -> list[Entry]:
+    """XCLAIM: the entries that changed hands, in the order asked for."""
+    if options.lastid is not None and options.lastid > group.last:
+        group.changed(txn)
+        group.last = options.lastid
+    held = group.pel(txn).find(sorted(set(ids)))
+    claimed: list[Entry] = []
+    rows: dict[ID, tuple[ID, int, int, int]] = {}
+    gone: list[ID] = []
+    for sid, entry in zip(ids, fetch(txn, stream, ids), strict=True):
+        nack = held.get(sid)
+        if sid in rows:  # named twice: idle no more, unless no idle time is asked for
+            nack = Nack(consumer.number, options.time, rows[sid][3], 0)
+        elif nack is not None and entry is None:
+            gone.append(sid)
+            continue
+        if nack is None:
+            if not options.force or entry is None:
+                continue
+            count = 1
+        else:
+            if nack.consumer != NOBODY and options.min_idle and now - nack.time < options.min_idle:
+                continue
+            count = nack.count
+        if options.retrycount is not None:
+            count = options.retrycount
+        elif not options.justid:
+            count = min(count + 1, MOST_DELIVERIES)
+        if entry is None:
+            continue
+        rows[sid] = (sid, consumer.number, options.time, count)
+        entry.deliveries = count
+        claimed.append(entry)
+    take_out(txn, group, sorted(set(gone)))
+    give(txn, group, consumer, list(rows.values()), now)
+    return claimed
+
+
+def autoclaim(txn: WriteTransaction, stream: StreamWriter, group: GroupState, consumer: ConsumerState, min_idle: int,
+              start: ID, attempts: int, left: int, justid: bool,
+              now: int) -> tuple[StreamID, list[Entry], list[StreamID], int]:
+    """XAUTOCLAIM: where to go on (0-0: done), the entries claimed, the IDs found deleted, the rows looked at.
+
+    Looks at up to ``attempts`` rows, until ``left`` of them have been claimed or found deleted.
+    """
+    stream.flush(txn)  # the PEL must not be written to while it is looked through
+    rows = group.pel(txn).scan(make_id(*start), StreamID.MAX)
+    taken: list[tuple[ID, int, int, int]] = []
+    gone: list[StreamID] = []
+    limit = attempts
+    while left and attempts and (some := list(islice(rows, min(attempts, max(left, AT_ONCE))))):
+        there = present(txn, stream, [sid for sid, _ in some])  # of those not due, too: Redis reports them
+        for at, (sid, nack) in enumerate(some):
+            if not left:
+                rows = chain(some[at:], rows)
+                break
+            attempts -= 1
+            if sid not in there:
+                gone.append(make_id(*sid))
+            elif nack.consumer != NOBODY and min_idle and now - nack.time < min_idle:
+                continue
+            else:
+                count = nack.count if justid else min(nack.count + 1, MOST_DELIVERIES)
+                taken.append((sid, consumer.number, now, count))
+            left -= 1
+    following = next(rows, None)
+    if following is None:
+        group.require_whole(txn, anew=start == StreamID.MIN and limit - attempts < group.pending)
+    ids = [row[0] for row in taken]
+    found = [Entry(*sid, []) for sid in ids] if justid else fetch(txn, stream, ids)
+    claimed = [entry for entry in found if entry is not None]
+    for row, entry in zip(taken, claimed, strict=True):
+        entry.deliveries = row[3]
+    take_out(txn, group, sorted(set(gone)))
+    give(txn, group, consumer, taken, now)
+    return StreamID.MIN if following is None else make_id(*following[0]), claimed, gone, limit - attempts
+
+
+def nack(txn: WriteTransaction, stream: StreamWriter, group: GroupState, ids: list[ID], mode: str,
+         retrycount: int | None, force: bool, due: int) -> int:
+    """Give pending entries back to the group; how many. XNACK, with a delay of our own.
+
+    ``due`` is when they may be claimed again: 0 for at once, else a time in ms.
+    """
+    pel = group.pel(txn)
+    held = pel.find(sorted(set(ids)))
+    there = present(txn, stream, [sid for sid in ids if sid not in held]) if force else ()
+    rows: dict[ID, tuple[ID, int, int]] = {}
+    released = 0
+    for sid in ids:
+        if sid in rows:
+            count = rows[sid][1]
+        elif sid in held:
+            count = held[sid].count
+        elif sid in there:
+            count = 1 if mode == "silent" else 0
+        else:
+            continue
+        if retrycount is not None:
+            count = retrycount
+        elif mode == "fatal":
+            count = MOST_DELIVERIES
+        elif mode == "silent":
+            count = max(0, count - 1)
+        rows[sid] = (sid, count, due)
+        released += 1
+    if rows:
+        for _, before in pel.release(list(rows.values()), insert=force):
+            if before is not None:
+                group.count_pending(txn, before.consumer, -1)
+            group.count_pending(txn, NOBODY, 1)
+    return released
+
+
+def hand_over(txn: WriteTransaction, group: GroupState, consumer: ConsumerState, to: ConsumerState,
+              most: int | None = None) -> None:
+    """All pending entries of one consumer become another's, times and counts kept.
+
+    With ``most`` only so many, and what lies in one bucket with the last of them.
+    """
+    moved = group.pel(txn).hand_over(consumer.number, to.number, most=most)
+    if moved:
+        group.count_pending(txn, consumer.number, -moved)
+        group.count_pending(txn, to.number, moved)
+
+
+def drop(txn: WriteTransaction, group: GroupState, consumer: ConsumerState, most: int | None = None) -> None:
+    """All pending entries of a consumer leave the PEL, never delivered again. ``most`` as above."""
+    gone = len(group.pel(txn).drop_consumer(consumer.number, most))
+    if gone:
+        group.count_pending(txn, consumer.number, -gone)

@@ -1,0 +1,150 @@
+"""Deletion policies: what becomes of pending entries when their entry is deleted or trimmed.
+
+    keepref   nothing: they stay pending, and a reader is told that the entry is gone
+    delref    they leave every group's PEL together with the entry
+    acked     the entry is deleted only if every group has been given it and acknowledged it
+
+Which groups still refer to an entry is asked of the groups when it matters, of those that can
+have it pending; no row is kept per entry for it, since most entries are never asked about.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from enum import IntEnum
+
+from ...storage.commit.write_transaction import WriteTransaction
+from ...storage.errors import CorruptionError, InvalidArgument
+from ...storage.format import block, keys
+from ..entries import delete
+from ..entries.header import shown
+from ..entries.trim import Trim
+from ..entries.writer import StreamWriter, located
+from ..node import decode
+from ..node.stream_id import StreamID
+from . import deliver
+from .deliver import ID
+from .state import GroupState, working_groups
+
+KEEPREF = "keepref"
+DELREF = "delref"
+ACKED = "acked"
+POLICIES = (KEEPREF, DELREF, ACKED)
+
+
+class DeleteResult(IntEnum):
+    """What became of one ID, in the numbers XDELEX and XACKDEL use."""
+
+    DELETED = 1
+    MISSING = -1
+    REFERENCED = 2
+
+
+def checked_policy(refs: str) -> str:
+    """The policy, or InvalidArgument."""
+    if refs not in POLICIES:
+        raise InvalidArgument(f"refs={refs!r} is unknown; it is one of {', '.join(POLICIES)}")
+    return refs
+
+
+def _held(txn: WriteTransaction, stream: StreamWriter, ids: list[ID]) -> set[ID]:
+    """Those of the IDs, which ascend, that some group has still to be given, or to acknowledge."""
+    groups, least = working_groups(txn, stream)
+    everywhere = bisect_right(ids, least)
+    given = ids[:everywhere]
+    held = set(ids[everywhere:])
+    for group in groups:
+        if given and group.may_hold(txn, given[-1]):
+            held.update(group.pel(txn).find(given))
+    return held
+
+
+def _drop(txn: WriteTransaction, stream: StreamWriter, ids: list[ID]) -> None:
+    """Take the entries, their IDs ascending, out of every group's PEL."""
+    for group in working_groups(txn, stream)[0]:
+        if ids and group.may_hold(txn, ids[-1]):
+            deliver.take_out(txn, group, ids)
+
+
+def delete_ex(txn: WriteTransaction, stream: StreamWriter, ids: list[StreamID], refs: str) -> list[DeleteResult]:
+    """XDELEX: what became of each ID, in their order."""
+    unique: list[ID] = sorted(set(ids))
+    held = _held(txn, stream, unique) if refs == ACKED else set()
+    there = deliver.present(txn, stream, unique)
+    wanted = {sid for sid in unique if sid in there and sid not in held}
+    if refs == DELREF:
+        _drop(txn, stream, unique)
+    delete.delete(txn, stream, wanted)
+    outcome = dict.fromkeys(wanted, DeleteResult.DELETED)
+    return [DeleteResult.REFERENCED if sid in held else outcome.pop(sid, DeleteResult.MISSING) for sid in ids]
+
+
+def ack_delete(txn: WriteTransaction, stream: StreamWriter, group: GroupState, ids: list[StreamID],
+               refs: str) -> list[DeleteResult]:
+    """XACKDEL: acknowledge in this group, then delete what the policy lets go."""
+    gone = deliver.take_out(txn, group, sorted(set(ids)))
+    held = _held(txn, stream, gone) if refs == ACKED else set()
+    wanted = set(gone) - held
+    if refs == DELREF:
+        _drop(txn, stream, sorted(wanted))
+    delete.delete(txn, stream, wanted)
+    outcome = dict.fromkeys(wanted, DeleteResult.DELETED) | dict.fromkeys(held, DeleteResult.REFERENCED)
+    return [outcome.pop(sid, DeleteResult.MISSING) for sid in ids]
+
+
+def evict(txn: WriteTransaction, stream: StreamWriter, trim: Trim, limit: int, refs: str, after: bytes = b"",
+          most: int | None = None) -> tuple[int, bytes | None]:
+    """XTRIM with DELREF or ACKED: entry by entry, so that each can be asked about.
+
+    Under ACKED what is still held is passed over, and the trim goes on behind it as long as
+    whole nodes lie before the border: the stream may stay longer, and holes appear. A node in
+    which no entry lives goes.
+
+    Begins behind the node ``after`` and stops once ``most`` entries have been asked about. How
+    many went, and the node behind which there is more to do; None where there is not.
+    """
+    header = stream.header
+    evicted = asked = 0
+    while trim.maxlen is None or header.length > trim.maxlen:
+        if most is not None and asked >= most:
+            return evicted, after
+        nodes = stream.nodes(txn).iterator()
+        if not nodes.seek(">", after) if after else not nodes.seek("^"):
+            break
+        after = nodes.key
+        key = stream.nodes_prefix + after
+        ms, seq = keys.node_id(key)
+        try:
+            head = block.header(key, nodes.value)
+            listpack = block.listpack_of(key, nodes.value, head)
+            if limit and evicted + head.live > limit:
+                break
+            if trim.maxlen is not None:
+                whole = header.length - head.live >= trim.maxlen
+            else:
+                assert trim.minid is not None
+                whole = decode.last_entry_id(listpack, ms, seq) < trim.minid
+            if trim.approximate and not whole:
+                break
+            entries = decode.decode(listpack, ms, seq, 0, 0, *StreamID.MAX, -1, False)
+        except CorruptionError as error:
+            raise located(error, shown(header.name), ms, seq) from None
+        wanted: list[ID] = []
+        held = _held(txn, stream, [entry.id for entry in entries]) if refs == ACKED else set()
+        for entry in entries:
+            if trim.maxlen is not None:
+                if header.length - len(wanted) <= trim.maxlen:
+                    break
+            elif trim.minid is not None and entry.id >= trim.minid:
+                break
+            if entry.id not in held:
+                wanted.append(entry.id)
+        if refs == DELREF:
+            _drop(txn, stream, wanted)
+        asked += len(entries)
+        evicted += len(delete.remove(txn, stream, wanted))
+        if not whole:
+            break
+        if not head.live:
+            delete.free_dead(txn, stream, key)
+    return evicted, None

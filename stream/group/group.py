@@ -1,0 +1,499 @@
+"""A consumer group as its users hold it: read, acknowledge, look, claim.
+
+Every read and acknowledgement is one commit, or part of one that others share, if it is not of
+more than 10,000 entries; reading a batch and acknowledging the last one together is a single
+commit (``read(..., ack=ids)``).
+Durations are seconds; names are stored as bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from itertools import chain
+from typing import Any, TypeVar
+
+from ...storage.commit.write_transaction import WriteTransaction
+from ...storage.errors import ConsumerBusy, CorruptionError, InvalidArgument, RaxlogError
+from ...storage.wake.stop import StopFlag
+from ..entries import header as headers
+from ..entries import writer
+from ..entries.header import shown
+from ..entries.session import PIECE, PIECE_ASKED, Direct, Source, in_pieces
+from ..entries.sweep import sweep
+from ..node.clock import duration_ms, now_ms, whole
+from ..node.entry import Entry
+from ..node.names import member_name, text_of, texts_of
+from ..node.packed_ids import row_of
+from ..node.stream_id import AnyID, StreamID, make_id, parse_end, parse_id, parse_start
+from . import claim as claiming
+from . import deliver
+from .blocking_read import GroupRead, Target, history_start, parse_ids, read_group
+from .claim import ClaimOptions
+from .delete_policy import KEEPREF, DeleteResult, ack_delete, checked_policy
+from .info import ConsumerInfo, GroupInfo, Pending, PendingSummary, describe_group
+from .seen_times import seen_times_of
+from .state import NOBODY, UNKNOWN, GroupState, destroy_group, find_group, locate_group, no_group, require_group
+from .waiter import parse_block
+
+_NACKS = ("silent", "fail", "fatal")
+
+
+T = TypeVar("T")
+
+
+class Group:
+    """A handle on one consumer group of a stream. Cheap to make, safe to share by threads.
+
+    Methods raise NoGroup where the group (or its stream) is not there, but for ack().
+    """
+
+    __slots__ = ("_encoding", "_source", "name", "stream")
+
+    def __init__(self, source: Source, stream: bytes, name: bytes, encoding: str | None) -> None:
+        self._source = source
+        self._encoding = encoding
+        self.stream = stream
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"<raxlog.Group {shown(self.name)} of stream {shown(self.stream)} in {str(self._source.env.path)!r}>"
+
+    # -- reading and acknowledging ------------------------------------------------------
+
+    def read(self, consumer: Any, count: int | None = None, *, block: float | None = None,
+             ids: AnyID = ">", noack: bool = False, ack: Iterable[AnyID] = (),
+             claim_idle: float | None = None, stop: StopFlag | None = None) -> list[Entry]:
+        """Deliver entries to a consumer, which is created if it is new. XREADGROUP.
+
+        ``ids=">"``     entries nobody in the group has had; each becomes pending
+        ``ids="0"``     (or any ID) this consumer's own pending entries behind that ID, again;
+                        one that was deleted meanwhile comes without fields
+        ``count``       at most so many (None: all there are)
+        ``block``       wait so many seconds for the first entry; 0 waits for ever, None not at all;
+                        TransactionError in a transaction
+        ``stop``        a raxlog.Stop (or threading.Event) that ends the wait: once it is set, the
+                        read acknowledges, takes nothing, and returns []
+        ``noack``       new entries do not become pending: at most once
+        ``ack``         acknowledge these first, in the same commit, whichever consumer has them; in a transaction
+                        ack(consumer=) and then a read are one commit, too
+        ``claim_idle``  take over what has been pending elsewhere for so many seconds (released
+                        entries first, then the most idle), then fill up with new entries
+
+        Each entry tells in ``deliveries`` how often it has been delivered, this time included,
+        and in ``idle`` how long a claimed one had been idle. Durable when it returns; one
+        commit, or without ``claim_idle`` in pieces outside a transaction: 10,000 entries a commit,
+        up to what was there when it began. A read in vain commits nothing; that the consumer was
+        here is on disk with its next commit, or every five seconds with all of the group.
+        LockTimeout where another holds the writer's lock and there is something to deliver.
+        """
+        reader = member_name(consumer, "consumer")
+        whole("count", count, 0, none=", or None for all")
+        after = None if ids in (">", b">") else history_start(ids)
+        acked = parse_ids("ack", ack)
+        min_idle = None if claim_idle is None else duration_ms("claim_idle", claim_idle)
+        wait = parse_block(self._source, block)
+
+        at_once = min_idle is not None or not isinstance(self._source, Direct)
+        target = Target(self.stream, after, acked)
+        found: list[Entry] = []
+        end: deliver.ID | None = None
+        while True:
+            left = None if count is None else count - len(found)
+            most = left if at_once or (left is not None and left < PIECE) else PIECE
+            wanted = GroupRead(self.name, reader, most, None, None, noack, min_idle, stop)
+            try:
+                answer = read_group(self._source, wanted, [target], wait)
+            except RaxlogError:
+                if found:  # these are the consumer's by now; the next read meets the error
+                    break
+                raise
+            piece = answer[0][1] if answer else []
+            found += piece
+            if at_once or len(piece) < PIECE or len(found) == count:
+                break
+            if end is None:
+                with self._source.read() as txn:
+                    end = self._found(txn)[2].last
+            if piece[-1].id >= end:
+                break
+            target, wait = Target(self.stream, None if after is None else piece[-1].id, b""), None
+        return texts_of(found, self._encoding)
+
+    def ack(self, *ids: AnyID, consumer: Any = None) -> int:
+        """Acknowledge entries: they are pending no more. How many were. XACK.
+
+        0 also where there is no such group: what nobody waits for needs no acknowledgement.
+
+        By Redis' rule it does not matter who has them. With ``consumer`` it does: NotOwner, with
+        nothing acknowledged, unless all are pending with this consumer. (Another may have claimed
+        one, and be done with it.) It undoes a transaction as a whole: so of the results of work
+        done outside one is stored. What a transaction itself has read or claimed stays its consumer's.
+
+        Without ``consumer``, and outside a transaction, in pieces: 10,000 a commit.
+        """
+        wanted = row_of(ids)
+        owner = None if consumer is None else member_name(consumer, "consumer")
+
+        def act(some: bytes, txn: WriteTransaction) -> int:
+            _, group = self._located(txn)
+            if owner is not None:
+                deliver.require_owner(txn, self.stream, group, self.name, owner, some)
+            return 0 if group is None else deliver.ack(txn, group, some)
+
+        return sum(in_pieces(self._source, wanted, act, 16 * PIECE if owner is None else max(1, len(wanted))))
+
+    def nack(self, *ids: AnyID, mode: str = "fail", delay: float = 0.0, retrycount: int | None = None,
+             force: bool = False) -> int:
+        """Give pending entries back to the group, for anybody to claim. How many. XNACK.
+
+        ``mode``   "fail" keeps the delivery count, "silent" takes this delivery back (count
+                   - 1), "fatal" sets it to 2**63 - 1: poison
+        ``delay``  seconds before ``read(claim_idle=…)`` may hand them out again. Who asks for them
+                   by claim() or autoclaim() gets them at once, as Redis gives a released entry
+        ``retrycount`` sets the count instead; ``force`` makes entries pending that are not
+        """
+        if mode not in _NACKS:
+            raise InvalidArgument(f"mode={mode!r} is unknown; it is one of {', '.join(_NACKS)}")
+        whole("retrycount", retrycount, 0, deliver.MOST_DELIVERIES, none="")
+        wanted: list[deliver.ID] = [parse_id(sid) for sid in ids]
+        later = duration_ms("delay", delay)
+
+        def operation(txn: WriteTransaction, stream: writer.StreamWriter, group: GroupState) -> int:
+            due = now_ms() + later if later else 0
+            return claiming.nack(txn, stream, group, wanted, mode, retrycount, force, due)
+
+        return self._act(operation)
+
+    def ack_delete(self, *ids: AnyID, refs: str = KEEPREF, consumer: Any = None) -> list[DeleteResult]:
+        """Acknowledge entries and delete them, each as far as the policy lets it. XACKDEL.
+
+        MISSING for what was not pending here (and is not deleted), REFERENCED for what was
+        acknowledged and stays, because under "acked" another group still needs it. With
+        ``consumer`` NotOwner, as of ack(), and nothing is done. Without, and outside a
+        transaction, in pieces: 2,000 a commit. Costs ack() and delete_ex().
+        """
+        wanted = [parse_id(sid) for sid in ids]
+        checked_policy(refs)
+        owner = None if consumer is None else member_name(consumer, "consumer")
+
+        def act(some: list[StreamID], txn: WriteTransaction) -> list[DeleteResult]:
+            stream, group = self._located(txn)
+            if owner is not None:
+                deliver.require_owner(txn, self.stream, group, self.name, owner, row_of(some))
+            if stream is None or group is None:
+                return [DeleteResult.MISSING] * len(some)
+            return ack_delete(txn, stream, group, some, refs)
+
+        most = PIECE_ASKED if owner is None else max(1, len(wanted))
+        return list(chain.from_iterable(in_pieces(self._source, wanted, act, most)))
+
+    # -- claiming -----------------------------------------------------------------------
+
+    def claim(self, consumer: Any, *ids: AnyID, min_idle: float = 0.0, idle: float | None = None,
+              time: float | None = None, retrycount: int | None = None, force: bool = False,
+              justid: bool = False, lastid: AnyID | None = None) -> list[Any]:
+        """Make pending entries another consumer's, if idle for ``min_idle`` seconds. XCLAIM.
+
+        ``idle`` (seconds) or ``time`` (Unix seconds) set the delivery time; a time to come or
+        a negative idle mean now. ``retrycount`` sets the count, which else goes up by one,
+        unless ``justid``: then IDs are returned and nothing counts. ``force`` makes entries
+        pending that are not. ``lastid`` moves the group's last delivered ID forward.
+        A released entry is idle for ever, and free at once: the delay of nack() is for read().
+        """
+        owner = member_name(consumer, "consumer")
+        wanted: list[deliver.ID] = [parse_id(sid) for sid in ids]
+        whole("retrycount", retrycount, 0, deliver.MOST_DELIVERIES, none="")
+        idle_ms = None if idle is None else duration_ms("idle", idle, negative=True)
+        time_ms = None if time is None else duration_ms("time", time, negative=True)
+        floor = max(0, duration_ms("min_idle", min_idle, negative=True))
+        last = None if lastid is None else parse_id(lastid)
+
+        def operation(txn: WriteTransaction, stream: writer.StreamWriter, group: GroupState) -> list[Entry]:
+            now = now_ms()
+            at = now if idle_ms is None else now - idle_ms
+            at = at if time_ms is None else time_ms
+            if not 0 <= at <= now:
+                at = now
+            options = ClaimOptions(floor, at, retrycount, force, justid, last)
+            member = group.ensure_consumer(txn, owner, now)
+            return claiming.claim(txn, stream, group, member, wanted, options, now)
+
+        entries = self._act(operation)
+        return [entry.id for entry in entries] if justid else texts_of(entries, self._encoding)
+
+    def autoclaim(self, consumer: Any, min_idle: float = 0.0, start: AnyID = "0", count: int = 100,
+                  justid: bool = False) -> tuple[StreamID, list[Any], list[StreamID]]:
+        """Claim what is idle long enough, in ID order from ``start``. XAUTOCLAIM.
+
+        Returns (where to go on, entries, IDs found deleted and taken out of the PEL); 0-0 as
+        the first says that the end has been reached. Looks at up to 10 * ``count`` entries.
+        A released entry is idle for ever, and free at once: the delay of nack() is for read().
+        Decodes the entries it returns and no others. Outside a transaction a ``count`` above
+        2,000 goes in pieces, a commit each; where a later piece fails, what was claimed until
+        then is returned, and a call that goes on from there raises the error.
+        """
+        owner = member_name(consumer, "consumer")
+        if type(count) is not int or count < 1:
+            raise InvalidArgument(f"count={count!r} must be a whole number > 0")
+        first = parse_start(start)
+        floor = max(0, duration_ms("min_idle", min_idle, negative=True))
+
+        def operation(txn: WriteTransaction, stream: writer.StreamWriter,
+                      group: GroupState) -> tuple[StreamID, list[Entry], list[StreamID], int]:
+            now = now_ms()
+            member = group.ensure_consumer(txn, owner, now)
+            most = min(left, PIECE_ASKED) if isinstance(self._source, Direct) else left
+            looks = min(attempts, claiming.SCAN_FACTOR * most)
+            return claiming.autoclaim(txn, stream, group, member, floor, first, looks, most, justid, now)
+
+        left, attempts = count, claiming.SCAN_FACTOR * count
+        entries: list[Entry] = []
+        gone: list[StreamID] = []
+        while True:
+            try:
+                first, claimed, lost, looked = self._act(operation)
+            except RaxlogError:
+                if left == count and attempts == claiming.SCAN_FACTOR * count:
+                    raise
+                break
+            entries += claimed
+            gone += lost
+            left -= len(claimed) + len(lost)
+            attempts -= looked
+            if first == StreamID.MIN or not left or not attempts:
+                break
+        return first, [entry.id for entry in entries] if justid else texts_of(entries, self._encoding), gone
+
+    # -- looking ------------------------------------------------------------------------
+
+    def pending(self, start: AnyID | None = None, end: AnyID = "+", count: int | None = None,
+                consumer: Any = None, min_idle: float | None = None) -> Any:
+        """What has been delivered and not acknowledged. XPENDING.
+
+        Without arguments a PendingSummary; with ``start`` a list of Pending from ``start`` to
+        ``end``, at most ``count``, of one ``consumer``, idle for ``min_idle`` seconds: those are
+        found by their times, wherever they lie among others that are not so idle.
+        """
+        if start is None:
+            if consumer is not None or min_idle is not None or count is not None:
+                start = "-"
+            else:
+                return self._summary()
+        first, last = parse_start(start), parse_end(end)
+        owner = None if consumer is None else member_name(consumer, "consumer")
+        floor = 0 if min_idle is None else max(0, duration_ms("min_idle", min_idle, negative=True))
+        if count is not None and type(count) is not int:
+            raise InvalidArgument(f"count={count!r} must be a whole number, or None for all")
+        rows: list[Pending] = []
+        with self._source.read() as txn:
+            state, _, _ = self._found(txn)
+            now = now_ms()
+            number = None
+            seen = 0
+            member = None
+            if owner is not None:
+                member = state.consumer(txn, owner)
+                if member is None:
+                    return []
+                number = member.number
+            pel = state.pel(txn)
+            by_time = floor > 0 and number is None
+            for sid, nack in pel.scan_idle(first, last, now - floor) if by_time else pel.scan(first, last, number):
+                if count is not None and len(rows) >= count:
+                    break
+                seen += 1
+                if nack.consumer == NOBODY:
+                    rows.append(Pending(make_id(*sid), None, None, nack.count))
+                    continue
+                idle = max(0, now - nack.time)
+                if idle >= floor:
+                    name = text_of(state.consumer_no(txn, nack.consumer).name, self._encoding)
+                    rows.append(Pending(make_id(*sid), name, idle / 1000, nack.count))
+            else:
+                is_all = first == StreamID.MIN and last == StreamID.MAX and not by_time
+                if is_all and seen != (state.pending if member is None else member.pending):
+                    raise self._short(state)
+        return rows
+
+    def _short(self, state: GroupState) -> CorruptionError:
+        return CorruptionError(
+            f"group {shown(self.name)} has fewer pending entries than the {state.pending} it counts: some are lost",
+            stream=shown(self.stream),
+        )
+
+    def _summary(self) -> PendingSummary:
+        with self._source.read() as txn:
+            state, _, _ = self._found(txn)
+            if not state.pending:
+                return PendingSummary(0, None, None, {})
+            pel = state.pel(txn)
+            first, last = pel.first(), pel.last()
+            owners = {text_of(c.name, self._encoding): c.pending for c in state.consumers(txn) if c.pending}
+        if first is None or last is None:
+            raise self._short(state)
+        return PendingSummary(state.pending, make_id(*first), make_id(*last), owners)
+
+    def consumers(self) -> list[ConsumerInfo]:
+        """The group's consumers, by name. XINFO CONSUMERS."""
+        now = now_ms()
+        with self._source.read() as txn:
+            state, number, _ = self._found(txn)
+            members = state.consumers(txn)
+            seen_times_of(self._source.env).show(number, state.group, members)
+            return [
+                ConsumerInfo(
+                    text_of(c.name, self._encoding), c.pending, max(0, now - c.seen) / 1000,
+                    None if c.active < 0 else max(0, now - c.active) / 1000,
+                )
+                for c in members
+            ]
+
+    def info(self) -> GroupInfo:
+        """The group in figures. XINFO GROUPS."""
+        with self._source.read() as txn:
+            state, number, header = self._found(txn)
+            return describe_group(txn, state, number, header, self._encoding)
+
+    @property
+    def lag(self) -> int:
+        """Live entries the group has not been given yet: exact, whatever was deleted or set.
+
+        Some ten microseconds; a group filtered by subject looks at each entry it lags behind.
+        """
+        with self._source.read() as txn:
+            state, number, header = self._found(txn)
+            return deliver.lag(txn, number, header, state.last, state.subjects)
+
+    @property
+    def subjects(self) -> list[bytes]:
+        """The patterns the group is filtered by (Stream.create_group); none for a group that gets all."""
+        with self._source.read() as txn:
+            return self._found(txn)[0].subjects
+
+    @property
+    def last_delivered_id(self) -> StreamID:
+        """The ID up to which the group has been given everything."""
+        with self._source.read() as txn:
+            return make_id(*self._found(txn)[0].last)
+
+    # -- the group itself ---------------------------------------------------------------
+
+    def set_id(self, id: AnyID, *, entries_read: int | None = None) -> None:
+        """Set the last delivered ID, forward or back; ``$`` is the stream's last. XGROUP SETID."""
+        parsed = None
+        if id not in ("$", b"$"):
+            parsed = parse_start(id) if id in ("-", b"-", "+", b"+") else parse_id(id)
+        read = checked_entries_read(entries_read)
+
+        def operation(txn: WriteTransaction, stream: writer.StreamWriter, group: GroupState) -> None:
+            group.changed(txn)
+            group.last = stream.header.last if parsed is None else (parsed.ms, parsed.seq)
+            group.entries_read = min(read, stream.header.entries_added)
+            group.moves += 1
+
+        self._act(operation)
+
+    def destroy(self) -> bool:
+        """Delete the group, its consumers and its PEL; False if it was not there. XGROUP DESTROY.
+
+        Readers that wait for it wake with NoGroup. Its space is given back in bounded steps.
+        """
+
+        def operation(txn: WriteTransaction) -> bool:
+            stream, state = self._located(txn)
+            if stream is None or state is None:
+                return False
+            destroy_group(txn, stream, state)
+            return True
+
+        gone = self._source.submit(operation)
+        if gone and isinstance(self._source, Direct):
+            sweep(self._source)
+        return gone
+
+    def create_consumer(self, name: Any) -> bool:
+        """Create a consumer; False if it was there. XGROUP CREATECONSUMER."""
+        raw = member_name(name, "consumer")
+
+        def operation(txn: WriteTransaction, stream: writer.StreamWriter, group: GroupState) -> bool:
+            if group.consumer(txn, raw) is not None:
+                return False
+            group.ensure_consumer(txn, raw, now_ms())
+            return True
+
+        return self._act(operation)
+
+    def delete_consumer(self, name: Any, *, pending: str = "refuse", to: Any = None) -> int:
+        """Delete a consumer; how many pending entries it had. XGROUP DELCONSUMER, made safe.
+
+        ``pending="refuse"``  ConsumerBusy if it has any (the default)
+        ``to="other"``        they become another consumer's, with their times and counts
+        ``pending="drop"``    they are never delivered again: Redis' only way
+
+        Outside a transaction the last two go in pieces, about 10,000 entries a commit; the last
+        deletes the consumer.
+        """
+        raw = member_name(name, "consumer")
+        most = PIECE if isinstance(self._source, Direct) else None
+        heir = None if to is None else member_name(to, "consumer")
+        if pending not in ("refuse", "drop"):
+            raise InvalidArgument(f"pending={pending!r} is unknown; it is 'refuse' or 'drop', or name an heir with to=")
+        if heir == raw:
+            raise InvalidArgument(f"consumer {shown(raw)} cannot hand over to itself")
+
+        def operation(txn: WriteTransaction, stream: writer.StreamWriter, group: GroupState) -> tuple[int, bool]:
+            member = group.consumer(txn, raw)
+            if member is None:
+                return 0, False
+            had = member.pending
+            if had and heir is None and pending == "refuse":
+                raise ConsumerBusy(
+                    f"consumer {shown(raw)} of group {shown(self.name)} has {had} pending entries. Hand them over "
+                    "with to='other', or lose them with pending='drop'."
+                )
+            if had and heir is not None:
+                claiming.hand_over(txn, group, member, group.ensure_consumer(txn, heir, now_ms()), most)
+            elif had:
+                claiming.drop(txn, group, member, most)
+            if member.pending:
+                return had - member.pending, True
+            group.remove_consumer(txn, member)
+            return had, False
+
+        had, more = self._act(operation)
+        while more:
+            some, more = self._act(operation)
+            had += some
+        return had
+
+    # -- within -------------------------------------------------------------------------
+
+    def _act(self, operation: Callable[[WriteTransaction, writer.StreamWriter, GroupState], T]) -> T:
+        def within(txn: WriteTransaction) -> T:
+            stream = writer.locate(txn, self.stream)
+            group = require_group(txn, stream, self.stream, self.name)
+            assert stream is not None
+            return operation(txn, stream, group)
+
+        return self._source.submit(within)
+
+    def _located(self, txn: WriteTransaction) -> tuple[writer.StreamWriter | None, GroupState | None]:
+        """The stream and the group, as far as they are there."""
+        stream = writer.locate(txn, self.stream)
+        return stream, None if stream is None else locate_group(txn, stream, self.name)
+
+    def _found(self, txn: Any) -> tuple[GroupState, int, headers.StreamHeader]:
+        found = headers.find(txn, self.stream)
+        state = None if found is None else find_group(txn, found[0], self.name)
+        if found is None or state is None:
+            raise no_group(txn, None if found is None else found[0], self.stream, self.name)
+        return state, *found
+
+
+def checked_entries_read(value: int | None) -> int:
+    """ENTRIESREAD: -1 or left out for unknown."""
+    if value is None:
+        return UNKNOWN
+    if type(value) is not int or value < -1:
+        raise InvalidArgument(f"entries_read={value!r} must be a whole number >= 0, or -1 for unknown")
+    return value

@@ -1,0 +1,127 @@
+"""Reading several streams in one call: XREAD, and XREADGROUP over more than one stream."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Container, Hashable, Iterable, Mapping
+from typing import Any
+
+from ..storage.errors import InvalidArgument, InvalidStreamID
+from ..storage.wake.stop import StopFlag, is_stopped
+from .entries import header as headers
+from .entries.range_read import read_range
+from .entries.session import Direct, Source
+from .group.blocking_read import GroupRead, Room, Target, history_start, parse_ids, read_group
+from .group.wait_conditions import Probe, StreamProbe
+from .group.waiter import parse_block, waiting_of
+from .node.clock import duration_ms, whole
+from .node.entry import Entry
+from .node.names import member_name, name_bytes, texts_of
+from .node.stream_id import MAX64, AnyID, StreamID, make_id, parse_id
+
+Found = dict[Any, list[Entry]]
+
+
+def read_streams(source: Source, streams: Mapping[Any, AnyID], count: int | None, block: float | None,
+                 total: int | None, max_bytes: int | None, stop: StopFlag | None, encoding: str | None) -> Found:
+    """Entries behind an ID of each stream, under the names asked for; only streams with news."""
+    _check_counts(count, total, max_bytes)
+    wait = parse_block(source, block)
+    named = [(key, name_bytes(key), after) for key, after in _mapping("streams", streams).items()]
+    if not named:
+        raise InvalidArgument("read() needs at least one stream: {name: ID behind which to read}")
+    with source.read() as txn:
+        starts = [(key, name, _start(txn, source, name, after)) for key, name, after in named]
+    deadline = None if wait in (None, 0) else time.monotonic() + wait
+    while not is_stopped(stop):
+        seen: dict[Probe, Hashable] = {}
+        with source.read() as txn:
+            for _, name, _ in starts:
+                probe = StreamProbe(name)
+                seen[probe] = probe.value(txn)
+        found = _read_once(source, starts, count, total, max_bytes, encoding)
+        if found or wait is None or not isinstance(source, Direct):
+            return found
+        if not waiting_of(source.env).wait(seen, deadline, stop=stop):
+            break
+    return {}
+
+
+def _read_once(source: Source, starts: list[tuple[Any, bytes, StreamID | None]], count: int | None,
+               total: int | None, max_bytes: int | None, encoding: str | None) -> Found:
+    room = Room(total, max_bytes)
+    found: Found = {}
+    for key, name, start in starts:
+        if start is None:
+            continue
+        entries = []
+        for entry in read_range(source, name, start, StreamID.MAX, room.left_of(count), False, None):
+            if room.takes is not None and not room.takes(entry):
+                break
+            entries.append(entry)
+        room.took(len(entries))
+        if entries:
+            found[key] = texts_of(entries, encoding)
+    return found
+
+
+def _start(txn: Any, source: Source, name: bytes, after: AnyID) -> StreamID | None:
+    """The first ID to read: one behind ``after``. None behind the last possible one."""
+    if after in ("$", b"$", "+", b"+"):
+        found = headers.find(txn, name)
+        last = StreamID.MIN if found is None else make_id(*found[1].last)
+        if after in ("+", b"+") and found is not None and found[1].length:
+            return next(iter(read_range(source, name, StreamID.MIN, StreamID.MAX, 1, True, None))).id
+    elif after in (">", b">"):
+        raise InvalidStreamID("the ID > reads what a group has not had; it is for read_group() and Group.read()")
+    else:
+        last = parse_id(after)
+    return None if last == (MAX64, MAX64) else last.next()
+
+
+def read_group_streams(source: Source, group: Any, consumer: Any, streams: Mapping[Any, AnyID],
+                       count: int | None, block: float | None, total: int | None, max_bytes: int | None,
+                       noack: bool, claim_idle: float | None, ack: Mapping[Any, Iterable[AnyID]] | None,
+                       stop: StopFlag | None, encoding: str | None) -> Found:
+    """Deliver from several streams that have a group of the same name, in one commit."""
+    _check_counts(count, total, max_bytes)
+    wait = parse_block(source, block)
+    acked: dict[bytes, bytes] = {}
+    for key, ids in _mapping("ack", {} if ack is None else ack).items():
+        _once("ack", acked, name_bytes(key))
+        acked[name_bytes(key)] = parse_ids(f"ack[{key!r}]", ids)
+    keys: dict[bytes, Any] = {}
+    targets = []
+    for key, after in _mapping("streams", streams).items():
+        name = name_bytes(key)
+        _once("streams", keys, name)
+        keys[name] = key
+        behind = None if after in (">", b">") else history_start(after)
+        targets.append(Target(name, behind, acked.pop(name, b"")))
+    if not targets:
+        raise InvalidArgument("read_group() needs at least one stream: {name: '>' or an ID}")
+    if acked:
+        raise InvalidArgument(f"ack names {sorted(acked)}, which the call does not read")
+    wanted = GroupRead(
+        member_name(group, "group"), member_name(consumer, "consumer"), count, total, max_bytes, noack,
+        None if claim_idle is None else duration_ms("claim_idle", claim_idle), stop,
+    )
+    return {keys[name]: texts_of(entries, encoding) for name, entries in read_group(source, wanted, targets, wait)}
+
+
+def _mapping(what: str, given: Any) -> Mapping[Any, Any]:
+    if not isinstance(given, Mapping):
+        raise InvalidArgument(f"{what} must be a mapping from stream names, not {type(given).__name__}")
+    return given
+
+
+def _once(what: str, names: Container[bytes], name: bytes) -> None:
+    if name in names:
+        raise InvalidArgument(f"{what} names the stream {headers.shown(name)} twice, as str and as bytes perhaps")
+
+
+def _check_counts(count: int | None, total: int | None, max_bytes: int | None) -> None:
+    for name, value in (("count", count), ("total", total), ("max_bytes", max_bytes)):
+        whole(name, value, 1, none=", or None for no limit")
+    if count is not None and total is not None and total < count:
+        raise InvalidArgument(f"total={total} must not be smaller than count={count}")

@@ -1,0 +1,1 @@
+"""Entries as bytes: IDs, listpacks and nodes."""

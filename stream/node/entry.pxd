@@ -1,0 +1,36 @@
+# The C types of entry.py.
+
+cimport cython
+from .c_helpers cimport id_of
+
+cdef class Entry:
+    cdef readonly unsigned long long ms
+    cdef readonly unsigned long long seq
+    cdef readonly list names
+    cdef readonly list values
+    cdef public unsigned long long deliveries
+    cdef public object idle
+
+@cython.final
+cdef class Fields(dict):
+    pass
+
+@cython.locals(fields=Fields, size="Py_ssize_t", i="Py_ssize_t")
+cdef Fields as_dict(list names, list values)
+
+@cython.locals(text=str)
+cdef bytes as_bytes(object value, object name, str role)
+
+cdef list checked(list flat, Py_ssize_t total)
+
+@cython.locals(flat=list, total="Py_ssize_t", raw=bytes)
+cdef list flatten_dict(dict fields)
+
+@cython.locals(flat=list, total="Py_ssize_t", raw=bytes)
+cpdef list flatten(object fields)
+
+@cython.locals(stop="Py_ssize_t", flat=list, keys=list, names=list)
+cpdef bint flatten_all(object entries, list flats, Py_ssize_t most) except -1
+
+@cython.locals(flat=list, total="Py_ssize_t", raw=bytes, i="Py_ssize_t")
+cdef list flatten_like(dict fields, list keys, list names)

@@ -1,0 +1,299 @@
+"""Entries: the fields a writer gives, the ID and fields a reader gets.
+
+    Entry(1-1, {b'item': b'book'})
+
+An entry comes out of a node as two rows, names and values. Of entries with the same fields as
+their node's master entry all share one row of names, so that an entry costs its values and
+little more. ``id``, ``fields`` and ``pairs`` are made when they are asked for, each time anew:
+what a caller does to them never reaches the entry. Keep ``fields`` in a variable in a loop.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from ...storage.errors import InvalidFields
+from .c_helpers import id_of  # cimport
+from .stream_id import StreamID
+
+SOURCE_HASH = ""
+
+BIG = 1 << 62
+# What an encoding cannot decode comes as lone surrogates, as with file names: an entry that one
+# consumer cannot read as text must not be lost to him, nor stop those behind it.
+UNDECODABLE = "surrogateescape"
+MAX_ELEMENTS = 1 << 30  # bytes of names and values in one entry; Redis' limit
+SUBJECT_FIELD = b"$subject"  # reserved: the first field of an entry that was published
+
+
+class Entry:
+    """One entry of a stream: ``entry.id``, ``entry.fields``, or both by unpacking it.
+
+    Read through a consumer group it also tells how often it has been delivered, this time
+    included (``deliveries``; 0 otherwise), and how many seconds a claimed one had been idle
+    (``idle``; None otherwise). An entry of a consumer's history that has been deleted since has
+    no fields.
+
+    ``ms`` and ``seq`` are the halves of the ID. Field names and values are ``bytes``, or
+    ``str`` after decoded(). Equal to an entry with the same ID and the same pairs in the same
+    order; not hashable; picklable.
+    """
+
+    __slots__ = ("deliveries", "idle", "ms", "names", "seq", "values")
+
+    ms: int
+    seq: int
+    names: list[Any]
+    values: list[Any]
+    deliveries: int
+    idle: float | None
+
+    def __init__(self, ms: int, seq: int, pairs: Iterable[tuple[Any, Any]]) -> None:
+        rows = list(pairs)
+        self.ms = ms
+        self.seq = seq
+        self.names = [pair[0] for pair in rows]
+        self.values = [pair[1] for pair in rows]
+        self.deliveries = 0
+        self.idle = None
+
+    @property
+    def id(self) -> StreamID:
+        """The ID, greater than that of every entry before it."""
+        return id_of(StreamID, self.ms, self.seq)
+
+    @property
+    def fields(self) -> dict[Any, Any]:
+        """The fields as a new dict. Of a name that occurs twice the last value counts."""
+        return as_dict(self.names, self.values)
+
+    @property
+    def pairs(self) -> list[tuple[Any, Any]]:
+        """The fields as stored: in their order, with names that occur twice."""
+        return list(zip(self.names, self.values, strict=True))
+
+    @property
+    def subject(self) -> Any:
+        """The subject the entry was published under; None if it was appended to its stream.
+
+        It is the value of a first field named ``$subject``, which ``fields`` and ``pairs`` show
+        as any other: so it goes with every copy of the entry.
+        """
+        if self.names and self.names[0] in (SUBJECT_FIELD, "$subject"):
+            return self.values[0]
+        return None
+
+    def decoded(self, encoding: str | None = None, errors: str | None = None) -> Entry:
+        """The same entry with ``str`` for ``bytes``; itself, if it has been decoded.
+
+        Without arguments as UTF-8, with lone surrogates for what is none ("surrogateescape"), as
+        open(encoding=) does. With an ``encoding`` UnicodeDecodeError, unless ``errors`` is given.
+        """
+        if self.names and isinstance(self.names[0], str):
+            return self
+        errors = errors or ("strict" if encoding else UNDECODABLE)
+        encoding = encoding or "utf-8"
+        pairs = zip(self.names, self.values, strict=True)
+        texts = [(name.decode(encoding, errors), value.decode(encoding, errors)) for name, value in pairs]
+        entry = Entry(self.ms, self.seq, texts)
+        entry.deliveries = self.deliveries
+        entry.idle = self.idle
+        return entry
+
+    def to_dict(self) -> dict[str, Any]:
+        """``{"id": "5-0", "fields": {…}}`` for json.dumps(), the fields as text: see decoded()."""
+        return {"id": str(self.id), "fields": dict(self.decoded().fields)}
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.id, self.fields))
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Entry):
+            return NotImplemented
+        return (
+            self.ms == other.ms
+            and self.seq == other.seq
+            and self.names == other.names
+            and self.values == other.values
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"Entry({self.ms}-{self.seq}, {self.fields!r})"
+
+    def __reduce__(self) -> tuple[type[Entry], tuple[int, int, list[tuple[Any, Any]]]]:
+        return Entry, (self.ms, self.seq, self.pairs)
+
+
+class Fields(dict[Any, Any]):
+    """The fields of an entry: a dict whose KeyError says so where str is looked up among bytes, or bytes among str."""
+
+    def __missing__(self, name: Any) -> Any:
+        first = next(iter(self), name)
+        if isinstance(name, str | bytes) and type(first) is not type(name):
+            kind = type(first).__name__
+            raise KeyError(f"{name!r}: these names are {kind}, as {first!r} is; open(encoding=…) decides that")
+        raise KeyError(name)
+
+    def __reduce__(self) -> tuple[type[dict[Any, Any]], tuple[dict[Any, Any]]]:
+        return dict, (dict(self),)
+
+
+def as_dict(names: list[Any], values: list[Any]) -> dict[Any, Any]:
+    """Both rows as a dict: the inner loop of every scan."""
+    fields = Fields.__new__(Fields)
+    size = len(names)
+    i = 0
+    while i < size:
+        fields[names[i]] = values[i]
+        i += 1
+    return fields
+
+
+def flatten(fields: Mapping[Any, Any] | Iterable[tuple[Any, Any]]) -> list[bytes]:
+    """The fields of an entry as ``[name, value, name, value, ...]``, all of them bytes.
+
+    Takes a mapping or an iterable of pairs. Names and values are ``str`` (stored as UTF-8),
+    ``bytes``, ``bytearray``, ``memoryview``, ``int`` or ``float``; order and duplicates of
+    pairs are kept. Raises InvalidFields for anything else, for no pairs at all, and above
+    1 GiB. Follows the arguments of XADD.
+    """
+    pairs: Iterable[Any]
+    if type(fields) is dict:
+        return flatten_dict(fields)
+    if isinstance(fields, Mapping):
+        pairs = fields.items()
+    elif isinstance(fields, (str, bytes, bytearray, memoryview)) or not isinstance(
+        fields, Iterable
+    ):
+        raise InvalidFields(
+            f"fields are a mapping or pairs of name and value, not {type(fields).__name__}"
+        )
+    else:
+        pairs = fields
+    flat: list[bytes] = []
+    total = 0
+    for pair in pairs:
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise InvalidFields(
+                f"fields must come as pairs of name and value; no. {len(flat) // 2} is {pair!r:.80}"
+            )
+        name, value = pair
+        raw = as_bytes(name, name, "name")
+        flat.append(raw)
+        total += len(raw)
+        raw = as_bytes(value, name, "value")
+        flat.append(raw)
+        total += len(raw)
+    return checked(flat, total)
+
+
+def flatten_dict(fields: dict[Any, Any]) -> list[bytes]:
+    """flatten() for the usual case, a plain dict."""
+    flat: list[bytes] = []
+    total = 0
+    for name, value in fields.items():
+        raw = as_bytes(name, name, "name")
+        flat.append(raw)
+        total += len(raw)
+        raw = as_bytes(value, name, "value")
+        flat.append(raw)
+        total += len(raw)
+    return checked(flat, total)
+
+
+def flatten_all(entries: Iterator[Any], flats: list[list[bytes]], most: int) -> bool:
+    """flatten() of the next so many entries, put to ``flats``; whether there may be more.
+
+    InvalidFields names the place of the one that is wrong. Not all at once: compiled, this keeps other
+    threads from running. Entries of one kind have the same names, as a rule the very same objects: then the names'
+    bytes are those of the entry before.
+    """
+    keys: list[Any] = []  # the names of the last plain dict, as objects
+    names: list[bytes] = []  # and as bytes
+    stop = len(flats) + most
+    for fields in entries:
+        try:
+            if type(fields) is Fields:
+                fields = dict(fields)  # a copy costs less than the long way
+            flat = flatten_like(fields, keys, names) if type(fields) is dict else flatten(fields)
+            if flat is None:
+                flat = flatten_dict(fields)
+                keys = list(fields)
+                names = flat[::2]
+            flats.append(flat)
+        except InvalidFields as error:
+            raise InvalidFields(f"entry no. {len(flats)}: {error}") from None
+        if len(flats) == stop:
+            return True
+    return False
+
+
+def flatten_like(fields: dict[Any, Any], keys: list[Any], names: list[bytes]) -> list[bytes] | None:
+    """flatten_dict(), if the dict has these very ``keys`` in this order; else None."""
+    if len(fields) != len(keys):
+        return None
+    flat: list[bytes] = []
+    total = 0
+    i = 0  # by hand: enumerate() would make Cython build a tuple and an integer each time
+    for name, value in fields.items():
+        if name is not keys[i]:
+            return None
+        raw = names[i]
+        flat.append(raw)
+        total += len(raw)
+        raw = as_bytes(value, name, "value")
+        flat.append(raw)
+        total += len(raw)
+        i += 1  # noqa: SIM113
+    return checked(flat, total)
+
+
+def checked(flat: list[bytes], total: int) -> list[bytes]:
+    """The row, unless an entry cannot be like that."""
+    if not flat:
+        raise InvalidFields("an entry needs at least one field")
+    if total > MAX_ELEMENTS:
+        raise InvalidFields(
+            f"Elements are too large to be stored: {total} bytes of names and values, "
+            f"allowed are {MAX_ELEMENTS}"
+        )
+    return flat
+
+
+def as_bytes(value: object, name: object, role: str) -> bytes:
+    """A name or a value as it is stored."""
+    if type(value) is bytes:
+        return value
+    if type(value) is float or (type(value) is int and -BIG < value < BIG):
+        text = repr(value)
+        return text.encode("utf-8")  # the name in full: Cython knows it then, and calls no method
+    if isinstance(value, str):
+        try:
+            if type(value) is str:
+                text = value
+                return text.encode("utf-8")
+            return str.encode(value)
+        except UnicodeEncodeError as error:
+            raise InvalidFields(f"the {role} of field {name!r:.80} is no UTF-8: {error}") from None
+    if isinstance(value, bool):
+        raise InvalidFields(f"the {role} of field {name!r:.80} is a bool; store 0 and 1, or text")
+    if isinstance(value, int):
+        try:
+            return int.__repr__(value).encode()
+        except ValueError as error:
+            shown = type(name).__name__ if name is value else f"{name!r:.80}"
+            raise InvalidFields(f"the {role} of field {shown} is too long: {error}") from None
+    if isinstance(value, float):
+        return float.__repr__(value).encode()  # not repr(): subclasses print more than a number
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return bytes(value)
+    raise InvalidFields(
+        f"the {role} of field {name!r:.80} is of type {type(value).__name__}; "
+        "it must be str, bytes, int or float"
+    )

@@ -1,0 +1,246 @@
+"""What a call costs as the work grows: each case beside the same at a tenth of the size.
+
+A case makes a new stream, or the store, ready, which is not timed, and returns the call that is: it says how many it
+has done.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+import tracemalloc
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from itertools import count
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import raxlog
+from raxlog.index.subjects.subscription import Subscription
+
+from ..peers import ROW
+from ..rounds import Figure, Rounds, ms_of
+
+AT_ONCE = 10_000
+_FANS = count()
+
+
+class Case(NamedTuple):
+    """One line of the table: what is done one by one, and how many of it."""
+
+    name: str
+    size: int
+    prepare: Callable[[Any, int], Callable[[], int]]
+    is_wide: bool = False  # it is given the store, and no stream of its own
+    clock: Callable[[], float] = time.perf_counter
+
+
+def cliffs(rounds: Rounds) -> list[Figure]:
+    """Microseconds for one of each case's units, at a tenth of the size and at the size."""
+    figures: list[Figure] = []
+    folder, numbers = rounds.folder, count()
+    with raxlog.open(folder / "cliffs.rax", durability="relaxed") as store:
+
+        def run(case: Case, size: int) -> float:
+            work = case.prepare(store if case.is_wide else store.stream(f"s{next(numbers)}"), size)
+            start = case.clock()
+            done = work()
+            return (case.clock() - start) / done * 1e6
+
+        for case in CASES:
+            figures += rounds.contest(case.name, {
+                f"{size:,}": partial(run, case, size) for size in (case.size // 10, case.size)
+            }, "µs", lower_is_better=True)
+    python, listed = [sys.executable], [sys.executable, "-m", "raxlog", "streams", str(store.path)]
+    return [
+        *figures,
+        *rounds.contest("a command", {
+            "python -c pass": lambda: ms_of(lambda: said_by(*python, "-c", "pass")),
+            "raxlog streams": lambda: ms_of(lambda: said_by(*listed)),
+        }, "ms", lower_is_better=True),
+        *rounds.contest("a large entry: memory its append takes, of its size", {
+            f"{size:,}": partial(memory, folder / "large.rax", size) for size in (10_000_000, 100_000_000)
+        }, "times", lower_is_better=True),
+    ]
+
+
+def said_by(*command: str) -> str:
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def memory(path: Path, size: int) -> float:
+    """The most of Python's memory an append takes, in copies of the value. LMDB's own copy is not among them."""
+    shutil.rmtree(path, ignore_errors=True)
+    value = bytes(size)
+    with raxlog.open(path) as store:
+        tracemalloc.start()
+        try:
+            store.stream("s").append({"v": value})
+            return tracemalloc.get_traced_memory()[1] / size
+        finally:
+            tracemalloc.stop()
+
+
+def pending(stream: raxlog.Stream, size: int) -> tuple[raxlog.Group, list[raxlog.StreamID]]:
+    """A group with so many entries pending, and their IDs."""
+    for at in range(0, size, AT_ONCE):
+        stream.extend([ROW] * min(AT_ONCE, size - at))
+    group = stream.create_group("g", "0")
+    return group, [entry.id for _ in range(0, size, AT_ONCE) for entry in group.read("a", AT_ONCE)]
+
+
+def of_pending(call: Callable[[raxlog.Group, list[raxlog.StreamID]], Any]) -> Callable[[raxlog.Stream, int], Any]:
+    """Makes pending() ready for a call that is given it."""
+    return lambda stream, size: partial(call, *pending(stream, size))
+
+
+def info(stream: raxlog.Stream, size: int) -> Callable[[], int]:
+    pending(stream, size)
+    return lambda: len([stream.info(), stream.groups()]) // 2
+
+
+def consumers(stream: raxlog.Stream, size: int) -> Callable[[], int]:
+    group = stream.create_group("g", create_stream=True)
+    for n in range(size):
+        group.create_consumer(str(n))
+    return lambda: len([group.consumers(), group.pending(), group.info()]) // 3
+
+
+def names(store: raxlog.Store, size: int) -> Callable[[], int]:
+    appends_to_many(store, size)
+    return lambda: len(store.streams())
+
+
+def idle_readers(stream: raxlog.Stream, size: int) -> Callable[[], int]:
+    """The processor's time of a second of so many threads: microseconds a second each."""
+    group = stream.create_group("g", create_stream=True)
+
+    def read(name: int) -> None:
+        for _ in range(3):
+            group.read(str(name), block=1)
+
+    def work() -> int:
+        with ThreadPoolExecutor(size) as pool:
+            list(pool.map(read, range(size)))
+        return size * 3
+
+    work()
+    return work
+
+
+def delete_ex(stream: raxlog.Stream, size: int, refs: str) -> Callable[[], int]:
+    group, ids = pending(stream, 100)
+    for at in range(1, size):
+        stream.create_group(f"g{at}", "$")
+    group.ack(*ids)
+    stream.delete_ex(ids[0], refs=refs)  # after another process has committed, the groups are read again first
+    return lambda: len(stream.delete_ex(ids[1], refs=refs))
+
+
+def delete_ex_cold(store: raxlog.Store, size: int) -> Callable[[], int]:
+    stream = store.stream(os.urandom(8))
+    work = delete_ex(stream, size, "acked")
+    said_by(sys.executable, "-m", "raxlog", "add", str(store.path), "elsewhere", "n=1")
+    return work
+
+
+def remove_owner(store: raxlog.Store, size: int) -> Callable[[], int]:
+    store.subjects.remove_owner("rest")
+    store.subjects.insert_many([
+        Subscription.of("a.b", owner=str(n) if n % (size // 100) == 0 else "rest") for n in range(size)
+    ])
+    return lambda: sum(len(store.subjects.remove_owner(str(n))) for n in range(0, size, size // 100))
+
+
+def appends_to_many(store: raxlog.Store, size: int) -> Callable[[], int]:
+    def append() -> int:
+        with store.transaction() as tx:
+            for n in range(size):
+                tx.stream(f"wide{n}").append(ROW)
+        return size
+
+    append()
+    return append
+
+
+def reopening(store: raxlog.Store, size: int) -> Callable[[], int]:
+    path = store.path.with_name("compacted.rax")
+    shutil.rmtree(path, ignore_errors=True)
+    with raxlog.open(path, durability="relaxed") as own:
+        for _ in range(0, size, AT_ONCE):
+            own.stream("s").extend([ROW] * AT_ONCE)
+        own.stream("s").trim(maxlen=size // 2)
+        own.stream("s").append(ROW)
+    with raxlog.open(path) as own:
+        own.compact()
+
+    def reopen() -> int:
+        raxlog.open(path).close()
+        return 1
+
+    return reopen
+
+
+def live(store: raxlog.Store, size: int) -> Callable[[], int]:
+    def work() -> int:
+        with store.subscribe_many(f"many.{n}" for n in range(size)) as subscriptions:
+            return len(subscriptions)
+
+    return work
+
+
+def fan_out(store: raxlog.Store, size: int) -> Callable[[], int]:
+    heard: list[raxlog.Message] = []
+    subject = f"fan.{next(_FANS)}"
+    store.subscribe_many([subject] * size, callback=heard.append)
+
+    def work() -> int:
+        for _ in range(5):
+            store.publish(subject, ROW)
+        while len(heard) < size * 5:
+            time.sleep(0.0005)
+        return len(heard)
+
+    return work
+
+
+def buffered(store: raxlog.Store, threads: int) -> Callable[[], int]:
+    def appends(stream: raxlog.Stream) -> int:
+        for _ in range(3_000):
+            stream.append(ROW)
+        return 3_000
+
+    def work() -> int:
+        path = store.path.with_name("threads.rax")
+        with raxlog.open(path, durability="buffered") as other, ThreadPoolExecutor(threads) as pool:
+            return sum(pool.map(appends, [other.stream("s")] * threads))
+
+    return work
+
+
+CASES = [
+    Case("autoclaim, a row claimed", 20_000,
+         of_pending(lambda group, ids: len(group.autoclaim("b", count=len(ids))[1]))),
+    Case("autoclaim, a row not due", 20_000,
+         of_pending(lambda group, ids: len(ids) + len(group.autoclaim("b", min_idle=3600, count=len(ids))[1]))),
+    Case("pending(min_idle=), a page of none that is due", 1_000_000,
+         of_pending(lambda group, _: 1 + len(group.pending("-", count=100, min_idle=3600)))),
+    Case("info() and groups(), by entries", 1_000_000, info),
+    Case("consumers(), pending() and info() together, by consumers", 10_000, consumers),
+    Case("streams(), a name", 10_000, names, is_wide=True),
+    Case("a waiting reader, processor time a second", 200, idle_readers, clock=time.process_time),
+    Case("ack_delete, an ID", 10_000, of_pending(lambda group, ids: len(group.ack_delete(*ids)))),
+    Case("delete_ex of one ID, acked, by groups", 5_000, partial(delete_ex, refs="acked")),
+    Case("delete_ex of one ID, delref, by groups", 5_000, partial(delete_ex, refs="delref")),
+    Case("delete_ex of one ID after another process' commit, by groups", 5_000, delete_ex_cold, is_wide=True),
+    Case("remove_owner, of so many on one subject", 10_000, remove_owner, is_wide=True),
+    Case("an append to one of so many streams, in a transaction", 10_000, appends_to_many, is_wide=True),
+    Case("an opening after a compaction, by entries", 1_000_000, reopening, is_wide=True),
+    Case("live subscription, made and closed", 10_000, live, is_wide=True),
+    Case("live delivery, by callbacks", 10_000, fan_out, is_wide=True),
+    Case("buffered append, by threads", 64, buffered, is_wide=True),
+]

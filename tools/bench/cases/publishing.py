@@ -1,0 +1,82 @@
+"""Publishing and globs: what a message costs, by whom it reaches and by how many it does not."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import raxlog
+from raxlog.index.pubsub import channel_index
+from raxlog.index.pubsub.glob import glob_matches_bytes
+
+from ..rounds import Figure, Rounds, single
+from .waking import latency
+
+_GLOBS = (100, 10_000, 100_000)
+
+
+def globs(rounds: Rounds) -> list[Figure]:
+    """Who hears a channel, among more and more globs; and one glob by itself."""
+    name = "who hears a channel: 2 globs do, among others with a literal beginning"
+    figures = []
+    with raxlog.open(rounds.folder / "globs.rax", durability="relaxed") as store:
+        client = store.channels.psubscribe("device.77.*", "*.77.temperature")
+        client.subscribe("device.77.temperature")
+        there = 0
+        for count in _GLOBS:
+            client.psubscribe(*(f"sensor.{n}.*" if n % 2 else f"device.{n}.x*" for n in range(there, count)))
+            there = count
+            with store._env.read() as txn:
+                look = partial(channel_index.hearers, txn, channel_index.CHANNEL, b"device.77.temperature")
+                assert len(look()) == 3
+                figures.append(single(name, f"{count:,} globs", look, 2000))
+            for what, channel, times in (("publish on that channel, relaxed", "device.77.temperature", 300),
+                                         ("publish where nobody listens", "nobody.is.there", 2000)):
+                publish = partial(store.channels.publish, channel, b"21.5")
+                figures.append(single(what, f"{count:,} globs", publish, times))
+    kinds = {
+        "news.* v. news.it.rome": (b"news.*", b"news.it.rome"),
+        "h[a-e]llo v. hello": (b"h[a-e]llo", b"hello"),
+        "a*a*a*a*b v. 1,000 times a": (b"a*a*a*a*b", b"a" * 1000),
+        "the same, 10,000 times a": (b"a*a*a*a*b", b"a" * 10_000),
+    }
+    figures += [single("one glob", kind, partial(glob_matches_bytes, *args), 2000) for kind, args in kinds.items()]
+    return sorted(figures, key=lambda figure: figure.contest)
+
+
+def publishing(rounds: Rounds, messages: int = 300) -> list[Figure]:
+    """A lone publish by what it reaches, in the commit of its own; and how soon others have it."""
+    name = "publish, a commit of its own"
+    figures = []
+
+    def add(contender: str, store: raxlog.Store, expected: int, times: int = messages) -> None:
+        assert store.publish("events.new", {"sent": 1}) == expected
+        figures.append(single(name, contender, lambda: store.publish("events.new", {"sent": 1}), times))
+
+    path = rounds.folder / "publishing.rax"
+    with raxlog.open(path) as store:
+        add("reaches nobody", store, 0, 3000)
+        figures.append(single(name, "Stream.append, to compare", lambda: store.stream("plain").append({"sent": 1}),
+                              messages))
+        store.bind("events.>", "one")
+        add("1 binding", store, 1)
+        for n in range(9):
+            store.bind("events.>", f"more-{n}")
+        add("10 bindings", store, 10)
+        for n in range(9):
+            store.unbind("events.>", f"more-{n}")
+        store.subscribe("events.>", durable="kept").close()
+        add("1 binding, 1 durable", store, 2)
+        with store.subscribe("events.*"):
+            add("1 binding, 1 durable, 1 live", store, 3)
+        store.unsubscribe("kept")
+        store.unbind("events.>", "one")
+        subscriptions = [store.subscribe("events.*", limit=1) for _ in range(1000)]
+        add("1,000 live", store, 1000, 100)
+        for subscription in subscriptions:
+            subscription.close()
+
+        def publish(n: int) -> None:
+            assert store.publish("events.new", {"sent": n}) == 1
+
+        heard = "a live subscriber in another process has the message, after the commit"
+        return figures + latency(heard, "listener", path, messages, publish)

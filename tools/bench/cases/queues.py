@@ -1,0 +1,244 @@
+"""Consumer groups against sqlite3 doing the same state changes, and against redis-server."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar
+
+import msgpack
+import raxlog
+
+from ..peers import Disk, SqliteLog, rows
+from ..rounds import Figure, Rounds
+from .commits import flushing
+
+BATCH = 100
+
+
+class SqliteQueue(SqliteLog):
+    """A log, one position, pending rows: a queue in SQL with as little state as will do."""
+
+    tables: ClassVar[Sequence[str]] = (
+        "CREATE TABLE position (last INTEGER NOT NULL)",
+        "CREATE TABLE pending (id INTEGER PRIMARY KEY, consumer TEXT NOT NULL, time INTEGER NOT NULL,"
+        " deliveries INTEGER NOT NULL)",
+        "INSERT INTO position VALUES (0)",
+    )
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.execute(*self.tables)
+
+    def _read(self) -> list[int]:
+        db = self._db
+        (last,) = db.execute("SELECT last FROM position").fetchone()
+        rows = db.execute("SELECT id, data FROM log WHERE id > ? ORDER BY id LIMIT ?", (last, BATCH)).fetchall()
+        for _, data in rows:
+            msgpack.unpackb(data)
+        ids = [row[0] for row in rows]
+        if ids:
+            self._deliver(ids, last, time.time_ns() // 1_000_000)
+        return ids
+
+    def _deliver(self, ids: list[int], last: int, now: int) -> None:
+        self._db.executemany("INSERT OR REPLACE INTO pending VALUES (?, 'w', ?, 1)", ((i, now) for i in ids))
+        self._db.execute("UPDATE position SET last = ?", (ids[-1],))
+
+    def _ack(self, ids: list[int]) -> None:
+        self._db.executemany("DELETE FROM pending WHERE id = ?", ((i,) for i in ids))
+
+    def read_and_ack(self) -> int:
+        """Two calls, two durable commits."""
+        db = self._db
+        db.execute("BEGIN IMMEDIATE")
+        ids = self._read()
+        db.execute("COMMIT")
+        db.execute("BEGIN IMMEDIATE")
+        self._ack(ids)
+        db.execute("COMMIT")
+        return len(ids)
+
+    def fused(self, ids: list[int]) -> list[int]:
+        """Acknowledge one batch and read the next in one durable commit."""
+        self._db.execute("BEGIN IMMEDIATE")
+        self._ack(ids)
+        fresh = self._read()
+        self._db.execute("COMMIT")
+        return fresh
+
+    def rewind(self) -> None:
+        """Start over, with nothing pending."""
+        self.execute("DELETE FROM pending", "UPDATE position SET last = 0")
+
+
+class SqliteGroups(SqliteQueue):
+    """The same state as a group's: when a consumer was seen, what it has by ID and by age, entries read.
+
+    In as few statements as it takes: no row of the PEL goes through Python.
+    """
+
+    tables = (
+        "CREATE TABLE position (number INTEGER PRIMARY KEY, last INTEGER NOT NULL, entries_read INTEGER NOT NULL)",
+        "CREATE TABLE consumer (number INTEGER PRIMARY KEY, seen INTEGER NOT NULL, active INTEGER NOT NULL)",
+        "CREATE TABLE pending (number INTEGER NOT NULL, id INTEGER NOT NULL, consumer INTEGER NOT NULL,"
+        " time INTEGER NOT NULL, deliveries INTEGER NOT NULL, PRIMARY KEY (number, id)) WITHOUT ROWID",
+        "CREATE INDEX of_a_consumer ON pending (number, consumer, id)",
+        "CREATE INDEX by_time ON pending (number, time, id)",
+        "INSERT INTO position VALUES (1, 0, 0)",
+        "INSERT INTO consumer VALUES (1, 0, 0)",
+    )
+
+    def _deliver(self, ids: list[int], last: int, now: int) -> None:
+        db = self._db
+        db.execute("INSERT INTO pending SELECT 1, id, 1, ?, 1 FROM log WHERE id > ? ORDER BY id LIMIT ?",
+                   (now, last, BATCH))
+        db.execute("UPDATE position SET last = ?, entries_read = entries_read + ? WHERE number = 1",
+                   (ids[-1], len(ids)))
+        db.execute("UPDATE consumer SET seen = ?, active = ? WHERE number = 1", (now, now))
+
+    def _ack(self, ids: list[int]) -> None:
+        self._db.execute("DELETE FROM pending WHERE number = 1 AND id IN (SELECT value FROM json_each(?))",
+                         (json.dumps(ids),))
+
+
+class GroupQueue:
+    """A consumer group of raxlog."""
+
+    def __init__(self, group: raxlog.Group) -> None:
+        self.group = group
+
+    def read_and_ack(self) -> int:
+        """Two calls, two durable commits."""
+        batch = self.group.read("w", BATCH)
+        for entry in batch:
+            entry.fields  # noqa: B018 - a consumer looks at what it gets
+        return self.group.ack(*[entry.id for entry in batch])
+
+    def fused(self, ids: list[Any]) -> list[Any]:
+        """One call, one durable commit; returns what is to be acknowledged next."""
+        batch = self.group.read("w", BATCH, ack=ids)
+        for entry in batch:
+            entry.fields  # noqa: B018
+        return [entry.id for entry in batch]
+
+    def rewind(self) -> None:
+        """Start over."""
+        self.group.set_id("0")
+
+
+class RedisQueue:
+    """A consumer group of redis-server."""
+
+    def __init__(self, redis: Any) -> None:
+        self._redis = redis
+
+    def read_and_ack(self) -> int:
+        """Two calls, two durable commits."""
+        reply = self._redis.xreadgroup("g", "w", {"events": ">"}, count=BATCH)
+        return int(self._redis.xack("events", "g", *[entry[0] for entry in reply[0][1]])) if reply else 0
+
+    def rewind(self) -> None:
+        """Start over."""
+        self._redis.xgroup_setid("events", "g", "0")
+
+
+def two_calls(queue: SqliteQueue | GroupQueue | RedisQueue) -> Callable[[], int]:
+    """Reads a batch and then acknowledges it; how many. At the end it starts over."""
+
+    def batch() -> int:
+        done = queue.read_and_ack()
+        if not done:
+            queue.rewind()
+        return done
+
+    return batch
+
+
+def fused(queue: SqliteQueue | GroupQueue) -> Callable[[], int]:
+    """Acknowledges a batch and reads the next in one call; how many. At the end it starts over."""
+    held: list[Any] = []
+
+    def batch() -> int:
+        nonlocal held
+        held = queue.fused(held)
+        if not held:
+            queue.rewind()
+        return len(held)
+
+    return batch
+
+
+def queue(rounds: Rounds) -> list[Figure]:
+    """Durable read + ack in hundreds, in two calls and fused; in two calls beside redis-server too, where it is."""
+    readings = rows(min(rounds.entries, 200_000), 0)
+    disk = Disk(rounds.folder / "queue.disk")
+    sqlite = SqliteQueue(rounds.folder / "queue.sqlite")
+    groups = SqliteGroups(rounds.folder / "groups.sqlite")
+    with (closing(disk), closing(sqlite), closing(groups), raxlog.open(rounds.folder / "queue.rax") as store,
+          _redis(rounds.folder) as redis):
+        stream = store.stream("events")
+        group = GroupQueue(stream.create_group("g", "0", create_stream=True))
+        for at in range(0, len(readings), 1000):
+            for log in (sqlite, groups, stream):
+                log.extend(readings[at : at + 1000])
+        two: dict[str, SqliteQueue | GroupQueue | RedisQueue] = {
+            "sqlite3, less state": sqlite, "sqlite3, a group's state": groups, "raxlog": group,
+        }
+        if redis is not None:
+            pipe = redis.pipeline(transaction=False)
+            for row in readings:
+                pipe.xadd("events", row)
+            pipe.execute()
+            redis.xgroup_create("events", "g", "0")
+            two["redis (appendfsync always)"] = RedisQueue(redis)
+        return rounds.contest("durable read + ack of 100, two calls, entries", {
+            **{name: partial(rounds.rate, two_calls(queue)) for name, queue in two.items()},
+            **flushing(rounds, disk, BATCH // 2),
+        }) + rounds.contest("durable read + ack of 100, fused, entries", {
+            "sqlite3, less state": partial(rounds.rate, fused(sqlite)),
+            "sqlite3, a group's state": partial(rounds.rate, fused(groups)),
+            "raxlog": partial(rounds.rate, fused(group)), **flushing(rounds, disk, BATCH),
+        })
+
+
+@contextmanager
+def _redis(folder: Path) -> Iterator[Any]:
+    """A redis-server of our own with appendfsync always; None where there is none."""
+    program = shutil.which("redis-server")
+    if program is None or importlib.util.find_spec("redis") is None:
+        yield None
+        return
+    import redis  # noqa: PLC0415 - only where the server is
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    place = folder / "redis"
+    place.mkdir()
+    server = subprocess.Popen(
+        [program, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "yes",
+         "--appendfsync", "always", "--dir", str(place)],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, process_group=0,  # Ctrl-C is not for it
+    )
+    try:
+        client = redis.Redis(port=port)
+        for _ in range(200):
+            try:
+                client.ping()
+                break
+            except redis.ConnectionError:
+                time.sleep(0.05)
+        yield client
+        client.close()
+    finally:
+        server.terminate()
+        server.wait(20)

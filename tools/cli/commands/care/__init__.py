@@ -1,0 +1,1 @@
+"""Commands that keep a store sound: check, salvage, compact, snapshot, crashtest, bench."""

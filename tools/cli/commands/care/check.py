@@ -1,0 +1,112 @@
+"""check and salvage: is all as it must be, and if not, what can be brought over.
+
+    raxlog check events.rax                     problems, one a row; exit status 0 none, 1 some
+    raxlog salvage events.rax rescued.rax       what is lost;        exit status 0 nothing, 1 something
+
+A path with nothing of raxlog's, or one that cannot be read or written, is exit status 3.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from .....recovery.check.check import check
+from .....recovery.check.report import Report
+from .....recovery.salvage.report import SalvageReport
+from .....recovery.salvage.salvage import salvage
+from ... import output
+from ...arguments import DONE, NO, OF_STORE, argument, command, flag
+from ...progress import parts
+
+_SHOWN = 50  # problems or losses in a table; --json has all
+
+
+# -- check --------------------------------------------------------------------------------
+
+
+@command(
+    "check", OF_STORE,
+    """Walks every invariant of the store: pages, checksums, nodes and their entries, counters, ordinals,
+groups and their pending entries in both directions, subjects; looks every key up again. It runs
+in a process of its own, so damage cannot kill the caller, changes nothing, and may be run beside
+writers; the space of what they free meanwhile is used again once it ends. The exit status is 1 where
+there are problems.""",
+    "raxlog check events.rax",
+    "raxlog check events.rax --json",
+)
+def _check(args: argparse.Namespace) -> int:
+    with parts() as progress:
+        report = check(args.store, progress)
+    output.answer(args.json, report.as_dict(), *_lines(report))
+    return DONE if report.ok else NO
+
+
+def _lines(report: Report) -> Iterator[str]:
+    counts = report.counts
+    looked = [output.many(counts[name], noun) for name, noun in (
+        ("streams", "stream"), ("entries", "entry"), ("nodes", "node"), ("groups", "group"),
+        ("records", "record"), ("pages", "page"),
+    ) if counts.get(name)]  # fmt: skip
+    pending = f", {counts['pending']:,} pending" if counts.get("pending") else ""
+    path = output.text(os.fsencode(report.path))
+    yield f"{path}: {', '.join(looked)}{pending}, in {report.seconds:.1f} s"
+    if report.problems:
+        rows = [
+            (problem.kind, problem.stream or "-", _where(problem), output.one_line(problem.what))
+            for problem in report.problems[:_SHOWN]
+        ]
+        yield from output.table(rows, head=("problem", "stream", "where", "what"))
+        if counts["problems"] > _SHOWN:
+            yield f"… and {counts['problems'] - _SHOWN:,} more; --json prints up to 1,000"
+        meanings = {problem.kind: problem.meaning for problem in report.problems}
+        yield from ("", *output.table(meanings.items()))
+        yield f"'raxlog salvage {path} DEST' brings what is whole into a new store"
+    yield from (f"note: {output.one_line(note)}" for note in report.notes)
+    if report.ok:
+        yield "no problems"
+
+
+def _where(problem: Any) -> str:
+    named = ("group", "node", "offset", "page")
+    return " ".join(f"{name} {getattr(problem, name)}" for name in named if getattr(problem, name) is not None) or "-"
+
+
+# -- salvage ------------------------------------------------------------------------------
+
+
+@command(
+    "salvage",
+    (*OF_STORE, argument("destination", metavar="DEST", help="the new store; nothing may be there yet"),
+     flag("--doubtful", "also bring what may be an old copy, of something trimmed, acknowledged or deleted since")),
+    """Brings everything that can be believed out of a damaged store into a new one at DEST: the old one is
+read page by page and never written to. Works on flipped bits, overwritten pages, a file that is cut off,
+and without CURRENT, lock file or meta pages. What is lost is told, with ID ranges; the exit status
+is 1 then. Nothing that was trimmed, acknowledged or deleted comes back: where an old copy cannot be
+told from the newest one it is left out, unless --doubtful asks for it.""",
+    "raxlog salvage events.rax rescued.rax",
+    "raxlog check rescued.rax",
+)
+def _salvage(args: argparse.Namespace) -> int:
+    with parts() as progress:
+        report = salvage(args.store, args.destination, progress, doubtful=args.doubtful)
+    output.answer(args.json, report.as_dict(), *_salvaged(report))
+    return DONE if report.complete else NO
+
+
+def _salvaged(report: SalvageReport) -> Iterator[str]:
+    rows: list[tuple[str, ...]] = [("stream", "entries", "lost", "nodes", "groups", "pending")]
+    for name, figures in report.streams.items():
+        rows.append((output.one_line(name), *(f"{figures[what]:,}" for what in (
+            "entries", "lost_entries", "nodes", "groups", "pending"))))  # fmt: skip
+    yield from output.table(rows, right=(1, 2, 3, 4, 5))
+    yield from (f"lost: {output.one_line(str(loss))}" for loss in report.lost[:_SHOWN])
+    if len(report.lost) > _SHOWN:
+        yield f"… and {len(report.lost) - _SHOWN:,} more losses; --json prints all"
+    yield from (f"note: {output.one_line(note)}" for note in report.notes)
+    where = output.text(os.fsencode(report.destination))
+    pages = output.many(len(report.damaged_pages), "damaged page")
+    said = "nothing is lost" if report.complete else output.many(len(report.lost), "loss", "losses")
+    yield f"{where}: {output.many(len(report.streams), 'stream')}, {pages}, {said}, {report.seconds:.1f} s"

@@ -1,0 +1,46 @@
+"""compact: the store's data file written anew, without the room of what was deleted."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from ... import output
+from ...arguments import OF_STORE, WRITING, command, writing
+from ...progress import steps
+
+_STEPS = {
+    "copying": "copying",
+    "copied": "comparing",
+    "flushed": "flushing",
+    "named": "preparing",
+    "prepared": "marking the old file",
+    "marked": "switching",
+    "switched": "going over",
+    "cleared": "clearing away",
+}
+_COLUMNS = ("{task.description}", "DownloadColumn", "TransferSpeedColumn")
+
+
+@command(
+    "compact", (*OF_STORE, *WRITING),
+    """Copies what is alive into a new data file and goes over to it, so that the room of what was
+deleted and trimmed goes back to the disk. Writers wait meanwhile, about a second for a
+gigabyte; readers go on, and every process that has the store open goes over by itself. Needs
+room for the new file beside the old one. A kill or a power cut at any moment loses nothing.""",
+    "raxlog compact events.rax",
+    "raxlog compact events.rax --lock-timeout 120 --json",
+)
+def _run(args: argparse.Namespace) -> None:
+    with writing(args) as store, steps(Path(args.store).name, _STEPS, *_COLUMNS) as progress:
+        done = store.compact(progress)
+    saved = 1 - done.bytes_after / max(done.bytes_before, 1)
+    change = f"{saved:.0%} less" if saved else "there is nothing to give back"
+    processes = ", ".join(map(str, done.held_by))
+    output.answer(
+        args.json, done._asdict(),
+        f"{done.bytes_before:,} bytes before, {done.bytes_after:,} after ({change}); "
+        f"generation {done.generation}, {done.seconds:.2f} s",
+        *([f"the old file still takes room: it is open in process {processes}, and goes after that has closed it"]
+          if processes else []),
+    )

@@ -1,0 +1,124 @@
+"""crashtest: crash what a Python file does to a folder, and check what is left.
+
+    raxlog crashtest FILE.py            FILE.py has workload(folder, ack) and check(folder, acks)
+    raxlog crashtest --replay KEPT      the check again, on a case that failed
+    raxlog crashtest --long             raxlog's own crash tests in their long form, from a clone
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from ...arguments import DONE, NO, USAGE, Failure, argument, command, flag, one_of, positive
+
+_MODES = ("points", "cuts", "calls", "storm", "errors", "interrupts")
+_ROOT = Path(__file__).resolve().parents[4]
+LONG = ("kills", "calls", "images", "errors", "flips", "contention", "interrupts", "fuzz", "reader")  # parts of it
+
+
+@command(
+    "crashtest",
+    (argument("file", metavar="FILE", nargs="?",
+              help="a Python file with workload(folder, ack) and check(folder, acks)"),
+     one_of(argument("--replay", metavar="KEPT", help="run the check on a kept case again"),
+            flag("--long", "run raxlog's own crash tests in their long form (hours)")),
+     argument("--workload", default="workload", metavar="NAME", help="what writes (default: workload)"),
+     argument("--check", default="check", metavar="NAME", help="what checks (default: check)"),
+     argument("--points", action="append", default=[], metavar="PATTERN",
+              help="also kill at these crash points, like 'app.*'; may be repeated"),
+     argument("--only", action="append", choices=[*_MODES, *(one for one in LONG if one not in _MODES)],
+              metavar="PART", help=f"this way of crashing only ({', '.join(_MODES)}; with --long, "
+                                   f"{', '.join(LONG)}); may be repeated"),
+     argument("--images", type=positive, default=2000, metavar="N", help="images of power cuts (2000)"),
+     argument("--rounds", type=positive, default=100, metavar="N", help="rounds of the storm (100)"),
+     argument("--interrupts", type=positive, metavar="N",
+              help="also raise so many exceptions inside raxlog, in a process that goes on"),
+     argument("--ignore", action="append", default=[], metavar="PATTERN",
+              help="files whose content does not matter after a power cut, like '*.lock'; may be repeated"),
+     argument("--seed", type=int, metavar="N", help="draw the same cases as a run that printed this seed"),
+     argument("--budget", type=float, metavar="SECONDS", help="end after so long, and tell what was left out"),
+     argument("--keep", metavar="FOLDER", help="where failing cases are kept (default: a temporary folder)"),
+     argument("--jobs", type=positive, default=1, metavar="N", help="with --long: so many at a time (1)"),
+     argument("--results", metavar="PATH",
+              help="with --long: where each piece's figures go as it ends, a line of JSON each; a run that was "
+              "broken off goes on behind them (default: a temporary folder)"),
+     argument("--html", metavar="PATH", help="write the report as a page, with the timeline drawn")),
+    """The file has workload(folder, ack), which writes and says ack(x) for what it was promised, and
+check(folder, acks), which raises if what it finds is not what was promised. Images of what a
+disk may hold after a power cut are checked; the workload is killed before each system call
+that changes the folder, and at random moments; its calls fail in turn. Exit status 0 if all of
+that was survived, 1 if not, or if a part could not be run here. --replay runs the check again
+on a case that was kept; --long runs raxlog's own crash tests for hours, from its repository.""",
+    "raxlog crashtest my_consumer.py --points 'app.*' --html report.html",
+    "raxlog crashtest --replay /tmp/raxlog-crashtest-7/power-cut-x1y2",
+)
+def _run(options: argparse.Namespace) -> int:
+    if bool(options.file) + bool(options.replay) + options.long != 1:
+        raise Failure("name a FILE, or --replay KEPT, or --long; one of them", USAGE)
+    if options.long:
+        return _run_long(options)
+    if unknown := set(options.only or ()) - set(_MODES):
+        raise Failure(f"--only {min(unknown)} is a part of --long; there are {', '.join(_MODES)}", USAGE)
+    from .....recovery import crashtest  # noqa: PLC0415 - only for this command
+    from .....recovery.crashtest.run.replay import main as replay  # noqa: PLC0415
+
+    if options.replay:
+        return replay([options.replay])
+    workload, check = _functions(options.file, options.workload, options.check)
+    modes: dict[str, list[Any]] = {
+        "points": [crashtest.KillAt.points(*options.points)] if options.points else [],
+        "cuts": [crashtest.PowerCut(options.images, tuple(options.ignore))],
+        "calls": [crashtest.KillAt.system_call("all")],
+        "storm": [crashtest.Storm(options.rounds)],
+        "errors": [crashtest.Errors("ENOSPC"), crashtest.Errors("short")],
+        "interrupts": [crashtest.Interrupts(how, options.interrupts) for how in ("traced", "signals")
+                       if options.interrupts],
+    }
+    chosen = [mode for name in _MODES if name in (options.only or _MODES) for mode in modes[name]]
+    if not chosen:
+        raise Failure("--only points needs --points, which says at which; --only interrupts --interrupts", USAGE)
+    report = crashtest.explore(workload, check, modes=chosen, seed=options.seed, budget=options.budget,
+                               keep=options.keep)
+    if options.html:
+        report.write_html(options.html)
+    print(json.dumps(report.to_dict()) if options.json else report)
+    return DONE if report.passed else NO
+
+
+def _functions(file: str, *names: str) -> list[Any]:
+    path = Path(file).resolve()
+    if not path.is_file() or path.suffix != ".py" or not path.stem.isidentifier():
+        raise Failure(f"{file} is no Python file that can be imported", USAGE)
+    sys.path.insert(0, str(path.parent))
+    try:
+        module = importlib.import_module(path.stem)
+    except Exception as error:
+        raise Failure(f"{file} cannot be imported: {type(error).__name__}: {error}", USAGE) from error
+    if Path(str(module.__file__)).resolve() != path:
+        raise Failure(f"{path.stem} is the name of another module ({module.__file__}); rename {file}", USAGE)
+    missing = [name for name in names if not callable(getattr(module, name, None))]
+    if missing:
+        raise Failure(f"{file} has no function {' and no '.join(missing)}; name it with --workload or --check", USAGE)
+    return [getattr(module, name) for name in names]
+
+
+def _run_long(options: argparse.Namespace) -> int:
+    program = _ROOT / "tests" / "long_run.py"
+    if not program.is_file():
+        raise Failure("the long crash tests are in raxlog's repository, and this is an installed package", USAGE)
+    if unknown := set(options.only or ()) - set(LONG):
+        raise Failure(f"--only {min(unknown)} is no part of --long; there are {', '.join(LONG)}", USAGE)
+    command = [sys.executable, str(program), "--jobs", str(options.jobs)]
+    command += [word for part in options.only or () for word in ("--only", part)]
+    command += ["--seed", str(options.seed)] if options.seed is not None else []
+    command += ["--results", options.results] if options.results else []
+    known = [os.path.abspath(path) for path in sys.path if os.path.exists(os.path.join(path, "raxlog"))]
+    path = os.pathsep.join([*known, *filter(None, [os.environ.get("PYTHONPATH")])])
+    sys.stdout.flush()
+    os.execve(sys.executable, command, {**os.environ, "PYTHONPATH": path})  # signals are its own business then

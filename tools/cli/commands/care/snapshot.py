@@ -1,0 +1,115 @@
+"""snapshot, restore, verify: a store copied while it is at work, made anew from the copy, compared."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+
+from .....recovery.snapshot.manifest import Manifest
+from .....recovery.snapshot.restore import restore, verify
+from .....storage.errors import ReadOnlyStore
+from .....store import Store
+from ... import output
+from ...arguments import DONE, NO, OF_STORE, argument, command, one_of, positive, reading, writing
+from ...progress import steps
+
+_STEPS = {"copy": "copying", "check": "checking", "sum": "summing", "cut": "cutting", "upload": "uploading",
+          "apply": "applying", "verify": "verifying"}
+_COLUMNS = ("{task.description}", "TaskProgressColumn", "TimeElapsedColumn")
+
+
+@command(
+    "snapshot",
+    (*OF_STORE, argument("destination", metavar="DEST", help="where the snapshot goes; nothing may be there yet"),
+     argument("--incremental-to", metavar="SNAPSHOT",
+              help="write only what has changed since this snapshot of the store"),
+     one_of(argument("--shards", type=positive, metavar="N",
+                     help="cut each stream into N ranges of IDs; DEST may be a URL then"),
+            argument("--shard-bytes", type=positive, metavar="BYTES",
+                     help="the same, a shard for so many bytes of a stream's nodes")),
+     argument("--keep", type=positive, metavar="N",
+              help="then remove the store's older snapshots beside DEST: N stay, and what they build on")),
+    """Copies one consistent state of the store, while writers go on. A full snapshot is a store at
+rest, which all reading commands open. An increment holds only what has changed since an
+earlier snapshot; shards are ranges of IDs in compressed files, for machines that share no disk.
+DEST may be the URL of a place that fsspec knows where shards are asked for.""",
+    "raxlog snapshot events.rax backups/monday",
+    "raxlog snapshot events.rax backups/tuesday --incremental-to backups/monday --keep 7",
+    "raxlog snapshot events.rax s3://bucket/events --shards 16",
+)
+def _snapshot(args: argparse.Namespace) -> None:
+    began = time.perf_counter()
+    with _opened(args.store) as store, steps(Path(args.destination).name, _STEPS, *_COLUMNS) as progress:
+        made = store.snapshot(
+            args.destination, incremental_to=args.incremental_to, shards=args.shards, shard_bytes=args.shard_bytes,
+            keep=args.keep, progress=progress,
+        )
+    what = {"full": "snapshot", "increment": "increment", "shards": output.many(len(made.shards), "shard")}[made.kind]
+    more = f", {made.changed:,} records changed, {made.gone:,} gone" if made.kind == "increment" else ""
+    _answer(args, made, began, f"{what} of transaction {made.transaction}", more)
+
+
+def _opened(path: str) -> Store:
+    """The store, opened for writing where that is allowed: what a power cut left in its journal is seen to then."""
+    args = argparse.Namespace(store=path, durability="commit", lock_timeout=30.0)
+    try:
+        return writing(args)
+    except ReadOnlyStore:
+        return reading(args)
+
+
+@command(
+    "restore",
+    (argument("snapshot", metavar="SNAPSHOT", help="a full snapshot, or an increment"),
+     argument("destination", metavar="DEST", help="where the store goes; nothing may be there yet")),
+    """Makes a new store, equal to the one that was copied record for record. Every byte is verified
+on the way, and DEST appears only when all of it is there. The store has a UUID of its own, so
+its next snapshot is to be a full one.""",
+    "raxlog restore backups/tuesday events.rax",
+)
+def _restore(args: argparse.Namespace) -> None:
+    began = time.perf_counter()
+    with steps(Path(args.destination).name, _STEPS, *_COLUMNS) as progress:
+        made = restore(args.snapshot, args.destination, progress=progress)
+    _answer(args, made, began, f"store at {args.destination}")
+
+
+@command(
+    "verify", (argument("snapshot", metavar="SNAPSHOT", help="a snapshot of any kind; the URL of a set of shards"),),
+    """Compares every byte of a snapshot, and of what an increment builds on, with the checksums taken
+when it was made. The exit status is 1 if one is wrong, and each damaged chunk is named.""",
+    "raxlog verify backups/tuesday",
+)
+def _verify(args: argparse.Namespace) -> int:
+    with steps(Path(args.snapshot).name, _STEPS, *_COLUMNS) as progress:
+        found = verify(args.snapshot, progress=progress)
+    verdict = "every byte is as it was written" if found.ok else output.many(len(found.problems), "problem")
+    output.answer(
+        args.json, {name: getattr(found, name) for name in ("snapshot", "ok", "kind", "files", "bytes", "problems")},
+        *map(output.one_line, found.problems),
+        f"{output.many(found.files, 'file')}, {found.bytes:,} bytes: {verdict}",
+    )
+    return DONE if found.ok else NO
+
+
+# -- as text and as JSON ----------------------------------------------------------------------
+
+
+def _answer(args: argparse.Namespace, made: Manifest, began: float, what: str, more: str = "") -> None:
+    took = time.perf_counter() - began
+    streams = [
+        {"name": stream.name, "length": stream.length, "nodes": stream.nodes, "first": stream.first,
+         "last": stream.last, "groups": len(stream.groups)}
+        for stream in made.streams
+    ]
+    document = {name: getattr(made, name) for name in (
+        "kind", "id", "parent", "store", "transaction", "created_ms", "records", "bytes", "changed", "gone")}
+    entries = sum(stream.length for stream in made.streams)
+    output.answer(
+        args.json,
+        document | {"shards": len(made.shards), "streams": streams, "destination": args.destination,
+                    "seconds": round(took, 6)},
+        f"{what}: {output.many(len(made.streams), 'stream')}, {output.many(entries, 'entry')}, "
+        f"{output.many(made.records, 'record')}, {made.bytes:,} bytes{more}; {took:.2f} s",
+    )

@@ -1,0 +1,1 @@
+"""The demonstration: real text, killed writers, a count."""

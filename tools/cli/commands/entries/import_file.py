@@ -1,0 +1,293 @@
+"""import: the entries of a file into a stream, a batch a commit.
+
+    file ──lines──> records ──1,000──> Stream.extend ──> durable, counted
+                       │                                    │
+                    a bad one: named by file and line       Ctrl-C: what is durable stays
+
+However an import ends, it can say how many entries are durable and at which line the first
+one starts that is not: every batch is one commit, and Ctrl-C waits for the one under way.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import os
+import signal
+import stat
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from itertools import chain
+from types import FrameType
+from typing import cast
+
+from .....storage.errors import InvalidFields, InvalidStreamID, RaxlogError
+from .....stream.node.entry import flatten
+from .....stream.node.stream_id import MAX64, StreamID, parse_new_id
+from .....stream.stream import Stream
+from ... import messages, output
+from ...arguments import (
+    DONE,
+    INTERRUPTED,
+    NO,
+    OF_STREAM,
+    USAGE,
+    WRITING,
+    Failure,
+    argument,
+    command,
+    flag,
+    positive,
+    writing,
+)
+from ...progress import Report, progress
+from . import input_formats
+from .input_formats import Bad, Record
+
+_BATCH_BYTES = 8 << 20  # of input: long lines make a batch full earlier
+
+
+class Interrupts:
+    """Ctrl-C while importing: at once between commits, after the commit within one.
+
+    A second Ctrl-C in a commit that takes too long, because it waits for another writer, gets
+    through. Does nothing outside the main thread, or where Ctrl-C is handled by somebody else.
+    """
+
+    def __init__(self) -> None:
+        self._holding = False
+        self._pending = False
+
+    def __enter__(self) -> Interrupts:
+        main = threading.current_thread() is threading.main_thread()
+        self._ours = main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        if self._ours:
+            signal.signal(signal.SIGINT, self._arrived)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._ours:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def _arrived(self, number: int, frame: FrameType | None) -> None:
+        if not self._holding or self._pending:
+            raise KeyboardInterrupt
+        self._pending = True
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Ctrl-C within the block is raised at its end."""
+        self._holding = True
+        try:
+            yield
+        finally:
+            self._holding = False
+        if self._pending:
+            self._pending = False
+            raise KeyboardInterrupt
+
+
+class Import:
+    """One import under way: what has been read, what is durable, where to go on."""
+
+    def __init__(self, name: str, interrupts: Interrupts, skip_bad: bool, start: int) -> None:
+        self.name = name
+        self.imported = 0
+        self.skipped = 0
+        self.first_id: StreamID | None = None
+        self.last_id: StreamID | None = None
+        self.next_line = start  # of the input, the first that is not durable
+        self._interrupts = interrupts
+        self._skip_bad = skip_bad
+        self._order = (0, 0)  # no ID below this or equal to it can be appended
+
+    def run(self, stream: Stream, found: Iterator[Record | Bad], lines: input_formats.Lines, batch: int,
+            report: Report) -> None:
+        """Append all that ``found`` yields. A bad record commits what came before it and raises."""
+        self._order = stream.last_id
+        held: list[Record] = []
+        position = lines.bytes
+        for record in found:
+            bad = record.what if isinstance(record, Bad) else self._out_of_order(record)
+            if isinstance(record, Bad) or bad is not None:
+                if not self._skip_bad:
+                    self._commit(stream, held)
+                    raise Failure(f"{self.name}:{record.line}: {bad}", USAGE)
+                self.skipped += 1
+                continue
+            held.append(record)
+            if len(held) >= batch or lines.bytes - position >= _BATCH_BYTES:
+                self._commit(stream, held)
+                held = []
+                position = lines.bytes
+                report(lines.bytes, self.imported)
+        self._commit(stream, held)
+        report(lines.bytes, self.imported)
+        self.next_line = max(self.next_line, lines.number + 1)
+
+    def _commit(self, stream: Stream, held: list[Record]) -> None:
+        if not held:
+            return
+        ids = [record.id or "*" for record in held] if any(record.id for record in held) else None
+        try:
+            with self._interrupts.held():
+                sids = stream.extend([record.pairs for record in held], ids)
+                self.imported += len(sids)
+                self.first_id = self.first_id or sids[0]
+                self.last_id = sids[-1]
+                self.next_line = held[-1].line + 1
+        except InvalidFields:
+            self._commit_good(stream, held)
+
+    def _commit_good(self, stream: Stream, held: list[Record]) -> None:
+        """A batch that was refused as a whole: find what is wrong in it, and take the rest."""
+        good: list[Record] = []
+        for record in held:
+            try:
+                flatten(record.pairs)
+            except InvalidFields as error:
+                if not self._skip_bad:
+                    self._commit(stream, good)
+                    raise Failure(f"{self.name}:{record.line}: {error}", USAGE) from None
+                self.skipped += 1
+            else:
+                good.append(record)
+        self._commit(stream, good)
+
+    def _out_of_order(self, record: Record) -> str | None:
+        """What is wrong with the record's ID, before it would make its whole batch fail."""
+        if record.id is None:
+            return None
+        try:
+            new = parse_new_id(record.id)
+        except InvalidStreamID as error:
+            return str(error)
+        if new.ms is None:
+            return None
+        last = self._order
+        if new.seq is not None:
+            wanted = (new.ms, new.seq)
+        else:
+            wanted = (new.ms, last[1] + 1 if new.ms == last[0] and last[1] < MAX64 else 0)
+        if wanted <= last:
+            return f"the ID {record.id} is not greater than the one before, {last[0]}-{last[1]}"
+        self._order = wanted
+        return None
+
+
+@command(
+    "import",
+    (*OF_STREAM,
+     argument("file", metavar="FILE", nargs="?", default="-", help="what to read (default: -, standard input)"),
+     argument("--format", choices=input_formats.FORMATS,
+              help="default: guessed from the file's name, else from its first bytes"),
+     argument("--batch", type=positive, default=1000, metavar="N", help="entries a commit (default: 1000)"),
+     argument("--field", default="line", metavar="NAME", help="the field for plain lines (default: line)"),
+     argument("--id-field", metavar="NAME", help="take this field as the entry's ID"),
+     argument("--delimiter", metavar="CHAR",
+              help="what parts the columns of CSV (default: a comma; a tab for *.tsv)"),
+     argument("--from-line", type=positive, default=1, metavar="N", help="go on at line N of the input"),
+     flag("--skip-bad", "leave out what is no entry, and count it"), *WRITING),
+    """Reads a file, or standard input, and appends an entry for each record; a batch of them is one
+commit. Creates the store and the stream where they are not there.
+
+  ndjson   an object a line; numbers and nested values are stored as their JSON text,
+           {"base64": "…"} as the bytes it stands for
+  csv      the first row names the fields; UTF-8, or any other bytes as they are
+  lines    each line is an entry with the field --field
+  entries  what 'raxlog range --json' prints, IDs included
+
+With --id-field the IDs must ascend: ms-seq, ms, or ms-* for several in a millisecond. A
+record that cannot be stored ends the import (exit status 2), naming file and line, or is
+left out with --skip-bad. However an import ends, it says how many entries are durable and
+from which line to go on; Ctrl-C waits for the commit under way.""",
+    "raxlog import events.rax orders orders.csv --id-field time",
+    "journalctl -o json | raxlog import events.rax journal -",
+    "raxlog range events.rax orders --json | raxlog import copy.rax orders --format entries",
+)
+def _run(args: argparse.Namespace) -> int:
+    flatten([(os.fsencode(args.field), b"")])
+    delimiter = args.delimiter or ("\t" if args.file.lower().endswith(".tsv") else ",")
+    if len(delimiter) != 1 or delimiter in '\r\n"':
+        raise Failure(f"--delimiter {delimiter!r} is not one character that can part columns", USAGE)
+    with _source(args.file) as file, Interrupts() as interrupts:
+        kind = args.format or input_formats.guess(args.file, file)
+        shown = "standard input" if args.file == "-" else args.file
+        lines = input_formats.Lines(file)
+        found = input_formats.records(
+            kind, lines, field=args.field, delimiter=delimiter, start=args.from_line, id_field=args.id_field
+        )
+        first = next(found, None)
+        if isinstance(first, Bad) and not args.skip_bad:  # before a store is created for nothing
+            raise Failure(f"{shown}:{first.line}: {first.what}; nothing has been imported", USAGE)
+        work = Import(shown, interrupts, args.skip_bad, args.from_line)
+        began = time.perf_counter()
+        trouble: Failure | None = None
+        with writing(args, create=True) as store, progress(shown, _size(file)) as report:
+            try:
+                records = chain([] if first is None else [first], found)
+                work.run(store.stream(args.stream), records, lines, args.batch, report)
+            except (Failure, RaxlogError, KeyboardInterrupt, OSError) as error:
+                trouble = _told(error, work)
+        _summary(args, work, kind, time.perf_counter() - began, trouble)
+    if trouble is not None:
+        raise trouble
+    return NO if work.skipped and not work.imported else DONE
+
+
+def _told(error: BaseException, work: Import) -> Failure:
+    """Why the import stopped, what is durable, and where to go on."""
+    from ... import status_of  # noqa: PLC0415 - the package imports this module
+
+    if isinstance(error, Failure):
+        what, status = str(error), error.status
+    elif isinstance(error, RaxlogError):
+        what, status = messages.in_options(str(error)).rstrip("."), status_of(error)
+    elif isinstance(error, KeyboardInterrupt):
+        what, status = "interrupted", INTERRUPTED
+    else:
+        what, status = f"{work.name} cannot be read: {error}", USAGE
+    durable = output.many(work.imported, "entry")
+    verb = "is" if work.imported == 1 else "are"
+    return Failure(f"{what}; {durable} {verb} durable, go on with --from-line {work.next_line}", status)
+
+
+def _summary(args: argparse.Namespace, work: Import, kind: str, took: float, trouble: Failure | None) -> None:
+    rate = work.imported / took if took else 0.0
+    if args.json:
+        output.print_json({
+            "imported": work.imported, "skipped": work.skipped, "complete": trouble is None, "format": kind,
+            "first_id": work.first_id, "last_id": work.last_id,
+            "next_line": work.next_line, "seconds": round(took, 6), "entries_per_second": round(rate),
+        })  # fmt: skip
+    elif trouble is None:
+        ids = f", {work.first_id} … {work.last_id}" if work.imported else ""
+        left_out = f", {work.skipped:,} bad left out" if work.skipped else ""
+        output.print_text(
+            f"{output.many(work.imported, 'entry')} from {work.name} ({kind}){ids}{left_out}; "
+            f"{took:.2f} s, {rate:,.0f} entries/s"
+        )
+
+
+@contextlib.contextmanager
+def _source(path: str) -> Iterator[io.BufferedReader]:
+    if path == "-":
+        yield cast(io.BufferedReader, sys.stdin.buffer)
+        return
+    try:
+        file = open(path, "rb")  # noqa: SIM115 - closed below
+    except OSError as error:
+        raise Failure(f"{path} cannot be read: {error.strerror}", USAGE) from None
+    with file:
+        yield file
+
+
+def _size(file: io.BufferedReader) -> int | None:
+    try:
+        status = os.fstat(file.fileno())
+    except OSError:
+        return None
+    return status.st_size if stat.S_ISREG(status.st_mode) else None

@@ -1,0 +1,217 @@
+"""info: a table of the streams, all figures of one, its groups in full, its rax or a node drawn.
+
+A damaged stream does not hide the others: its row says what is wrong, the rest is shown, and
+the exit status is 3.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+from .....storage.errors import CorruptionError
+from .....storage.files import directory
+from .....store import Store
+from .....stream.entries.header import shown
+from .....stream.full_info import COUNT, PendingDetail
+from .....stream.info import draw_rax, header_of, stored_node
+from .....stream.node.entry import Entry
+from .....stream.node.stream_id import StreamID, make_id, parse_id
+from .....stream.stream import Stream
+from ... import output
+from ...arguments import (
+    DONE,
+    NO,
+    OF_STORE,
+    STORE,
+    USAGE,
+    Failure,
+    argument,
+    command,
+    flag,
+    one_of,
+    reading,
+    stream_name,
+    stream_of,
+    whole,
+)
+from ..groups.groups import group_json, groups_table
+from . import node_diagram
+
+
+@command(
+    "info",
+    (*OF_STORE,
+     argument("stream", metavar="STREAM", nargs="?", read=stream_name,
+              help="the stream's name; without it all are listed"),
+     one_of(flag("--rax", "draw the stream's rax, as raxShow does"),
+            argument("--node", metavar="ID", read=parse_id, help="draw the node that holds this ID, or would"),
+            flag("--full", "also entries, and the groups' pending entries")),
+     argument("--count", type=whole, metavar="N",
+              help=f"with --full: at most N of each list (default: {COUNT}; 0: all)")),
+    """Without STREAM a table of the streams: entries, nodes, first live and last generated ID. With
+STREAM everything XINFO STREAM tells, and its consumer groups; with --full what XINFO STREAM FULL
+does: the first entries, and of each group its consumers, and who has what pending since when
+(UTC; with --json Unix time in seconds). --rax draws the radix tree over the 16-byte master IDs
+of the nodes. --node draws one node: the block around it, its master entry, and every entry,
+deleted ones included, with flags, offset and bytes. A damaged stream is named in the table, and
+the exit status is then 3.""",
+    "raxlog info events.rax",
+    "raxlog info events.rax orders --full --count 3",
+    "raxlog info events.rax orders --rax",
+    "raxlog info events.rax orders --node 1526919030474-55",
+)
+def _run(args: argparse.Namespace) -> int:
+    if args.count is not None and not args.full:
+        raise Failure("--count is for --full", USAGE)
+    if args.stream is None:
+        if args.rax or args.full or args.node is not None:
+            raise Failure("--rax, --node and --full tell of one stream: name it", USAGE)
+        with reading(args) as store:
+            return _store(store, args.json)
+    with stream_of(args) as stream:
+        if args.node is not None:
+            _node(stream, args.node, args.json)
+        elif args.full:
+            _full(stream, COUNT if args.count is None else args.count, args.json)
+        else:
+            _figures(stream, args.rax, args.json)
+    return DONE
+
+
+# -- the store ----------------------------------------------------------------------------
+
+
+def _store(store: Store, as_json: bool) -> int:
+    rows = [_row(store, name) for name in store.streams()]
+    # The data file, and how much of it takes room: pages never used are holes.
+    status = (directory.generation(store.path) / "data.mdb").stat()
+    size, on_disk = status.st_size, status.st_blocks * 512
+    cells = [
+        (output.text(row["name"]),
+         *(_said(row.get(what)) for what in ("length", "nodes", "first", "last_generated_id")),
+         f"DAMAGED: {output.one_line(row['damaged'])}" if "damaged" in row else "")
+        for row in rows
+    ]  # fmt: skip
+    path, streams = output.text(os.fsencode(store.path)), output.many(len(rows), "stream")
+    output.answer(
+        as_json,
+        {"store": os.fsencode(store.path), "bytes": size, "bytes_on_disk": on_disk,
+         "last_end": store.last_end._asdict(), "readers": [reader._asdict() for reader in store.readers()],
+         "streams": rows},
+        f"{path}: {streams}, {size:,} bytes ({on_disk:,} on disk)", *_noteworthy(store),
+        *output.table(cells, (1, 2), ("stream", "entries", "nodes", "first", "last", "")),
+    )
+    return STORE if any("damaged" in row for row in rows) else DONE
+
+
+def _noteworthy(store: Store) -> Iterator[str]:
+    """Who did not close the store, and who holds its pages back."""
+    end = store.last_end
+    if end.how != "clean":
+        yield f"not closed by process {', '.join(map(str, end.processes))} ({end.how})"
+    yield from (f"damaged: {problem}" for problem in end.problems)
+    for reader in store.readers():
+        if reader.lag:
+            behind = output.many(reader.lag, "commit")
+            yield f"process {reader.pid} has read for {behind}: what was written since takes new room"
+
+
+def _row(store: Store, name: bytes) -> dict[str, Any]:
+    """A stream's figures without walking it: its header, its first entry."""
+    row: dict[str, Any] = {"name": name}
+    try:
+        stream = store.stream(name)
+        header = header_of(stream)
+        if header is not None:
+            row |= {"length": header.length, "nodes": header.leaves, "entries_added": header.entries_added,
+                    "last_generated_id": make_id(*header.last)}
+            first = next(iter(stream.range(count=1)), None)
+            row["first"] = None if first is None else first.id
+    except CorruptionError as error:
+        row["damaged"] = str(error)
+    return row
+
+
+# -- one stream ---------------------------------------------------------------------------
+
+
+def _figures(stream: Stream, rax: bool, as_json: bool) -> None:
+    figures, groups = stream.info().as_dict(), stream.groups()
+    document = figures | {"groups": list(map(group_json, groups))}
+    if rax:
+        drawing = draw_rax(stream).rstrip("\n")
+        output.answer(as_json, document | {"rax": drawing}, drawing)
+    else:
+        output.answer(as_json, document, *_listed(figures), *(["", *groups_table(groups)] if groups else []))
+
+
+def _listed(figures: dict[str, Any]) -> list[str]:
+    return output.table([(name, _said(value)) for name, value in figures.items()])
+
+
+def _said(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, Entry):
+        return output.entry_text(value).replace("\t", "  ")
+    if isinstance(value, bytes):
+        return output.text(value)
+    return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _full(stream: Stream, count: int, as_json: bool) -> None:
+    info = stream.info(full=True, count=count)
+    if as_json:
+        output.print_json(info.as_dict())
+        return
+    figures = info.stream.as_dict()
+    del figures["first-entry"], figures["last-entry"]
+    output.print_text(*_listed(figures))
+    output.print_text(f"\nentries: {_of(len(info.entries), info.stream.length)}")
+    for entry in info.entries:
+        output.print_text(f"  {output.entry_text(entry)}")
+    for group in info.groups:
+        filtered = f", subjects {' '.join(map(output.text, group.subjects))}" if group.subjects else ""
+        output.print_text(
+            f"\ngroup {output.text(group.name)}: last delivered {group.last_delivered_id}, "
+            f"entries read {_said(group.entries_read)}, lag {group.lag:,}{filtered}"
+        )
+        released = f"; {group.nacked_count:,} of them released" if group.nacked_count else ""
+        output.print_text(f"  pending: {_of(len(group.pending), group.pel_count)}{released}")
+        _print_pending(group.pending)
+        for one in group.consumers:
+            active = "never active" if one.active is None else f"active {_moment(one.active)}"
+            output.print_text(
+                f"  consumer {output.text(one.name)}: seen {_moment(one.seen)}, {active}, "
+                f"pending: {_of(len(one.pending), one.pel_count)}"
+            )
+            _print_pending(one.pending)
+
+
+def _print_pending(rows: list[PendingDetail]) -> None:
+    cells = [
+        ("   ", str(row.id), "(released)" if row.consumer is None else output.text(row.consumer),
+         "-" if row.delivered is None else _moment(row.delivered), f"{row.deliveries:,}")
+        for row in rows
+    ]  # fmt: skip
+    output.print_text(*output.table(cells, (4,), ("   ", "id", "consumer", "delivered", "deliveries")))
+
+
+def _of(shown_here: int, there: int) -> str:
+    return f"{there:,}" if shown_here == there else f"{shown_here:,} of {there:,}"
+
+
+def _moment(unix: float) -> str:
+    return datetime.fromtimestamp(unix, UTC).isoformat(" ", "milliseconds").removesuffix("+00:00") + "Z"
+
+
+def _node(stream: Stream, sid: StreamID, as_json: bool) -> None:
+    stored = stored_node(stream, sid)
+    if stored is None:
+        raise Failure(f"no node of stream {shown(stream.name)} begins at {sid} or before", NO)
+    drawn = node_diagram.read(stream.name, *stored)
+    output.answer(as_json, drawn.as_dict(), drawn.text())

@@ -1,0 +1,150 @@
+"""One node drawn: the block it lies in, its master entry, its entries, their bytes.
+
+    node 1-1 of stream 'orders'
+      block      82 bytes, codec raw, 1 page, entries no. 0 to 1 of the stream, 2 live
+      listpack   52 bytes, 14 elements, frame 34 00 00 00 0e 00
+
+      offset  bytes  what            flags               fields
+           6     21  master          2 live, 0 deleted   item qty
+          27     14  1-1             SAMEFIELDS          item=book  qty=2
+                     02 01 00 01 00 01 84 62 6f …
+
+The whole node is validated first; then the elements are read one by one, as decode.py lays
+them out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from .....storage.errors import CorruptionError
+from .....storage.format import block, keys
+from .....stream.entries.header import shown
+from .....stream.entries.writer import located
+from .....stream.node import decode, listpack
+from .....stream.node.stream_id import MAX64, StreamID
+from ... import output
+
+_DELETED = 1
+_SAMEFIELDS = 2
+_FLAGS = ("-", "DELETED", "SAMEFIELDS", "DELETED SAMEFIELDS")
+_MOST_BYTES = 32  # of an element row in text; JSON has them all
+_CODECS = {block.RAW: "raw", block.ZSTD: "zstd"}
+
+
+@dataclass(frozen=True)
+class _Row:
+    """An entry as it is stored."""
+
+    offset: int
+    raw: bytes
+    id: StreamID
+    flags: int
+    pairs: list[tuple[bytes, bytes]]
+
+
+@dataclass(frozen=True)
+class DrawnNode:
+    """A node taken apart."""
+
+    stream: bytes
+    id: StreamID
+    stored: int  # bytes of the block
+    head: block.BlockHeader
+    listpack: bytes
+    elements: int
+    live: int
+    deleted: int
+    fields: list[bytes]
+    master: bytes
+    rows: list[_Row]
+
+    def as_dict(self) -> dict[str, Any]:
+        """The node for JSON, its bytes in hexadecimal."""
+        return {
+            "stream": self.stream,
+            "node": self.id,
+            "block": {"bytes": self.stored, "codec": _CODECS[self.head.codec], "ordinal": self.head.ordinal,
+                      "span": self.head.span, "live": self.head.live},
+            "listpack": {"bytes": len(self.listpack), "elements": self.elements, "frame": self.listpack[:6].hex()},
+            "master": {"offset": 6, "bytes": self.master.hex(), "live": self.live, "deleted": self.deleted,
+                       "fields": self.fields},
+            "entries": [
+                {"id": row.id, "offset": row.offset, "bytes": row.raw.hex(), "flags": row.flags,
+                 "deleted": bool(row.flags & _DELETED), "same_fields": bool(row.flags & _SAMEFIELDS),
+                 "fields": output.fields_json(row.pairs)}
+                for row in self.rows
+            ],
+        }  # fmt: skip
+
+    def text(self) -> str:
+        """The node for people."""
+        head = self.head
+        pages = output.many(block.page_run(self.stored), "page") if self.stored > 2006 else "within a shared page"
+        counted = f"{self.live} live, {self.deleted} deleted"
+        cells = [("6", str(len(self.master)), "master", counted, " ".join(map(output.text, self.fields)))]
+        for row in self.rows:
+            fields = "  ".join(f"{output.text(name)}={output.text(value)}" for name, value in row.pairs)
+            cells.append((str(row.offset), str(len(row.raw)), str(row.id), _FLAGS[row.flags], fields))
+        heading, *table = output.table(cells, (0, 1), ("offset", "bytes", "what", "flags", "fields"))
+        lines = [
+            f"node {self.id} of stream {shown(self.stream)}",
+            f"  block      {self.stored:,} bytes, codec {_CODECS[head.codec]}, {pages}, "
+            f"entries no. {head.ordinal:,} to {head.ordinal + head.span - 1:,} of the stream, {head.live} live",
+            f"  listpack   {len(self.listpack):,} bytes, {output.many(self.elements, 'element')}, "
+            f"frame {self.listpack[:6].hex(' ')}",
+            "",
+            f"  {heading}",
+        ]
+        for line, raw in zip(table, (self.master, *(row.raw for row in self.rows)), strict=True):
+            dump = raw[:_MOST_BYTES].hex(" ") + (" …" if len(raw) > _MOST_BYTES else "")
+            lines += [f"  {line}", f"                 {dump}"]
+        return "\n".join(lines)
+
+
+def read(stream: bytes, key: bytes, value: bytes) -> DrawnNode:
+    """Take the block under ``key`` apart. CorruptionError, with the place, if it is damaged."""
+    master_id = StreamID(*keys.node_id(key))
+    try:
+        return _taken_apart(stream, master_id, key, value)
+    except CorruptionError as error:
+        raise located(error, shown(stream), *master_id) from None
+
+
+def _taken_apart(stream: bytes, master_id: StreamID, key: bytes, value: bytes) -> DrawnNode:
+    head = block.header(key, value)
+    packed = block.listpack_of(key, value, head)
+    live, deleted, _, _ = decode.validate_node(packed, *master_id)
+    offsets, values = _elements(packed)
+    width = int(values[2])
+    names = values[3 : 3 + width]
+    at = 4 + width  # behind the 0 that ends the master entry
+    master = packed[offsets[0] : offsets[at]]
+    rows = []
+    while at < len(values):
+        start = at
+        flags = int(values[at])
+        sid = StreamID(master_id.ms + int(values[at + 1]) & MAX64, master_id.seq + int(values[at + 2]) & MAX64)
+        at += 3
+        if flags & _SAMEFIELDS:
+            pairs = list(zip(names, values[at : at + width], strict=True))
+            at += width
+        else:
+            own = int(values[at])
+            flat = values[at + 1 : at + 1 + 2 * own]
+            pairs = list(zip(flat[::2], flat[1::2], strict=True))
+            at += 1 + 2 * own
+        at += 1  # lp-count
+        rows.append(_Row(offsets[start], packed[offsets[start] : offsets[at]], sid, flags, pairs))
+    return DrawnNode(stream, master_id, len(value), head, packed, len(values), live, deleted, names, master, rows)
+
+
+def _elements(packed: bytes) -> tuple[list[int], list[bytes]]:
+    """Offsets and values of all elements; the offsets end with that of the end mark."""
+    offsets = []
+    at = listpack.first(packed)
+    while at >= 0:
+        offsets.append(at)
+        at = listpack.next(packed, at)
+    return [*offsets, len(packed) - 1], [listpack.get(packed, at) for at in offsets]

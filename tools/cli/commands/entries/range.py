@@ -1,0 +1,131 @@
+"""The reading commands: range, get, tail. None of them writes or creates anything."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterable
+from itertools import islice
+from pathlib import Path
+
+from .....storage.errors import NoStream
+from .....storage.files import directory
+from .....stream.entries.header import shown
+from .....stream.group.waiter import wait_for_more
+from .....stream.node.entry import Entry
+from .....stream.node.stream_id import StreamID, parse_id
+from .....stream.stream import Stream
+from ... import output
+from ...arguments import (
+    DONE,
+    NO,
+    OF_STREAM,
+    RANGE,
+    Failure,
+    argument,
+    command,
+    existing,
+    flag,
+    reading,
+    stream_of,
+    whole,
+)
+
+_LOOK_FOR_STORE = 0.1  # seconds
+_LOOK_ANYWAY = 1.0  # seconds; news wakes at once, a deleted stream is noticed by looking
+
+# -- range --------------------------------------------------------------------------------
+
+
+@command(
+    "range",
+    (*OF_STREAM, *RANGE,
+     argument("--count", type=whole, metavar="N", help="at most N entries"),
+     flag("--reverse", "the same range from its end")),
+    """START and END are IDs as Redis writes them, both included: - and + for the first and the
+last, 'ms' for all of a millisecond, '(ms-seq' to exclude that ID. Entries come in the order
+of their IDs, a line each: the ID, then field=value, parted by tabs. With --json a line is
+{"id": "ms-seq", "fields": {…}}; fields is a list of [name, value] where a name occurs twice
+or is no UTF-8. Exit status 1 if no entry lies in the range.""",
+    "raxlog range events.rax orders - + --count 2",
+    "raxlog range events.rax orders '(1526919030474-55' --json",
+)
+def _range(args: argparse.Namespace) -> int:
+    status = NO
+    with stream_of(args) as stream:
+        for entry in stream.range(args.start, args.end, args.count, args.reverse):
+            output.print_entry(entry, args.json)
+            status = DONE
+    return status
+
+
+# -- get ----------------------------------------------------------------------------------
+
+
+@command(
+    "get", (*OF_STREAM, argument("id", metavar="ID", read=parse_id, help="the entry's ID: ms-seq, or ms for ms-0")),
+    """Exit status 1 if there is no entry with exactly this ID.""",
+    "raxlog get events.rax orders 1526919030474-55",
+)
+def _get(args: argparse.Namespace) -> None:
+    with stream_of(args) as stream:
+        entry = stream.get(args.id)
+    if entry is None:
+        raise Failure(f"there is no entry {args.id} in stream {shown(stream.name)}", NO)
+    output.print_entry(entry, args.json)
+
+
+# -- tail ---------------------------------------------------------------------------------
+
+
+@command(
+    "tail",
+    (*OF_STREAM,
+     argument("-n", type=whole, default=10, metavar="N", dest="last",
+              help="begin with the last N entries (default: 10)"),
+     argument("--count", type=whole, metavar="N",
+              help="stop after N entries, those at the beginning included (default: follow for ever)"),
+     flag("--wait", "wait for a store, or a stream, that is not there")),
+    """Prints as 'range' does, then waits for new entries and prints each as it comes, until it has
+printed --count entries or is stopped with Ctrl-C. It sees what any process appends. A stream that is
+not there is an error (exit status 1), also once it is deleted, unless --wait.""",
+    "raxlog tail events.rax orders -n 5",
+    "raxlog tail events.rax orders -n 0 --count 1      # wait for the next one",
+    "raxlog tail events.rax orders --wait              # start it before there is anything",
+)
+def _tail(args: argparse.Namespace) -> None:
+    left = -1 if args.count is None else args.count
+    while args.wait and args.store and directory.is_vacant(Path(args.store)):
+        time.sleep(_LOOK_FOR_STORE)
+    with reading(args) as store:
+        stream = store.stream(args.stream) if args.wait else existing(store, args.stream)
+        after = stream.last_id
+        entries: Iterable[Entry] = _newest(stream, after, args.last)
+        while True:
+            for entry in entries if left < 0 else islice(entries, left):
+                output.print_entry(entry, args.json)
+                left -= left > 0
+            sys.stdout.flush()
+            if left == 0 or after == StreamID.MAX:
+                return
+            wait_for_more(stream, after, _LOOK_ANYWAY)
+            last = stream.last_id
+            if last > after:
+                entries = stream.range(after.next(), last)
+            elif args.wait or stream.exists():
+                entries = []  # nothing new; or made anew, or set back by set_id: follow it from there
+            else:
+                raise NoStream(f"the stream {shown(args.stream)} was deleted while it was followed")
+            after = last
+
+
+def _newest(stream: Stream, last: StreamID, wanted: int) -> Iterable[Entry]:
+    """The last ``wanted`` entries up to the ID ``last``, the oldest first, lazily."""
+    there = stream.count("-", last)
+    if not there or not wanted:
+        return []
+    try:
+        return stream.range(stream.select(max(0, there - wanted)), last)
+    except IndexError:
+        return []  # trimmed away between the two calls

@@ -1,0 +1,185 @@
+"""The writing commands: add, delete, trim, rename, delete-stream, configure."""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from .....storage.errors import IDTooSmall, InvalidFields, NoStream
+from .....stream.entries.header import shown
+from .....stream.entries.idempotent import MAX_CAP, MAX_WINDOW
+from .....stream.entries.trim import parse_trim
+from .....stream.group.delete_policy import KEEPREF, POLICIES, DeleteResult
+from .....stream.node.entry import flatten
+from .....stream.node.stream_id import parse_new_id
+from ... import output
+from ...arguments import (
+    DONE,
+    IDS,
+    NO,
+    OF_STREAM,
+    USAGE,
+    WRITING,
+    Add,
+    Failure,
+    argument,
+    command,
+    existing,
+    flag,
+    one_of,
+    positive,
+    stream_name,
+    stream_of,
+    whole,
+    writing,
+)
+
+_REFS = argument("--refs", choices=POLICIES, default=KEEPREF,
+                 help="keepref: pending entries stay pending (default); delref: they leave every group; "
+                 "acked: only what every group has acknowledged goes")
+
+
+def _trimming(required: bool) -> tuple[Add, ...]:
+    """--maxlen or --minid, and how to trim by them."""
+    return (one_of(argument("--maxlen", type=whole, metavar="N", help="keep the N newest entries"),
+                   argument("--minid", metavar="ID", help="keep the entries from this ID on"), required=required),
+            flag("--approximate", "evict whole nodes only: cheaper, keeps a little more"),
+            argument("--limit", type=whole, metavar="N", help="with --approximate: evict at most N (0: no limit)"),
+            _REFS)
+
+
+# -- add ----------------------------------------------------------------------------------
+
+
+def pair(typed: str) -> tuple[bytes, bytes]:
+    """FIELD=VALUE as the bytes that were typed."""
+    name, equals, value = os.fsencode(typed).partition(b"=")
+    if not equals:
+        raise InvalidFields(f"{typed!r} is no FIELD=VALUE: there is no '=' in it. Every field needs a value")
+    return name, value
+
+
+@command(
+    "add",
+    (*OF_STREAM, argument("fields", metavar="FIELD=VALUE", nargs="+", read=pair,
+                          help="the entry's fields, in this order"),
+     argument("--id", default="*", help="the entry's ID: * (default, from the clock), ms-* or ms-seq"),
+     flag("--no-create", "only if the stream is there already"),
+     *_trimming(required=False), *WRITING),
+    """Prints the entry's ID once the entry is on disk. Creates the store and the stream where they
+are not there. A field is split at its first '='; fields may repeat. An ID of your own must be
+greater than every ID before it (else exit status 1). --maxlen or --minid trim in the same
+commit. Put '--' before fields that begin with a dash.""",
+    "raxlog add events.rax orders item=book qty=2",
+    "raxlog add events.rax orders item=pen --id 1526919030474-55 --maxlen 1000",
+)
+def _add(args: argparse.Namespace) -> None:
+    flatten(args.fields)
+    new = parse_new_id(args.id)
+    if (new.ms, new.seq) == (0, 0):
+        raise IDTooSmall("the ID 0-0 is refused: an entry's ID must be greater than 0-0")
+    parse_trim(args.maxlen, args.minid, args.approximate, args.limit)
+    with writing(args, create=not args.no_create) as store:
+        sid = store.stream(args.stream).append(
+            args.fields, args.id, maxlen=args.maxlen, minid=args.minid, approximate=args.approximate, limit=args.limit,
+            refs=args.refs, create=not args.no_create
+        )
+        if sid is None:
+            raise NoStream(f"there is no stream {shown(args.stream)} in {store.path}, and --no-create was given")
+    output.answer(args.json, {"id": sid}, sid)
+
+
+# -- delete -------------------------------------------------------------------------------
+
+
+@command(
+    "delete", (*OF_STREAM, IDS, _REFS, *WRITING),
+    """Prints how many went. Exit status 1 if none did. What a consumer group has pending is shown as
+deleted when it is read again, unless --refs delref.""",
+    "raxlog delete events.rax orders 1526919030474-55 1526919030474-56",
+)
+def _delete(args: argparse.Namespace) -> int:
+    with stream_of(args, writing) as stream:
+        fates = stream.delete_ex(*args.ids, refs=args.refs)
+    gone, kept = fates.count(DeleteResult.DELETED), fates.count(DeleteResult.REFERENCED)
+    output.answer(args.json, {"deleted": gone, "referenced": kept},
+                  f"{output.many(gone, 'entry')} deleted{f', {kept:,} still referenced' if kept else ''}")
+    return DONE if gone else NO
+
+
+# -- trim ---------------------------------------------------------------------------------
+
+
+@command(
+    "trim", (*OF_STREAM, *_trimming(required=True), *WRITING),
+    """Prints how many entries went. Give one of --maxlen and --minid.""",
+    "raxlog trim events.rax orders --maxlen 100000 --approximate --limit 0",
+)
+def _trim(args: argparse.Namespace) -> None:
+    parse_trim(args.maxlen, args.minid, args.approximate, args.limit)
+    with stream_of(args, writing) as stream:
+        gone = stream.trim(
+            maxlen=args.maxlen, minid=args.minid, approximate=args.approximate, limit=args.limit, refs=args.refs
+        )
+    output.answer(args.json, {"evicted": gone}, f"{output.many(gone, 'entry')} evicted")
+
+
+# -- rename, delete-stream, configure -----------------------------------------------------
+
+
+@command(
+    "rename", (*OF_STREAM, argument("new", metavar="NEW", read=stream_name, help="the new name"), *WRITING),
+    """The entries stay where they are. Exit status 1 if STREAM is not there, or bears that name already, or
+NEW is taken.""",
+    "raxlog rename events.rax orders orders-2024",
+)
+def _rename(args: argparse.Namespace) -> None:
+    with writing(args) as store:
+        existing(store, args.stream)
+        if not store.rename_stream(args.stream, args.new):
+            raise Failure(f"the stream {shown(args.stream)} has that name already", NO)
+    output.answer(args.json, {"renamed": args.stream, "to": args.new},
+                  f"stream {output.text(args.stream)} renamed to {output.text(args.new)}")
+
+
+@command(
+    "delete-stream", (*OF_STREAM, *WRITING),
+    """It is gone with one commit; then its space is given back. There is no way to undo it.""",
+    "raxlog delete-stream events.rax orders",
+)
+def _delete_stream(args: argparse.Namespace) -> None:
+    with writing(args) as store:
+        entries = len(existing(store, args.stream))
+        if not store.delete_stream(args.stream):
+            raise Failure(f"the stream {shown(args.stream)} was deleted by another program", NO)
+    output.answer(args.json, {"deleted": entries}, f"{output.many(entries, 'entry')} deleted")
+
+
+_SETTINGS = ("compression", "node_max_bytes", "node_max_entries", "idempotence_window", "idempotence_cap")
+
+
+@command(
+    "configure",
+    (*OF_STREAM,
+     argument("--compression", choices=("none", "zstd", "compact"),
+              help="of nodes that are full: none, zstd, or compact (zstd in nodes of 16 KB or more, for history)"),
+     argument("--node-max-bytes", type=whole, metavar="N", help="a node is full by Redis' rule; 0: no limit"),
+     argument("--node-max-entries", type=whole, metavar="N", help="entries of a node; 0: no limit"),
+     argument("--idempotence-window", type=positive, metavar="SECONDS",
+              help=f"how long idempotent appends are remembered, up to {MAX_WINDOW:,}"),
+     argument("--idempotence-cap", type=positive, metavar="N",
+              help=f"how many of each producer are remembered, up to {MAX_CAP:,}"), *WRITING),
+    """--compression and the node limits hold for nodes begun from now on. A change of the window or
+the cap forgets which idempotent appends there were, as XCFGSET does. Prints what has changed.""",
+    "raxlog configure events.rax orders --compression zstd",
+)
+def _configure(args: argparse.Namespace) -> None:
+    given = {name: getattr(args, name) for name in _SETTINGS if getattr(args, name) is not None}
+    if not given:
+        options = ", ".join("--" + name.replace("_", "-") for name in _SETTINGS)
+        raise Failure(f"nothing to change: give one of {options}", USAGE)
+    with stream_of(args, writing) as stream:
+        changed = stream.configure(**given)
+    line = ", ".join(f"{setting.replace('_', '-')} is now {value}" for setting, value in changed.items())
+    output.answer(args.json, {"configured": stream.name} | given,
+                  line or "nothing changed: the stream has these settings already")

@@ -1,0 +1,207 @@
+"""Consumer groups and their consumers: who reads, how far each is, and how to change that.
+
+    stream orders ──┬── group billing    last delivered 5-0, lag 12
+                    │      ├── consumer a     3 pending
+                    │      └── consumer b     none
+                    └── group audit      last delivered 17-0, lag 0
+
+    groups  create-group  destroy-group  set-group-id  lag          the middle column
+    consumers  create-consumer  delete-consumer                     the right one
+
+What moves entries is in read.py (read, ack) and pending.py (pending, claim, nack).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from typing import Any
+
+from .....index.pubsub import subject_filter
+from .....storage.errors import InvalidStreamID
+from .....stream.entries.header import shown
+from .....stream.group.info import GroupInfo
+from .....stream.node.stream_id import parse_id
+from ... import output
+from ...arguments import (
+    NO,
+    OF_CONSUMER,
+    OF_GROUP,
+    OF_STREAM,
+    WRITING,
+    Failure,
+    argument,
+    command,
+    consumer_name,
+    existing,
+    flag,
+    group_of,
+    one_of,
+    stream_of,
+    writing,
+)
+
+# -- groups, lag --------------------------------------------------------------------------
+
+
+@command(
+    "groups", OF_STREAM,
+    """A line for each group: its consumers, its pending entries, the ID up to which it has been given
+everything, and its lag: how many live entries lie behind that ID. The lag is always exact.""",
+    "raxlog groups events.rax orders",
+)
+def _groups(args: argparse.Namespace) -> None:
+    with stream_of(args) as stream:
+        groups = stream.groups()
+    output.answer(args.json, {"stream": stream.name, "groups": list(map(group_json, groups))}, *groups_table(groups))
+
+
+def groups_table(groups: Sequence[GroupInfo]) -> list[str]:
+    """The groups of a stream, a line each."""
+    rows = [(output.text(group.name), f"{group.consumers:,}", f"{group.pending:,}", str(group.last_delivered_id),
+             f"{group.lag:,}") for group in groups]
+    return output.table(rows, (1, 2, 4), ("group", "consumers", "pending", "last delivered", "lag"))
+
+
+def group_json(group: GroupInfo) -> dict[str, Any]:
+    """A group under the names XINFO GROUPS uses."""
+    return {name.replace("_", "-"): value for name, value in group._asdict().items()}
+
+
+@command(
+    "lag", OF_GROUP,
+    """Prints one number, and nothing else: the live entries that no consumer of the group has had.
+What is pending does not count; 'raxlog pending' tells of that.""",
+    "raxlog lag events.rax orders billing",
+)
+def _lag(args: argparse.Namespace) -> None:
+    with group_of(args) as group:
+        lag = group.lag
+    output.answer(args.json, {"lag": lag}, lag)
+
+
+# -- create-group, destroy-group, set-group-id --------------------------------------------
+
+
+def _place(text: str, *ends: str) -> str:
+    """Where a group can be put: at an ID, or at one of these ends of the stream."""
+    if text not in ends:
+        try:
+            parse_id(text)
+        except InvalidStreamID:
+            raise InvalidStreamID(f"{text!r} is no stream ID; allowed here: {', '.join(ends)}, ms-seq or ms") from None
+    return text
+
+
+@command(
+    "create-group",
+    (*OF_GROUP,
+     argument("--start", default="$", metavar="ID", read=lambda text: _place(text, "$"),
+              help="deliver what comes behind this ID: $ for new entries only (default), 0 for all"),
+     flag("--create-stream", "create the stream, and the store, if not there"),
+     flag("--exist-ok", "leave a group of that name as it is"),
+     argument("--subject", action="append", metavar="PATTERN",
+              help="only what was published under such subjects; repeatable"), *WRITING),
+    """The group will be given every entry behind --start, once, whichever of its consumers reads.
+Exit status 1 if there is a group of that name (unless --exist-ok), or no such stream (unless
+--create-stream).""",
+    "raxlog create-group events.rax orders billing --start 0",
+    "raxlog create-group events.rax orders billing --create-stream --exist-ok",
+)
+def _create_group(args: argparse.Namespace) -> None:
+    subjects = None if args.subject is None else subject_filter.checked([os.fsencode(one) for one in args.subject])
+    with writing(args, create=args.create_stream) as store:
+        stream = store.stream(args.stream) if args.create_stream else existing(store, args.stream)
+        made = stream.create_group(
+            args.group, args.start, exist_ok=args.exist_ok, create_stream=args.create_stream, subjects=subjects
+        )
+        info = made.info()
+    output.answer(args.json, group_json(info),
+                  f"group {output.text(args.group)} delivers what comes behind {info.last_delivered_id}")
+
+
+@command(
+    "destroy-group", (*OF_GROUP, *WRITING),
+    """Its consumers and its pending entries go with it, the stream's entries stay. Who waits for the
+group in another process gets an error. There is no way to undo it.""",
+    "raxlog destroy-group events.rax orders billing",
+)
+def _destroy_group(args: argparse.Namespace) -> None:
+    with group_of(args, writing) as group:
+        info = group.info()
+        if not group.destroy():
+            raise Failure(f"the consumer group {shown(group.name)} was destroyed by another program", NO)
+    with_it = f"{output.many(info.consumers, 'consumer')} and {output.many(info.pending, 'pending entry')}"
+    output.answer(args.json, {"destroyed": group.name, "consumers": info.consumers, "pending": info.pending},
+                  f"group destroyed, with {with_it}")
+
+
+@command(
+    "set-group-id",
+    (*OF_GROUP,
+     argument("id", metavar="ID", read=lambda text: _place(text, "$", "-", "+"),
+              help="the new last delivered ID; $ for the stream's last, 0 for none"), *WRITING),
+    """Forward skips entries, back delivers them once more. Pending entries stay pending.""",
+    "raxlog set-group-id events.rax orders billing 0       # everything again",
+    "raxlog set-group-id events.rax orders billing '$'     # only what is new",
+)
+def _set_group_id(args: argparse.Namespace) -> None:
+    with group_of(args, writing) as group:
+        group.set_id(args.id)
+        info = group.info()
+    line = f"group {output.text(group.name)} delivers what comes behind {info.last_delivered_id}, lag {info.lag:,}"
+    output.answer(args.json, group_json(info), line)
+
+
+# -- consumers ----------------------------------------------------------------------------
+
+
+@command(
+    "consumers", OF_GROUP,
+    """A line for each consumer: its pending entries, the seconds since it last asked for something
+(idle) and since it last got something (inactive; - if never).""",
+    "raxlog consumers events.rax orders billing",
+)
+def _consumers(args: argparse.Namespace) -> None:
+    with group_of(args) as group:
+        consumers = group.consumers()
+    rows = [(output.text(consumer.name), f"{consumer.pending:,}", output.duration(consumer.idle),
+             output.duration(consumer.inactive)) for consumer in consumers]
+    output.answer(
+        args.json,
+        {"stream": group.stream, "group": group.name, "consumers": [consumer._asdict() for consumer in consumers]},
+        *output.table(rows, (1, 2, 3), ("consumer", "pending", "idle (s)", "inactive (s)")),
+    )
+
+
+@command(
+    "create-consumer", (*OF_CONSUMER, *WRITING),
+    """Reading creates a consumer as well; this one asks for nothing. Exit status 1 if it is there.""",
+    "raxlog create-consumer events.rax orders billing worker-1",
+)
+def _create_consumer(args: argparse.Namespace) -> None:
+    with group_of(args, writing) as group:
+        if not group.create_consumer(args.consumer):
+            raise Failure(f"group {shown(group.name)} has a consumer {shown(args.consumer)} already", NO)
+    output.answer(args.json, {"created": args.consumer})
+
+
+@command(
+    "delete-consumer",
+    (*OF_CONSUMER,
+     one_of(argument("--to", metavar="OTHER", read=consumer_name,
+                     help="hand its pending entries over to this consumer"),
+            flag("--drop", "lose its pending entries: they are never delivered again")), *WRITING),
+    """A consumer with pending entries is not deleted (exit status 1) unless --to or --drop says what
+becomes of them. Handed over they keep their times and delivery counts.""",
+    "raxlog delete-consumer events.rax orders billing worker-1 --to worker-2",
+)
+def _delete_consumer(args: argparse.Namespace) -> None:
+    with group_of(args, writing) as group:
+        if args.consumer not in {known.name for known in group.consumers()}:
+            raise Failure(f"group {shown(group.name)} has no consumer {shown(args.consumer)}", NO)
+        had = group.delete_consumer(args.consumer, pending="drop" if args.drop else "refuse", to=args.to)
+    fate = f"handed over to {output.text(args.to)}" if args.to is not None else "dropped"
+    output.answer(args.json, {"deleted": args.consumer, "pending": had, "to": args.to},
+                  f"consumer deleted, {output.many(had, 'pending entry')}{' ' + fate if had else ''}")

@@ -1,0 +1,1 @@
+"""Commands that publish, subscribe and bind."""

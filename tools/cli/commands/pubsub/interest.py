@@ -1,0 +1,127 @@
+"""Routing: subjects and interest, who wants what.
+
+    orders                     a token, and how many subscriptions end with it
+    ├── *
+    │   └── new    2
+    └── >          1  and 3 in queues
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from .....index.pubsub import targets
+from .....index.subjects import subject as subjects
+from .....index.subjects.subscription import BINDING, DURABLE, LIVE, Subscription
+from .....storage.errors import NoSubscription
+from .....store import Store
+from ... import output
+from ...arguments import DONE, NO, OF_STORE, argument, command, reading, typed
+
+_KINDS = {BINDING: "binding", DURABLE: "durable", LIVE: "live"}
+
+# -- subjects -----------------------------------------------------------------------------
+
+
+@dataclass
+class _Branch:
+    """A token of the tree."""
+
+    plain: int = 0
+    queued: int = 0
+    below: dict[bytes, _Branch] = field(default_factory=dict)
+
+
+@command(
+    "subjects",
+    (*OF_STORE,
+     argument("within", metavar="PATTERN", nargs="?", default=">", read=typed(subjects.pattern),
+              help="only what overlaps this pattern")),
+    """A tree of tokens; behind each subject how many plain subscriptions it has, bindings included, and
+how many members of queues. Exit status 1 if there is none.""",
+    "raxlog subjects events.rax",
+    "raxlog subjects events.rax 'orders.eu.*' --json",
+)
+def _subjects(args: argparse.Namespace) -> int:
+    with reading(args) as store:
+        found = store.subjects.patterns(args.within)
+    root = _Branch()
+    for pattern, plain, queued in found:
+        branch = root
+        for token in subjects.tokens(pattern):
+            branch = branch.below.setdefault(token, _Branch())
+        branch.plain, branch.queued = plain, queued
+    output.answer(
+        args.json,
+        {"subjects": [{"subject": pattern, "plain": plain, "queued": queued} for pattern, plain, queued in found]},
+        *(line for token, branch in sorted(root.below.items()) for line in _drawn(token, branch, "", "")),
+    )
+    return DONE if found else NO
+
+
+def _drawn(token: bytes, branch: _Branch, first: str, rest: str) -> Iterator[str]:
+    counts = [str(branch.plain)] if branch.plain else []
+    if branch.queued:
+        counts.append(f"{branch.queued} in queues")
+    yield f"{first}{output.text(token)}" + (f"    {' and '.join(counts)}" if counts else "")
+    below = sorted(branch.below.items())
+    for place, (name, child) in enumerate(below):
+        last = place == len(below) - 1
+        yield from _drawn(name, child, rest + ("└── " if last else "├── "), rest + ("    " if last else "│   "))
+
+
+# -- interest -----------------------------------------------------------------------------
+
+
+@command(
+    "interest", (*OF_STORE, argument("subject", metavar="SUBJECT", read=typed(subjects.literal),
+                         help="the subject, without wildcards")),
+    """A line for each binding, durable and live subscription that a message to the subject would reach;
+of those with a queue one member gets it. Exit status 1 if there is none.""",
+    "raxlog interest events.rax orders.eu.new",
+)
+def _interest(args: argparse.Namespace) -> int:
+    with reading(args) as store:
+        rows = _interested(store, args.subject)
+    cells = [(str(row["id"]), row["kind"], output.text(row["subject"]),
+              "-" if row["queue"] is None else output.text(row["queue"]), _where(row)) for row in rows]
+    output.answer(args.json, {"interest": rows}, *output.table(cells, head=("id", "kind", "subject", "queue", "to")))
+    return DONE if rows else NO
+
+
+def _interested(store: Store, subject: bytes) -> list[dict[str, Any]]:
+    rows = []
+    owners = store.listeners()
+    found = store.subjects.match(subject)
+    numbers = [*found.plain, *(one.id for group in found.queues.values() for one in group)]
+    for number in sorted(numbers):
+        try:
+            record: Subscription = store.subjects.get(number)
+        except NoSubscription:
+            continue  # it ended after the match
+        row: dict[str, Any] = {
+            "id": record.id, "kind": _KINDS[record.kind], "subject": record.subject, "queue": record.queue,
+        }
+        owner = targets.owner_of(record)
+        if record.kind == LIVE:
+            if owner is None or owner not in owners:
+                continue  # of a process that has died, or not publishing's: a publish would not count it
+            row["pid"] = owners[owner]
+        elif targets.STREAM_OPTION not in record.options:
+            continue
+        elif record.kind == BINDING:
+            row["stream"] = record.options[targets.STREAM_OPTION]
+        else:
+            row["durable"] = record.name
+        rows.append(row)
+    return rows
+
+
+def _where(row: dict[str, Any]) -> str:
+    for what in ("stream", "durable"):
+        if what in row:
+            return f"{what} {output.text(row[what])}"
+    return f"process {row['pid']}"

@@ -1,0 +1,119 @@
+"""The batch reader: partitions on the driver, record batches in the tasks.
+
+    driver (planner)   find the place ─> snapshot, if live ─> plan ─> partitions, pickled
+    task               open, no lock ─> seek ─> nodes ─> kernel ─> RecordBatch … ─> close
+
+A batch owns its memory: nothing of the map is lent to Spark, whose queue may hold a batch after
+the task is done with it. ``read`` uses what the reader was pickled with and the partition only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import (
+    DataSourceReader,
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+)
+
+from ...stream.node.stream_id import MAX64, StreamID, make_id
+from . import live_snapshot, plan, scan, worker_gc
+from .location import find
+from .options import Options
+from .schema import ID, STREAM, TIMESTAMP, Columns
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class BatchReader(DataSourceReader):
+    """Reads entries of one or several streams, once."""
+
+    def __init__(self, options: Options, columns: Columns) -> None:
+        self._options = options
+        self._columns = columns
+        self._window = plan.Window.of(options)
+        self._only: set[bytes] | None = None
+
+    def partitions(self) -> list[InputPartition]:
+        """The plan; one partition without entries where there is nothing to read."""
+        place = live_snapshot.at_rest(find(self._options.path), self._options)
+        parts = scan.planned(place, self._options, self._window, self._only)
+        return [InputPartition(part) for part in parts or [plan.Part(())]]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The partition's entries, as batches of the schema asked for."""
+        worker_gc.settle()
+        return scan.batches(partition.value, self._columns, self._options)
+
+
+class FilteringReader(BatchReader):
+    """The same, narrowed by what Spark filters: chosen by ``pushdown=true``.
+
+    A class of its own, since Spark refuses readers with pushFilters while its configuration
+    spark.sql.python.filterPushdown.enabled is off, as it is by default.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Narrow the range of IDs, and the streams. Every filter is left to Spark as well."""
+        low, high = self._window.start, self._window.end
+        for wanted in filters:
+            least, most = self._range(wanted)
+            low, high = max(low, least), min(high, most)
+            self._narrow_streams(wanted)
+        self._window = plan.Window(low, high)
+        return filters
+
+    def _range(self, wanted: Filter) -> tuple[StreamID, StreamID]:
+        """The IDs that a filter can be true for."""
+        everything = StreamID.MIN, StreamID.MAX
+        column: tuple[str, ...] = getattr(wanted, "attribute", ())
+        value = getattr(wanted, "value", None)
+        if len(column) != 1 or value is None:
+            return everything
+        values = [self._id(column[0], item) for item in (value if isinstance(wanted, In) else (value,))]
+        held = [item for item in values if item is not None]
+        if not held or len(held) < len(values):
+            return everything
+        low, high = min(first for first, _ in held), max(last for _, last in held)
+        if isinstance(wanted, (EqualTo, EqualNullSafe, In)):
+            return low, high
+        if isinstance(wanted, (GreaterThan, GreaterThanOrEqual)):
+            return low, StreamID.MAX
+        if isinstance(wanted, (LessThan, LessThanOrEqual)):
+            return StreamID.MIN, high
+        return everything
+
+    def _id(self, column: str, value: Any) -> tuple[StreamID, StreamID] | None:
+        """The first and last ID that a column's value can belong to."""
+        if column == "id_ms" and isinstance(value, int):
+            ms = min(max(value, 0), MAX64)
+            return make_id(ms, 0), make_id(ms, MAX64)
+        if column == ID and self._options.include_id and isinstance(value, bytes):
+            padded = StreamID.from_bytes(value[:16].ljust(16, b"\0"))
+            return padded, padded
+        if column == TIMESTAMP and self._options.include_timestamp and isinstance(value, datetime):
+            ms = min(max((value - _EPOCH) // timedelta(milliseconds=1), 0), MAX64)
+            return make_id(ms, 0), make_id(ms, MAX64)
+        return None
+
+    def _narrow_streams(self, wanted: Filter) -> None:
+        if self._options.stream_pattern is None or getattr(wanted, "attribute", None) != (STREAM,):
+            return
+        if isinstance(wanted, (EqualTo, EqualNullSafe, In)) and wanted.value is not None:
+            values = wanted.value if isinstance(wanted, In) else (wanted.value,)
+            named = {value.encode() for value in values if isinstance(value, str)}
+            self._only = named if self._only is None else self._only & named
+
+
+_EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")

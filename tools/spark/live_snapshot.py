@@ -1,0 +1,106 @@
+"""Snapshots of live stores: taken before a scan, used again while nothing has changed, removed.
+
+    <snapshotDir>/<store's UUID>/
+    ├── .raxlog-lock    flock: one process at a time takes or removes
+    ├── 1-42-9f3c11b2   a snapshot, named by generation and commit of the state it shows
+    └── 1-57-11b2074a
+
+A plan names a snapshot, and Spark keeps plans: a data frame may be run again an hour after it
+was loaded. So a snapshot stays for ``snapshotRetention`` after its last use (its folder's time,
+set by each task that opens it), and goes when the next one is planned, by whomever. Costs one
+copy of the store, with all checksums verified, on the disk of ``snapshotDir``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from ...recovery.snapshot import full, manifest
+from ...storage.engine.environment import Environment
+from ...storage.errors import RaxlogError, StoreError
+from .location import LIVE, SNAPSHOT, Place, opened
+from .options import Options
+
+_LOCK = ".raxlog-lock"
+
+
+def default_folder() -> Path:
+    """Where snapshots of live stores go unless ``snapshotDir`` says otherwise: this user's own."""
+    return Path(tempfile.gettempdir()) / f"raxlog-snapshots-{os.getuid()}"
+
+
+def at_rest(place: Place, options: Options) -> Place:
+    """The place itself if it rests; for a live store a snapshot of it, taken now or lately.
+
+    StoreFull where the copy has no room: give another ``snapshotDir``.
+    """
+    if place.kind != LIVE:
+        return place
+    with opened(place.path) as source:
+        store, moment = source.env.uuid.hex(), _moment(source.env)
+    home = (Path(options.snapshot_dir) if options.snapshot_dir else default_folder()) / store
+    with _alone(home):
+        _remove_unused(home, options.snapshot_retention)
+        found = _reusable(home, moment, options.snapshot_max_age)
+        if found is None:
+            found = home / f"{moment}-{os.urandom(4).hex()}"
+            full.make(Path(place.path), found, None)
+        touch(found)
+    return Place(SNAPSHOT, str(found), manifest.read(found))
+
+
+def touch(path: Path) -> None:
+    """Note that a snapshot of a live store is in use. Does nothing to any other."""
+    if (path.parent / _LOCK).exists():
+        with contextlib.suppress(OSError):
+            os.utime(path)
+
+
+@contextlib.contextmanager
+def _alone(home: Path) -> Iterator[None]:
+    try:
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(home / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise StoreError(
+            f"no snapshot of the live store can be put into {home}: {error}. Give another folder with snapshotDir"
+        ) from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _held(home: Path) -> list[Path]:
+    """The snapshots there, the newest first."""
+    return sorted((child for child in home.iterdir() if child.is_dir()), key=lambda c: c.stat().st_ctime, reverse=True)
+
+
+def _moment(env: Environment) -> str:
+    """A name for what a read would see now: as no other state of the store has."""
+    with env.read() as txn:
+        generation, transaction = divmod(env.moment(txn), 1 << 64)
+    return f"{generation}-{transaction}"
+
+
+def _reusable(home: Path, moment: str, max_age: float) -> Path | None:
+    for child in _held(home):
+        with contextlib.suppress(RaxlogError):
+            age = time.time() - manifest.read(child).created_ms / 1000
+            if child.name.startswith(f"{moment}-") or (max_age and age <= max_age):
+                return child
+    return None
+
+
+def _remove_unused(home: Path, retention: float) -> None:
+    for child in _held(home):
+        if time.time() - child.stat().st_mtime > retention:
+            shutil.rmtree(child, ignore_errors=True)
