@@ -14,9 +14,10 @@ from __future__ import annotations
 
 import html
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from .report import FAILED, NOT_RUN, Failure, ModeResult, Report
+if TYPE_CHECKING:
+    from .report import Failure, ModeResult, Report
 
 _COLUMNS = 96
 _MOST_FILES = 8
@@ -114,7 +115,7 @@ def page(report: Report) -> str:
     """The report as one page that needs nothing else."""
     rows, parts = [], []
     for mode in report.modes:
-        css = {FAILED: "failed", NOT_RUN: "not"}.get(mode.status, "passed")
+        css = {"failed": "failed", "not run": "not"}.get(mode.status, "passed")
         torn = f"{mode.torn:,} ({mode.torn_failed()})" if mode.torn else ""
         rows.append(
             f"<tr><td>{html.escape(mode.mode)}</td><td class={css}>{mode.status}</td><td class=n>{mode.cases:,}</td>"

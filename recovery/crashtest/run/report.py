@@ -10,6 +10,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from . import render
+
 PASSED, FAILED, NOT_RUN = "passed", "failed", "not run"
 
 
@@ -116,9 +118,7 @@ class Report:
             warnings.warn(f"crash test: {mode.line()}", stacklevel=2)
 
     def __str__(self) -> str:
-        from .render import terminal  # noqa: PLC0415 - it reads this module
-
-        return terminal(self)
+        return render.terminal(self)
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as plain values."""
@@ -136,6 +136,4 @@ class Report:
 
     def write_html(self, path: str | Path) -> None:
         """Write it as one HTML page, with the timeline drawn."""
-        from .render import page  # noqa: PLC0415 - it reads this module
-
-        Path(path).write_text(page(self), encoding="utf-8")
+        Path(path).write_text(render.page(self), encoding="utf-8")

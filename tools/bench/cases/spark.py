@@ -125,7 +125,8 @@ def _snapshot(folder: Path, readings: list[Row]) -> Path:
 
 def _session(folder: Path) -> Any:
     from pyspark.sql import SparkSession  # noqa: PLC0415 - an extra
-    from raxlog.spark import register  # noqa: PLC0415
+
+    from ...spark.source import RaxlogDataSource  # noqa: PLC0415 - imports pyspark
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -137,7 +138,7 @@ def _session(folder: Path) -> Any:
         .config("spark.driver.bindAddress", "127.0.0.1").config("spark.local.dir", str(folder / "spark-local"))
         .config("spark.sql.shuffle.partitions", "2").getOrCreate()
     )
-    register(spark)
+    spark.dataSource.register(RaxlogDataSource)
     return spark
 
 

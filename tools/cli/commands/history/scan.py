@@ -132,7 +132,8 @@ appender.console.layout.pattern = %p %c: %m%n
 def _session(cores: int | None, folder: Path) -> Any:
     from pyspark.logger import PySparkLogger  # noqa: PLC0415 - half a second, and only here
     from pyspark.sql import SparkSession  # noqa: PLC0415
-    from raxlog.spark import register  # noqa: PLC0415
+
+    from ....spark.source import RaxlogDataSource  # noqa: PLC0415
 
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else tasks run whatever "python3" is
@@ -147,7 +148,7 @@ def _session(cores: int | None, folder: Path) -> Any:
         .getOrCreate()
     )
     PySparkLogger.getLogger("SQLQueryContextLogger").setLevel("CRITICAL")  # it prints errors, which we tell, and stacks
-    register(spark)
+    spark.dataSource.register(RaxlogDataSource)
     return spark
 
 

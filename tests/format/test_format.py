@@ -24,7 +24,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from raxlog.stream.node import listpack
 
-PAGE = Path(__file__).parent.parent / "docs" / "format.md"
+PAGE = Path(__file__).parents[2] / "docs" / "format.md"
+READERS = Path(__file__).parents[1] / "support" / "readers"
 
 # a value of each encoding, and of each side of each border
 NUMBERS = [
@@ -87,7 +88,7 @@ def keys_of(path: Path) -> dict[bytes, bytes]:
 def test_the_second_reader_knows_nothing_of_raxlog() -> None:
     loaded = "import sys, second_reader; print('raxlog' in sys.modules)"
     answer = subprocess.run(
-        [sys.executable, "-c", loaded], cwd=Path(__file__).parent, check=True, capture_output=True
+        [sys.executable, "-c", loaded], cwd=READERS, check=True, capture_output=True
     )
     assert answer.stdout.strip() == b"False"
 

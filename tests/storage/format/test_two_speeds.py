@@ -50,7 +50,7 @@ def test_everything_but_the_long_tests_passes_uncompiled_as_well() -> None:
         pytest.skip("this is the run with plain kernels")
     if kernels.speed() != "compiled":
         pytest.skip("the kernels are plain Python: this very run tests them")
-    command = [sys.executable, "-m", "pytest", str(Path(__file__).parent), "-q", "-n", "2"]
+    command = [sys.executable, "-m", "pytest", str(Path(__file__).parents[2]), "-q", "-n", "2"]
     run = subprocess.run(
         [*command, "-p", "no:cacheprovider", "-m", "not storm and not redis"],
         env={**os.environ, "RAXLOG_PURE": "1", _INNER: "1"},

@@ -132,11 +132,12 @@ def test_ctrl_c_leaves_nothing_behind(sales: str, tmp_path: Path) -> None:
     os.mkfifo(fifo)
     script = (
         "import os, sys\n"
-        "from raxlog.tools.cli import exporting, main\n"
-        "write = exporting._write\n"
+        "from raxlog.tools.cli import main\n"
+        "from raxlog.tools.cli.commands.history import export\n"
+        "write = export._write\n"
         "def slow(*arguments):\n"
         f"    write(*arguments); open({str(fifo)!r}).read()\n"
-        "exporting._write = slow\n"
+        "export._write = slow\n"
         "sys.exit(main(sys.argv[1:]))\n"
     )
     out = tmp_path / "out.parquet"

@@ -29,7 +29,8 @@ from raxlog.stream.group import blocking_read as group_read_module
 from raxlog.stream.group import group as group_module
 from test_format import keys_of, resealed
 
-PAGE = Path(__file__).parent.parent / "docs" / "format-groups.md"
+PAGE = Path(__file__).parents[2] / "docs" / "format-groups.md"
+READERS = Path(__file__).parents[1] / "support" / "readers"
 NOW = 1_732_185_600_000
 WEEKS = 10.0**7  # seconds; idle longer than anything here
 
@@ -118,7 +119,7 @@ def filled(store: raxlog.Store, entries: int = 400) -> tuple[raxlog.Group, list[
 def test_the_second_reader_of_groups_knows_nothing_of_raxlog() -> None:
     loaded = "import sys, second_reader_groups; print('raxlog' in sys.modules)"
     answer = subprocess.run(
-        [sys.executable, "-c", loaded], cwd=Path(__file__).parent, check=True, capture_output=True
+        [sys.executable, "-c", loaded], cwd=READERS, check=True, capture_output=True
     )
     assert answer.stdout.strip() == b"False"
 

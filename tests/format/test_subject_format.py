@@ -21,7 +21,7 @@ from second_reader import Wrong
 from second_reader_subjects import read_index
 from test_format import resealed
 
-PAGE = Path(__file__).parent.parent / "docs" / "format-subjects.md"
+PAGE = Path(__file__).parents[2] / "docs" / "format-subjects.md"
 
 
 def fill(index: Sublist, seed: int) -> None:

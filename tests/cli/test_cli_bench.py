@@ -145,7 +145,7 @@ def test_ctrl_c_ends_a_run_with_one_line_and_leaves_neither_stores_nor_processes
 
 
 def test_the_module_is_the_same_command() -> None:
-    ran = subprocess.run([sys.executable, "-m", "raxlog.tools.bench", "nope"], capture_output=True, text=True,
+    ran = subprocess.run([sys.executable, "-m", "raxlog", "bench", "nope"], capture_output=True, text=True,
                          timeout=60, check=False)
     assert ran.returncode == 2
     assert "there is no case 'nope'" in one_line(ran.stderr)

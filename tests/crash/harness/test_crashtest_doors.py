@@ -14,7 +14,8 @@ from raxlog.tools import cli
 
 pytestmark = pytest.mark.storm
 
-DOCS = Path(__file__).parents[1] / "docs"
+DOCS = Path(__file__).parents[3] / "docs"
+SUPPORT = Path(__file__).parents[2] / "support" / "crash"
 BRIEFLY = ["--images", "150", "--seed", "7", "--ignore", "wake", "--ignore", "lock.mdb",
            "--only", "points", "--only", "cuts", "--only", "calls"]
 
@@ -56,7 +57,7 @@ def test_the_tutorials_example_finds_its_bug_and_passes_on_the_fixed_version(
     (["absent.py"], "no Python file"),
     ([str(DOCS / "examples" / "billing_fixed.py"), "--only", "points"], "needs --points"),
     ([str(DOCS / "crash-testing.md")], "no Python file"),
-    ([__file__.replace("test_crashtest_doors", "crash_workloads")], "no function workload"),
+    ([str(SUPPORT / "crash_workloads.py")], "no function workload"),
     (["--replay", "/nowhere"], "no kept case"),
 ])  # fmt: skip
 def test_wrong_arguments_are_told_in_one_line(
@@ -83,7 +84,7 @@ def test_wrong(crash_explorer):
 
 def test_the_pytest_plugin_gives_fixture_marker_and_options(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(PLUGIN_TEST)
-    path = os.pathsep.join([str(Path(__file__).parent), *filter(None, sys.path)])
+    path = os.pathsep.join([str(SUPPORT), *filter(None, sys.path)])
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "raxlog.recovery.crashtest.plugin", "--strict-markers",
          "--crash-seed=11", "--crash-budget=30s", "-p", "no:cacheprovider", "--rootdir", str(tmp_path),
