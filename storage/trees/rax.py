@@ -27,19 +27,24 @@ if TYPE_CHECKING:
 
 SOURCE_HASH = ""
 
-__all__ = ["LowWalk", "Rax", "RaxIterator", "RaxNode", "RaxTransaction", "family_rows"]
+__all__ = ["LowWalk", "Rax", "RaxIterator", "RaxNode", "RaxTransaction", "ReadTransaction", "family_rows"]
 
 
-class RaxTransaction(Protocol):
-    """What a rax asks of its transaction: an lmdb.Transaction, or a wrapper around one."""
+class ReadTransaction(Protocol):
+    """What a reader of records needs: an lmdb.Transaction, a WriteTransaction, or the pages of a damaged file."""
 
     def get(self, key: bytes, /) -> Any: ...
-    def put(self, key: bytes, value: bytes, /, *, overwrite: bool = True) -> bool: ...
-    def delete(self, key: bytes, /) -> bool: ...
     def cursor(self) -> lmdb.Cursor[Any]: ...
 
 
-def family_rows(txn: RaxTransaction, prefix: bytes, start: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
+class RaxTransaction(ReadTransaction, Protocol):
+    """What a rax needs of its transaction: an lmdb.Transaction, or a wrapper around one."""
+
+    def put(self, key: bytes, value: bytes, /, *, overwrite: bool = True) -> bool: ...
+    def delete(self, key: bytes, /) -> bool: ...
+
+
+def family_rows(txn: ReadTransaction, prefix: bytes, start: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
     """The rows of one family, from the key ``start`` on, with whole keys, over a cursor of their own. No copies."""
     cursor = txn.cursor()
     there = cursor.set_range(prefix if start is None else start)
