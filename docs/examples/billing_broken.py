@@ -4,7 +4,7 @@ import raxlog
 from raxlog.crashtest import crash_point
 
 
-def consume(store, told):
+def consume(store, report):
     billing = store.stream("orders").group("billing")
     # First what a predecessor had in hand when it died, then what is new.
     while batch := billing.read("worker-1", count=3, ids="0") or billing.read("worker-1", count=3):
@@ -13,7 +13,7 @@ def consume(store, told):
         with store.transaction() as tx:
             total = int(tx.state.get("total", 0)) + sum(int(entry.fields[b"cents"]) for entry in batch)
             tx.state["total"] = total
-        told(total)
+        report(total)
 
 
 def workload(folder, ack):
@@ -27,7 +27,7 @@ def check(folder, acks):
     with raxlog.open(folder / "shop.rax") as store:
         orders = [int(entry.fields[b"cents"]) for entry in store.stream("orders").range()]
         if orders:
-            consume(store, told=lambda total: None)  # what the next start of the program does
+            consume(store, report=lambda total: None)  # what the next start of the program does
         total = int(store.state.get("total", 0))
         assert total == sum(orders), f"{sum(orders)} cents were ordered, {total} are billed"
-        assert total >= max(acks, default=0), "a total that was told is gone"
+        assert total >= max(acks, default=0), "a total that was reported is gone"
