@@ -169,7 +169,7 @@ def gather(file: PageFile, with_doubtful: bool = False) -> Gathered:
         gathered.hidden.append((b"", None))
         reached: set[int] = set()
     else:
-        reached = tree.reached
+        reached = tree.reachable
         for fault in tree.faults:
             gathered.damaged[fault.page] = fault.what
             if fault.hides or fault.page in reached:  # or records on it may lie under wrong keys

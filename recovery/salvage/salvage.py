@@ -28,7 +28,7 @@ from ...stream.entries.header import NodeLimits, shown
 from .. import subprocess_task
 from ..check.records import STREAM_KINDS, SUBJECT_KINDS
 from ..check.report import Report
-from ..check.walk import Walk, in_force
+from ..check.walk import StoreWalk, current_generation
 from ..snapshot.full import flush, placed
 from .groups import GroupsBuilder
 from .pages import Gathered, gather
@@ -102,7 +102,7 @@ def rescue(say: subprocess_task.Progress, source: str, place: str, doubtful: boo
 def _generation(path: Path, report: SalvageReport) -> Path:
     """The generation to salvage: the one in force, or where CURRENT is lost the newest that holds anything."""
     try:
-        return in_force(path)
+        return current_generation(path)
     except NotAStore as error:
         found = sorted((one for one in path.iterdir() if one.name.isdigit() and (one / directory.DATA).is_file()),
                        key=lambda one: -int(one.name))
@@ -261,7 +261,7 @@ class _Builder:
 def _check(place: Path, report: SalvageReport) -> None:
     """The new store, walked as check() does."""
     made = Report(str(place), "")
-    with closing(Walk(place / directory.FIRST_GENERATION, made.take)) as walk:
+    with closing(StoreWalk(place / directory.FIRST_GENERATION, made.take)) as walk:
         walk.choose_meta(None)
         if walk.begin():
             walk.walk()
