@@ -1,9 +1,9 @@
-"""Which of two copies is the later one: of a record, of a whole state. Pages bear no date.
+"""Which of two copies is newer, of a record or of a whole state: pages have no date.
 
-    grows only     the store's next number; a stream's ordinals, nodes ever made, greatest deleted ID;
+    only grows     the store's next number; a stream's ordinals, nodes ever made, greatest deleted ID;
                    a group's moves and consumers ever made; when a consumer was last seen
-    shrinks then   where all that is equal, the copy with fewer streams, groups, entries or pending
-                   entries is the later one: what it lacks has been deleted since
+    then shrinks   if all that is equal, the copy with fewer streams, groups, entries or pending
+                   entries is newer: what it lacks has been deleted since
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from ..check.page_tree import FAILURES, PageTree
 _COMPARED = (keys.HEADER, keys.GROUP, keys.CONSUMER)
 
 
-def advance(key: bytes, value: bytes) -> tuple[Any, ...]:
-    """How far a record has come: of two versions of it the later one has more."""
+def version(key: bytes, value: bytes) -> tuple[Any, ...]:
+    """The version of a record: greater for the newer of two copies."""
     try:
         if key[8] == keys.NODE:
             head = block.header(key, value)
@@ -37,8 +37,8 @@ def advance(key: bytes, value: bytes) -> tuple[Any, ...]:
     return (0,)
 
 
-class Standing:
-    """What one state in the file says of how far the store had come."""
+class StateAge:
+    """The age of one state in the file, to be compared with others."""
 
     def __init__(self, file: PageFile, tree: PageTree) -> None:
         self._hidden = [(fault.low, fault.high) for fault in tree.faults if fault.hides]
@@ -49,10 +49,10 @@ class Standing:
             key = node.key
             try:
                 if key == keys.STORE_KEY:
-                    self._next_number = advance(key, file.value(node))
+                    self._next_number = version(key, file.value(node))
                 elif len(key) > 8 and any(key[:8]) and key[8] in _COMPARED:
                     value = file.value(node)
-                    self._marks[_COMPARED.index(key[8])][key] = advance(key, value)
+                    self._marks[_COMPARED.index(key[8])][key] = version(key, value)
                     if key[8] == keys.GROUP:
                         self._left[1] += records.unseal(key, value)[4]
                 elif len(key) > 8 and not any(key[:8]):
@@ -60,8 +60,8 @@ class Standing:
             except FAILURES:
                 self._hidden.append((key, key + b"\0"))
 
-    def is_newer(self, other: Standing) -> bool:
-        """Whether this state is later than the other."""
+    def is_newer(self, other: StateAge) -> bool:
+        """Whether this state is newer than the other."""
         if self._next_number != other._next_number:
             return self._next_number > other._next_number
         for ours, theirs in zip(self._marks, other._marks, strict=True):

@@ -1,15 +1,13 @@
 """The summary of a store: its streams and groups as a manifest lists them, from one read transaction.
 
-Costs a few look-ups a stream and a group, and for the points one select() each (20 to 85 µs).
+Costs a few look-ups a stream and a group, and one select() a point (20 to 85 µs).
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...storage.errors import CorruptionError
 from ...storage.format import block, keys
-from ...storage.trees.rax import Rax
+from ...storage.trees.rax import Rax, RaxTransaction
 from ...stream.entries import header as headers
 from ...stream.entries.count import Counter
 from ...stream.entries.header import StreamHeader
@@ -21,8 +19,8 @@ from .manifest import MOST_POINTS, GroupSummary, StreamSummary
 LEAST_EVERY = 1000  # live entries from one point to the next
 
 
-def streams_of(txn: Any, node_bytes: dict[int, int]) -> tuple[StreamSummary, ...]:
-    """All streams in the order of their names. ``node_bytes``: of the blocks, by stream number."""
+def streams_of(txn: RaxTransaction, node_bytes: dict[int, int]) -> tuple[StreamSummary, ...]:
+    """All streams by name. ``node_bytes``: the size of their blocks, by stream number."""
     found = []
     for name, _ in Rax(txn, keys.NAMES).items():
         number = headers.number_of(txn, name)
@@ -33,7 +31,7 @@ def streams_of(txn: Any, node_bytes: dict[int, int]) -> tuple[StreamSummary, ...
     return tuple(found)
 
 
-def _summary(txn: Any, number: int, header: StreamHeader, size: int) -> StreamSummary:
+def _summary(txn: RaxTransaction, number: int, header: StreamHeader, size: int) -> StreamSummary:
     counter = Counter(txn, number, header)
     length = header.length
     every = max(LEAST_EVERY, -(-length // MOST_POINTS))
@@ -55,15 +53,15 @@ def _summary(txn: Any, number: int, header: StreamHeader, size: int) -> StreamSu
     )
 
 
-def _base(txn: Any, number: int, header: StreamHeader) -> int:
+def _base(txn: RaxTransaction, number: int, header: StreamHeader) -> int:
     prefix = keys.family(number, keys.NODE)
     first = Rax(txn, prefix).first()
     return header.next_ordinal if first is None else block.header(prefix + first[0], first[1]).ordinal
 
 
-def _group(txn: Any, number: int, header: StreamHeader, state: GroupState) -> GroupSummary:
-    told = describe_group(txn, state, number, header, None)
+def _group(txn: RaxTransaction, number: int, header: StreamHeader, state: GroupState) -> GroupSummary:
+    info = describe_group(txn, state, number, header, None)
     return GroupSummary(
-        name=told.name, last_delivered=make_id(*state.last), entries_read=told.entries_read,
-        pending=told.pending, consumers=told.consumers, lag=told.lag,
+        name=info.name, last_delivered=make_id(*state.last), entries_read=info.entries_read,
+        pending=info.pending, consumers=info.consumers, lag=info.lag,
     )
