@@ -30,7 +30,6 @@ _MARKER = (
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """--crash-seed and --crash-budget."""
     group = parser.getgroup("crash tests")
     group.addoption("--crash-seed", type=int, default=None, help="the seed of every crash test (default: random)")
     group.addoption("--crash-budget", default=None, metavar="SECONDS",
@@ -38,7 +37,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The marker."""
     config.addinivalue_line("markers", _MARKER)
 
 
