@@ -58,11 +58,9 @@ class RawRecords:
         return _Cursor(self)
 
     def put(self, key: bytes, value: bytes, *, overwrite: bool = True) -> bool:
-        """Never."""
         raise NotImplementedError("raw pages are for reading only")
 
     def delete(self, key: bytes) -> bool:
-        """Never."""
         raise NotImplementedError("raw pages are for reading only")
 
 
@@ -85,8 +83,6 @@ class PageTree(RawRecords):
         self._read = lru_cache(_CACHED)(self._parsed)
         if root != lmdb_file.NO_PAGE:
             self._walk(root, b"", None, 0)
-
-    # -- the walk -----------------------------------------------------------------------
 
     def _fault(self, page: int, what: str, low: bytes, high: bytes | None, hides: bool) -> None:
         self.faults.append(Fault(page, what, low, high, hides))
@@ -144,8 +140,6 @@ class PageTree(RawRecords):
         if flags != wanted:
             self._fault(number, f"has the unknown flags {flags:#x}", low, high, False)
 
-    # -- leaves -------------------------------------------------------------------------
-
     def keys(self, index: int) -> list[bytes]:
         """The keys on one leaf, in order."""
         return self._read(index)[1]
@@ -177,7 +171,6 @@ class PageTree(RawRecords):
         return self._lows[index] if index < len(self._lows) else None
 
     def page_at(self, index: int) -> int:
-        """The page of a leaf."""
         return self._pages[index]
 
     def records(self) -> Iterator[tuple[int, Node]]:
@@ -224,7 +217,6 @@ class _Cursor:
         self._at = -1
 
     def set_range(self, key: bytes) -> bool:
-        """Move to the first key that is not below ``key``."""
         if not self._records.leaves:
             return False
         self._index = self._records.leaf_index(key)
@@ -232,26 +224,21 @@ class _Cursor:
         return self._forward()
 
     def set_key(self, key: bytes) -> bool:
-        """Move to the key itself."""
         return self.set_range(key) and self.key() == key
 
     def first(self) -> bool:
-        """Move to the first key."""
         return self.set_range(b"")
 
     def last(self) -> bool:
-        """Move to the last key."""
         self._index = self._records.leaves
         self._at = 0
         return self.prev()
 
     def next(self) -> bool:
-        """Move to the next key."""
         self._at += 1
         return self._forward()
 
     def prev(self) -> bool:
-        """Move to the key before."""
         self._at -= 1
         while self._at < 0:
             if self._index == 0:
@@ -269,13 +256,10 @@ class _Cursor:
         return False
 
     def key(self) -> bytes:
-        """The key here."""
         return self._records.keys(self._index)[self._at]
 
     def value(self) -> bytes:
-        """The value here."""
         return self._records.value_at(self._index, self._at)
 
     def item(self) -> tuple[bytes, bytes]:
-        """Key and value here."""
         return self.key(), self.value()

@@ -61,7 +61,6 @@ class Problem:
         return MEANINGS[self.kind]
 
     def as_dict(self) -> dict[str, Any]:
-        """All of it, for JSON."""
         return asdict(self) | {"meaning": self.meaning}
 
     def __str__(self) -> str:
@@ -84,7 +83,6 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """True where nothing is wrong."""
         return not self.problems
 
     def add(self, problem: Problem) -> None:
@@ -104,7 +102,6 @@ class Report:
             self.generation = message.get("generation", self.generation)
 
     def as_dict(self) -> dict[str, Any]:
-        """The whole report, for JSON."""
         return asdict(self) | {"ok": self.ok, "problems": [problem.as_dict() for problem in self.problems]}
 
     def __str__(self) -> str:
@@ -158,5 +155,4 @@ class Findings:
             self._send({"part": self._part, "done": self._done, "total": max(self._total, self._done)})
 
     def end(self) -> None:
-        """Send all counts."""
         self._send({"counts": dict(self.counts)})

@@ -64,7 +64,6 @@ class StoreWalk:
         self.meta: Meta | None = None
 
     def close(self) -> None:
-        """Close the file."""
         self.file.close()
 
     # -- 1. pages -----------------------------------------------------------------------

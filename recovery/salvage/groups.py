@@ -22,7 +22,7 @@ from ...stream.group.pending_list import PendingList
 from ...stream.group.state import ConsumerState, GroupState
 from ...stream.node.stream_id import StreamID, make_id, unpack_id
 from ..check.page_tree import FAILURES
-from .pages import Gathered
+from .pages import GatheredRecords
 from .streams import StreamBuilder
 
 _BATCH = 5000  # pending entries put at once
@@ -31,7 +31,8 @@ _BATCH = 5000  # pending entries put at once
 class GroupsBuilder:
     """Builds the groups of one stream. ``txn`` is the new store's write transaction."""
 
-    def __init__(self, gathered: Gathered, txn: RaxTransaction, stream: StreamBuilder, doomed: set[bytes]) -> None:
+    def __init__(self, gathered: GatheredRecords, txn: RaxTransaction, stream: StreamBuilder,
+                 doomed: set[bytes]) -> None:
         self._gathered = gathered
         self._txn = txn
         self._stream = stream
@@ -89,8 +90,6 @@ class GroupsBuilder:
         self._stream.lose("last delivered ID, and with it what had been delivered and acknowledged: entries behind "
                           f"{make_id(*state.last)} will be delivered again", group=shown(name))
         return state
-
-    # -- one group ----------------------------------------------------------------------
 
     def _build(self, state: GroupState) -> None:
         known = state.pending
@@ -187,8 +186,6 @@ class GroupsBuilder:
                 lose("pending entries, perhaps")
         elif missing > gone.total():
             lose("pending entries", entries=missing - gone.total())
-
-    # -- idempotent appends -------------------------------------------------------------
 
     def build_appends(self) -> int:
         """Copy the remembered idempotent appends. Returns the number of pairs."""

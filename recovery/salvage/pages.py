@@ -12,6 +12,11 @@ proves nothing.
 
 If a meta page is damaged, or both are, the roots are searched for: pages that no other page
 leads to and whose first record is the store's own. The newest is taken.
+
+Of two copies of a record, or of two states, the newer one is found by what only grows: the store's
+next number; a stream's ordinals, nodes ever made, greatest deleted ID; a group's moves and consumers
+ever made; when a consumer was last seen. If all that is equal, the newer copy has fewer streams,
+groups, entries or pending entries: what it lacks has been deleted since.
 """
 
 from __future__ import annotations
@@ -21,17 +26,17 @@ from typing import Any, NamedTuple
 
 from ...storage.files import lmdb_file, meta_pages
 from ...storage.files.lmdb_file import Node, PageFault, PageFile
+from ...storage.format import block, records
 from ...storage.format import keys as layout
-from ...storage.format import records
 from ...storage.trees.rax import family_rows
 from ..check.page_tree import FAILURES, PageTree, RawRecords
 from ..check.records import is_journal, is_sealed, well_formed
-from .age import StateAge, version
 
 _MOST_ROOTS = 64
 _DOUBTFUL = (layout.NODE, layout.HEADER, layout.GROUP, layout.CONSUMER, layout.GROUP_NAME, layout.CONSUMER_NAME,
              layout.ORDINAL)
 _DOUBTFUL_OF_STORE = (layout.STORE, layout.NAME)
+_COMPARED = (layout.HEADER, layout.GROUP, layout.CONSUMER)
 
 
 class _Address(NamedTuple):
@@ -41,7 +46,7 @@ class _Address(NamedTuple):
     offset: int
 
 
-class Gathered(RawRecords):
+class GatheredRecords(RawRecords):
     """The records taken from a file, in key order, with the reading methods of a transaction."""
 
     def __init__(self, file: PageFile, with_doubtful: bool = False) -> None:
@@ -58,8 +63,6 @@ class Gathered(RawRecords):
         self._first_pages: list[tuple[int, int, list[bytes]]] = []  # copies of the one with the store's record
         self.notes: list[str] = []
         self.sealed = 0
-
-    # -- gathering ----------------------------------------------------------------------
 
     def take_page(self, number: int, page: bytes, only_hidden: bool, doubt: bool) -> None:
         """Take the records of one page that have a right checksum.
@@ -132,19 +135,14 @@ class Gathered(RawRecords):
         node: Node = lmdb_file.record_at(address.page, self._last_page[1], address.offset)
         return self._file.value(node)
 
-    # -- reading ------------------------------------------------------------------------
-
     def get(self, key: bytes) -> bytes | None:
-        """The value under a key."""
         address = self._addresses.get(key)
         return None if address is None else self._read(address)
 
     def keys(self, index: int) -> list[bytes]:
-        """All keys, in order."""
         return self._keys
 
     def value_at(self, index: int, at: int) -> bytes:
-        """The value of the record with that number."""
         return self._read(self._addresses[self._keys[at]])
 
     def rows(self, prefix: bytes) -> Iterator[tuple[bytes, list[Any]]]:
@@ -160,12 +158,9 @@ class Gathered(RawRecords):
         return sorted({int.from_bytes(key[:8], "big") for key in self._keys} - {0})
 
 
-# -- from the file ------------------------------------------------------------------------
-
-
-def gather(file: PageFile, with_doubtful: bool = False) -> Gathered:
+def gather(file: PageFile, with_doubtful: bool = False) -> GatheredRecords:
     """The records of a data file's newest state; ``with_doubtful`` also those that may be old."""
-    gathered = Gathered(file, with_doubtful)
+    gathered = GatheredRecords(file, with_doubtful)
     tree, free = _state(file, gathered)
     if tree is None:
         gathered.hidden.append((b"", None))
@@ -192,7 +187,7 @@ def gather(file: PageFile, with_doubtful: bool = False) -> Gathered:
     return gathered
 
 
-def _take_stranded(file: PageFile, gathered: Gathered, reachable: set[int], free: set[int] | None) -> None:
+def _take_stranded(file: PageFile, gathered: GatheredRecords, reachable: set[int], free: set[int] | None) -> None:
     number = 2
     while number < file.pages:
         if number in reachable or (free is not None and number in free):
@@ -207,7 +202,7 @@ def _take_stranded(file: PageFile, gathered: Gathered, reachable: set[int], free
         number += 1
 
 
-def _state(file: PageFile, gathered: Gathered) -> tuple[PageTree | None, set[int] | None]:
+def _state(file: PageFile, gathered: GatheredRecords) -> tuple[PageTree | None, set[int] | None]:
     """The tree of the newest state, and its free pages; None for what is unknown."""
     metas = file.metas()
     sound = len(metas) == 2 and meta_pages.doubts(file, metas, readonly=True) is None
@@ -278,3 +273,68 @@ def _roots(file: PageFile) -> list[int]:
         if at in first_leaves and number not in led_to:
             roots.append(number)
     return roots[:_MOST_ROOTS]
+
+
+def version(key: bytes, value: bytes) -> tuple[Any, ...]:
+    """The version of a record: greater for the newer of two copies."""
+    try:
+        if key[8] == layout.NODE:
+            head = block.header(key, value)
+            return head.span, -head.live
+        row = records.unseal(key, value)
+        if not any(key[:8]):
+            return (row[3],) if key[8] == layout.STORE else (row[0],)
+        if key[8] == layout.HEADER:
+            return row[9], row[11], (row[5], row[6]), (row[3], row[4]), -row[7]
+        if key[8] == layout.GROUP:
+            return row[6], (row[1], row[2]), row[5]
+        if key[8] == layout.CONSUMER:
+            return row[1], row[2]
+    except FAILURES:
+        return ()
+    return (0,)
+
+
+class StateAge:
+    """The age of one state in the file, to be compared with others."""
+
+    def __init__(self, file: PageFile, tree: PageTree) -> None:
+        self._hidden = [(fault.low, fault.high) for fault in tree.faults if fault.hides]
+        self._marks: list[dict[bytes, tuple[Any, ...]]] = [{} for _ in _COMPARED]
+        self._next_number: tuple[Any, ...] = ()
+        self._left = [0, 0]  # names and state; pending entries
+        for _, node in tree.records():
+            key = node.key
+            try:
+                if key == layout.STORE_KEY:
+                    self._next_number = version(key, file.value(node))
+                elif len(key) > 8 and any(key[:8]) and key[8] in _COMPARED:
+                    value = file.value(node)
+                    self._marks[_COMPARED.index(key[8])][key] = version(key, value)
+                    if key[8] == layout.GROUP:
+                        self._left[1] += records.unseal(key, value)[4]
+                elif len(key) > 8 and not any(key[:8]):
+                    self._left[0] += 1
+            except FAILURES:
+                self._hidden.append((key, key + b"\0"))
+
+    def is_newer(self, other: StateAge) -> bool:
+        """Whether this state is newer than the other."""
+        if self._next_number != other._next_number:
+            return self._next_number > other._next_number
+        for ours, theirs in zip(self._marks, other._marks, strict=True):
+            both = ours.keys() & theirs.keys()
+            ahead = sum(ours[key] > theirs[key] for key in both)
+            behind = sum(ours[key] < theirs[key] for key in both)
+            if ahead != behind:
+                return ahead > behind
+            lacks = sum(not self._hides(key) for key in theirs.keys() - both)
+            has = sum(not other._hides(key) for key in ours.keys() - both)
+            if lacks != has:
+                return lacks > has
+        if self._hidden or other._hidden:
+            return len(self._hidden) < len(other._hidden)
+        return self._left < other._left
+
+    def _hides(self, key: bytes) -> bool:
+        return any(low <= key and (high is None or key < high) for low, high in self._hidden)

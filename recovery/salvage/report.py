@@ -49,11 +49,9 @@ class SalvageReport:
 
     @property
     def complete(self) -> bool:
-        """True where nothing is lost."""
         return not self.lost
 
     def as_dict(self) -> dict[str, Any]:
-        """The whole report, for JSON."""
         return asdict(self) | {"complete": self.complete}
 
     def __str__(self) -> str:

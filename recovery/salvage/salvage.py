@@ -32,7 +32,7 @@ from ..check.walk import StoreWalk, current_generation
 from ..snapshot.full import created_folder, flush_folder
 from ..subprocess_task import Progress
 from .groups import GroupsBuilder
-from .pages import Gathered, gather
+from .pages import GatheredRecords, gather
 from .report import Loss, SalvageReport
 from .streams import StreamBuilder
 
@@ -129,7 +129,7 @@ def _require_rest(found: Path) -> None:
         )
 
 
-def _require_ours(gathered: Gathered, file: PageFile, found: Path) -> None:
+def _require_ours(gathered: GatheredRecords, file: PageFile, found: Path) -> None:
     if file.version() not in (None, 1):
         raise UnsupportedFormat(
             f"{found / directory.DATA} is of LMDB's data format {file.version()}, and format 1 is read here."
@@ -141,7 +141,7 @@ def _require_ours(gathered: Gathered, file: PageFile, found: Path) -> None:
         raise UnsupportedFormat(f"{found.parent} was written in a newer format. Salvage it with a newer raxlog.")
 
 
-def _build(gathered: Gathered, place: Path, size: int, report: SalvageReport, progress: Progress) -> None:
+def _build(gathered: GatheredRecords, place: Path, size: int, report: SalvageReport, progress: Progress) -> None:
     new = place / directory.FIRST_GENERATION
     new.mkdir()
     directory.reserve_lock(new)
@@ -158,7 +158,8 @@ def _build(gathered: Gathered, place: Path, size: int, report: SalvageReport, pr
 class _Builder:
     """Builds the new store, in a transaction for each stream."""
 
-    def __init__(self, gathered: Gathered, env: lmdb.Environment, report: SalvageReport, progress: Progress) -> None:
+    def __init__(self, gathered: GatheredRecords, env: lmdb.Environment, report: SalvageReport,
+                 progress: Progress) -> None:
         self._gathered = gathered
         self._env = env
         self._report = report

@@ -23,7 +23,7 @@ from ...stream.entries.header import NodeLimits, StreamHeader, shown
 from ...stream.node import decode
 from ...stream.node.stream_id import make_id
 from ..check.page_tree import FAILURES
-from .pages import Gathered
+from .pages import GatheredRecords
 from .report import Loss
 
 
@@ -41,7 +41,7 @@ class _ValidNode(NamedTuple):
 class StreamBuilder:
     """Builds one stream in a new store. ``txn`` is its write transaction."""
 
-    def __init__(self, gathered: Gathered, txn: RaxTransaction, number: int, name: bytes) -> None:
+    def __init__(self, gathered: GatheredRecords, txn: RaxTransaction, number: int, name: bytes) -> None:
         self._gathered = gathered
         self._txn = txn
         self.number = number
@@ -63,8 +63,6 @@ class StreamBuilder:
         """Report a loss of this stream."""
         start, end = (None if sid is None else str(make_id(*sid)) for sid in (first, last))
         self.lost.append(Loss(what, self.shown, group, start, end, entries))
-
-    # -- nodes --------------------------------------------------------------------------
 
     def copy_nodes(self) -> None:
         """Copy every whole node; report what is missing between them."""
@@ -163,8 +161,6 @@ class StreamBuilder:
         if (end[0], end[1]) > last:
             self.lose("entries", make_id(*last).next(), end, lost)
 
-    # -- header -------------------------------------------------------------------------
-
     def _finish(self, old_marks: DeadCounts, marks: DeadCounts, expected: int | None, last: tuple[int, int],
                 live: int, first_live: tuple[int, int] | None) -> None:
         header = self.header
@@ -210,5 +206,4 @@ class StreamBuilder:
         self.put(keys.NAMES + self.name, [self.number])
 
     def put(self, key: bytes, row: list[Any]) -> None:
-        """Write a row of the stream."""
         self._txn.put(key, records.seal(key, row))

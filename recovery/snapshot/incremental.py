@@ -32,11 +32,11 @@ from .full import (
     open_for_reading,
     source_transaction,
     store_row,
+    streams_of,
     verify_records,
 )
 from .location import LocalFolder
 from .manifest import Manifest
-from .summary import streams_of
 
 CHANGES = "changes"
 

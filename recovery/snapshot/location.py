@@ -54,17 +54,14 @@ class RemoteFolder:
             raise StoreError(f"{url} cannot be opened: {error}") from error
 
     def read(self, name: str) -> bytes:
-        """The bytes of a small file."""
         found: bytes = self._do("read", name, self._files.cat_file)
         return found
 
     def open(self, name: str) -> BinaryIO:
-        """Open a file for reading."""
         found: BinaryIO = self._do("read", name, lambda path: self._files.open(path, "rb"))
         return found
 
     def fetch(self, name: str, to: Path) -> None:
-        """Download a file."""
         self._do("read", name, lambda path: self._files.get_file(path, str(to)))
 
     def put(self, source: Path, name: str) -> None:
@@ -79,7 +76,6 @@ class RemoteFolder:
         return not there
 
     def remove(self, name: str) -> None:
-        """Remove a file."""
         self._do("remove", name, self._files.rm_file)
 
     def _do(self, what: str, name: str, call: Any) -> Any:

@@ -173,9 +173,6 @@ def _no_snapshot(place: Location) -> str:
     return f"{path} is {what}, but no snapshot: it has no {MANIFEST}. 'raxlog snapshot STORE DEST' makes one."
 
 
-# -- its files ----------------------------------------------------------------------------------
-
-
 def sums_of(file: Path, progress: Progress) -> FileSums:
     """Size and checksums of a file."""
     total, sums, done = file.stat().st_size, [], 0
@@ -223,9 +220,6 @@ def _exactly(file: BinaryIO, size: int) -> bytes:
         parts.append(part)
         size -= len(part)
     return b"".join(parts)
-
-
-# -- bytes ----------------------------------------------------------------------------------
 
 
 def encode(manifest: Manifest) -> bytes:

@@ -50,9 +50,6 @@ class Verification:
         return not self.problems
 
 
-# -- restore ----------------------------------------------------------------------------------
-
-
 def restore(snapshot: str | os.PathLike[str], destination: str | os.PathLike[str], *,
             progress: Progress | None = None) -> Manifest:
     """Make a store at ``destination`` from a snapshot, or an increment with all it builds on.
@@ -178,9 +175,6 @@ def _require_equal(env: lmdb.Environment, source: Path, made: Manifest, progress
         raise CorruptionError(f"what {source} restores to has fewer records than its digest")
 
 
-# -- verify -----------------------------------------------------------------------------------
-
-
 def verify(snapshot: str | os.PathLike[str], *, progress: Progress | None = None) -> Verification:
     """Compare every byte of a snapshot, and of what it builds on, with its checksums.
 
@@ -213,9 +207,6 @@ def verify(snapshot: str | os.PathLike[str], *, progress: Progress | None = None
             files += 1
             progress("verify", done, total)
     return Verification(place.url, made.kind, files, done, tuple(problems))
-
-
-# -- retention --------------------------------------------------------------------------------
 
 
 def keep_last(beside: Path, store: str, keep: int) -> list[Path]:

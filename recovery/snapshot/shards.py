@@ -178,9 +178,6 @@ def _write_pending(txn: RaxTransaction, building: Path, number: int) -> None:
                 rows.write(msgpack.packb([group.name, *sid, owner, nack.time, nack.count]))
 
 
-# -- reading ----------------------------------------------------------------------------------
-
-
 class ShardSet:
     """A set of shards at a local path or a URL, open for reading. Needs no LMDB. Picklable.
 
