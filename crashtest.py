@@ -1,7 +1,7 @@
 """raxlog.crashtest: crash any code that writes files in one folder, and check what is left.
 
-A door, opened by ``import raxlog.crashtest`` and by nothing else; the rooms are in
-recovery/crashtest/. docs/crash-testing.md shows how it is used.
+The public name of recovery/crashtest/; ``import raxlog`` does not load it. docs/crash-testing.md
+shows how it is used.
 """
 
 from .recovery.crashtest import *  # noqa: F403

@@ -1,16 +1,16 @@
-"""Work aside: a long read of a live store, done by a process of its own.
+"""SubprocessTask: a function of a module, called in a process of its own that sends messages.
 
-    this process                                   the process aside
-      Aside(copy, {"path": …})          ── argv ──>  imports the function, calls it with say()
-      iterated: ("copy", done, total)   <── pickles ── say("copy", done, total)
-      result(), or its error            <── a pickle ─ the end
+    this process                                           the subprocess
+      SubprocessTask(copy, {"path": …})      ── argv ──>   imports the module, calls copy(send, path=…)
+      iterated: ("copy", done, total)        <── pickle ── send("copy", done, total)
+      result(), or the error it raises       <── pickle ── what copy returned or raised
 
-A read that lasts in the writer's own process holds the writer up: LMDB's binding undoes a write
-only while no thread of the process is in one of its calls, the map grows only while none
-reads, and a fork waits as well. Another process's reader holds up nobody; it pins pages, that
-is all. Besides, damage that kills whoever reads it (a SIGBUS) kills that process only.
+Long reads of a live store run here: in the writer's own process they would hold it up, since LMDB's
+binding undoes a write only while no thread of the process is in one of its calls, the map grows
+only while no read is open, and a fork waits as well. The reader of another process only pins
+pages, and damage that kills the reader (SIGBUS) kills the subprocess alone.
 
-If this process dies the other one notices (the end of its input) and ends too.
+If this process dies the subprocess sees the end of its input and exits.
 """
 
 from __future__ import annotations
@@ -31,38 +31,26 @@ from typing import Any, Self
 from ..storage.errors import CorruptionError, RaxlogError, StoreError
 
 Progress = Callable[[str, int, int], None]
-"""Told what is being done ("copy", "check", …), how much of it, and of how much: bytes, or records."""
+"""Called with the current step ("copy", "check", …), how much of it is done and the total: bytes, or records."""
 
-_NICE = 5  # writers go first where the processor is short
-
-
-def run(function: Callable[..., Any], arguments: dict[str, Any], progress: Progress | None = None) -> Any:
-    """Call a module's function in a process of its own; its result. ``progress`` is called with what it says.
-
-    Raises what the function raises, and as Aside does; CorruptionError if damage killed the process.
-    """
-    with Aside(function, arguments) as aside:
-        for said in aside:
-            if progress is not None:
-                progress(*said)
-        return aside.result()
+_NICE = 5  # writers have priority where processors are scarce
 
 
-class Aside:
-    """A process of its own that calls a module's function, with ``say`` first. It does not outlive the block.
+class SubprocessTask:
+    """A function running in a subprocess that ends with the ``with`` block at the latest.
 
-    Iterated, it gives what the function says, as it comes, and then has its ``error``, if one of
-    raxlog's or an OSError. ``arguments`` are what JSON can hold, what is said and the result what can be pickled.
-    StoreError if the process cannot be started. About 0.15 s on top of what the function does.
+    The function gets ``send`` first, then ``arguments``, which JSON can hold. Iterating yields what it
+    sends; after that ``error`` is what it raised, if one of raxlog's errors or an OSError. Messages and
+    result are pickled. StoreError if the process cannot be started. Costs about 0.15 s.
     """
 
     def __init__(self, function: Callable[..., Any], arguments: dict[str, Any]) -> None:
         if not sys.executable:
-            raise StoreError("Python does not say where it lies (sys.executable), so no process can be started.")
+            raise StoreError("the path of the Python interpreter is unknown (sys.executable): no process can start.")
         task = json.dumps([function.__module__, function.__qualname__, arguments])
         code = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import main; main(sys.argv[1])"
         self.error: Exception | None = None
-        self._result: tuple[Any] | None = None  # once it has come
+        self._result: tuple[Any] | None = None  # once received
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - a file cannot fill up as a pipe does
         try:
             self._process = subprocess.Popen(
@@ -85,19 +73,19 @@ class Aside:
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]:
         assert self._process.stdout is not None
-        with contextlib.suppress(EOFError, pickle.UnpicklingError):  # the end, or what its death cut off
+        with contextlib.suppress(EOFError, pickle.UnpicklingError):  # the end, or a message cut off by a kill
             while True:
-                kind, what = pickle.load(self._process.stdout)
-                if kind == "say":
-                    yield what
+                kind, value = pickle.load(self._process.stdout)
+                if kind == "message":
+                    yield value
                 elif kind == "error":
-                    self.error = what
+                    self.error = value
                 else:
-                    self._result = (what,)
+                    self._result = (value,)
 
     @property
-    def ending(self) -> str | None:
-        """How it ended, in words, if not as it should."""
+    def failure(self) -> str | None:
+        """How the process failed, or None. Waits for its end."""
         status = self._process.wait()
         if status < 0:
             try:
@@ -113,42 +101,54 @@ class Aside:
         return f"failed: {lines[-1] if lines else f'status {status}'}"
 
     def result(self) -> Any:
-        """What the function returned, once all it said has been read. CorruptionError if damage killed the process."""
-        ending = self.ending
-        if ending is None and self._result is not None:
+        """What the function returned, after the last message; raises what it raised.
+
+        CorruptionError if damage killed the process, StoreError for any other failure.
+        """
+        failure = self.failure
+        if failure is None and self._result is not None:
             return self._result[0]
         if self.error is not None:
             raise self.error
         status = self._process.returncode
         if status in (-signal.SIGBUS, -signal.SIGSEGV, -signal.SIGABRT):
-            raise CorruptionError(f"the store is damaged: the process that read it {ending}")
+            raise CorruptionError(f"the store is damaged: the process that read it {failure}")
         if status < 0:
             raise StoreError(f"the process that read the store was ended from outside (signal {-status}). Try again.")
-        raise StoreError(f"the process that read the store {ending}")
+        raise StoreError(f"the process that read the store {failure}")
+
+
+def run(function: Callable[..., Any], arguments: dict[str, Any], progress: Progress | None = None) -> Any:
+    """Call a function in a subprocess and return its result; each message it sends calls ``progress``."""
+    with SubprocessTask(function, arguments) as task:
+        for message in task:
+            if progress is not None:
+                progress(*message)
+        return task.result()
 
 
 def main(task: str) -> None:
-    """What the process aside does: one task, which reports on standard output."""
+    """Run in the subprocess: perform one task and report on standard output."""
     out = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # whatever else prints something must not come between them
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the caller's to hear, who ends this
+    os.dup2(2, 1)  # what the function prints must not mix with the messages
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the caller handles Ctrl-C, and ends this process
     os.nice(_NICE)
-    threading.Thread(target=_die_with_the_caller, daemon=True).start()
-    talking = threading.Lock()
+    threading.Thread(target=_exit_at_end_of_input, daemon=True).start()
+    sending = threading.Lock()
 
-    def tell(kind: str, what: Any) -> None:
-        with talking:
-            out.write(pickle.dumps((kind, what)))
+    def send(kind: str, value: Any) -> None:
+        with sending:
+            out.write(pickle.dumps((kind, value)))
             out.flush()
 
     try:
         module, function, arguments = json.loads(task)
         work = getattr(importlib.import_module(module), function)
-        tell("result", work(lambda *said: tell("say", said), **arguments))
+        send("result", work(lambda *message: send("message", message), **arguments))
     except (RaxlogError, OSError) as error:
-        tell("error", error)
+        send("error", error)
 
 
-def _die_with_the_caller() -> None:
+def _exit_at_end_of_input() -> None:
     sys.stdin.read()
     os._exit(1)

@@ -27,26 +27,26 @@ from .report import Findings
 
 
 def _rows(tree: PageTree, prefix: bytes, find: Findings, **where: Any) -> Iterator[tuple[bytes, list[Any]]]:
-    """The rows of one family that can be read, without the prefix; those that cannot are told."""
+    """The readable rows of one family, without the prefix; the others are reported."""
     for suffix, value in Rax(tree, prefix).items():
         find.step()
         try:
             yield suffix, records.unseal(prefix + suffix, value)
         except FAILURES as error:
-            find.say_error("group", error, key=prefix + suffix, **where)
+            find.error("group", error, key=prefix + suffix, **where)
 
 
 def check_groups(tree: PageTree, number: int, stream: str, header: StreamHeader | None,
                  doomed: set[bytes], find: Findings) -> None:
     """Invariants 15 to 23 of every group of a stream."""
-    say = partial(find.say, "group", stream=stream)
+    problem = partial(find.problem, "group", stream=stream)
     groups: dict[int, GroupState] = {}
     prefix = keys.family(number, keys.GROUP)
     for suffix, row in _rows(tree, prefix, find, stream=stream):
         try:
             state = GroupState.from_row(number, int.from_bytes(suffix, "big"), row)
         except FAILURES as error:
-            find.say_error("group", error, key=prefix + suffix, stream=stream)
+            find.error("group", error, key=prefix + suffix, stream=stream)
             continue
         groups[state.group] = state
     names: set[int] = set()
@@ -54,21 +54,21 @@ def check_groups(tree: PageTree, number: int, stream: str, header: StreamHeader 
     for suffix, row in _rows(tree, prefix, find, stream=stream):
         found = groups.get(row[0])
         if found is None or keys.name_suffix(found.name) != suffix:
-            what = "is missing" if found is None else f"bears the name {shown(found.name)}"
-            say(f"the name {shown(suffix[1:])} leads to group no. {row[0]}, which {what}", key=prefix + suffix,
+            what = "is missing" if found is None else f"has the name {shown(found.name)}"
+            problem(f"the name {shown(suffix[1:])} leads to group no. {row[0]}, which {what}", key=prefix + suffix,
                 group=shown(suffix[1:]))
         elif row[0] in names:
-            say("two names lead to it", key=prefix + suffix, group=shown(found.name))
+            problem("two names lead to it", key=prefix + suffix, group=shown(found.name))
         names.add(row[0])
     for group, state in groups.items():
         name = shown(state.name)
         if group not in names:
-            say("no name leads to it", group=name, key=prefix + keys.name_suffix(state.name))
+            problem("no name leads to it", group=name, key=prefix + keys.name_suffix(state.name))
         if header is not None and group >= header.next_group:
-            say(f"has the number {group}, which was never given", group=name, key=state.key)
+            problem(f"has the number {group}, which was never assigned", group=name, key=state.key)
         _check_group(tree, state, stream, find)
     if header is not None and header.groups != len(groups):
-        say(f"{len(groups)} groups are there, the header counts {header.groups}", key=keys.header_key(number))
+        problem(f"{len(groups)} groups are there, the header counts {header.groups}", key=keys.header_key(number))
     swept = {int.from_bytes(suffix[8:], "big") for suffix in doomed
              if len(suffix) == 12 and int.from_bytes(suffix[:8], "big") == number}
     _check_strays(tree, number, stream, {*groups, *swept}, find)
@@ -77,50 +77,50 @@ def check_groups(tree: PageTree, number: int, stream: str, header: StreamHeader 
 def _check_group(tree: PageTree, state: GroupState, stream: str, find: Findings) -> None:
     number, group = state.number, state.group
     where: dict[str, Any] = {"stream": stream, "group": shown(state.name)}
-    say = partial(find.say, "group", stream=stream, group=where["group"])
+    problem = partial(find.problem, "group", stream=stream, group=where["group"])
     consumers: dict[int, ConsumerState] = {}
     prefix = keys.group_family(number, keys.CONSUMER, group)
     for suffix, row in _rows(tree, prefix, find, **where):
         consumer = int.from_bytes(suffix, "big")
         consumers[consumer] = ConsumerState(consumer, *row[:4])
         if consumer >= state.next_consumer:
-            say(f"consumer no. {consumer} was never given", key=prefix + suffix)
+            problem(f"consumer no. {consumer} was never assigned", key=prefix + suffix)
     named: set[int] = set()
     prefix = keys.group_family(number, keys.CONSUMER_NAME, group)
     for suffix, row in _rows(tree, prefix, find, **where):
         found = consumers.get(row[0])
         if found is None or keys.name_suffix(found.name) != suffix or row[0] in named:
-            what = "missing" if found is None else f"{shown(found.name)}"
-            say(f"the consumer's name {shown(suffix[1:])} leads to no. {row[0]}, which is {what}", key=prefix + suffix)
+            what = f"which is {'missing' if found is None else shown(found.name)}"
+            problem(f"the consumer name {shown(suffix[1:])} leads to no. {row[0]}, {what}", key=prefix + suffix)
         named.add(row[0])
     for consumer in consumers.keys() - named:
-        say(f"no name leads to consumer {shown(consumers[consumer].name)}", key=prefix)
-    say = partial(find.say, "pending", stream=stream, group=where["group"])
+        problem(f"no name leads to consumer {shown(consumers[consumer].name)}", key=prefix)
+    problem = partial(find.problem, "pending", stream=stream, group=where["group"])
     prefix = keys.group_family(number, keys.PENDING, group)
     try:
         found_problems, totals = pending_check.problems(tree, number, group)
     except FAILURES as error:
-        find.say_error("pending", error, key=prefix, **where)
+        find.error("pending", error, key=prefix, **where)
         return
     for what in found_problems:
-        say(what, key=prefix)
+        problem(what, key=prefix)
     pending = totals.total()
     find.counts["pending"] += pending
     find.step(pending)
     if pending != state.pending:
-        say(f"{pending} entries are pending, the group counts {state.pending}", key=state.key)
+        problem(f"{pending} entries are pending, the group counts {state.pending}", key=state.key)
     for consumer, many in totals.items():
         if consumer and consumer not in consumers:
-            say(f"{many} entries are pending with consumer no. {consumer}, who is missing",
+            problem(f"{many} entries are pending with consumer no. {consumer}, which is missing",
                 key=state.consumer_key(consumer))
     for consumer, known in consumers.items():
         if known.pending != totals[consumer]:
-            say(f"{totals[consumer]} entries are pending with consumer {shown(known.name)}, its record counts "
+            problem(f"{totals[consumer]} entries are pending with consumer {shown(known.name)}, its record counts "
                 f"{known.pending}", key=state.consumer_key(consumer))
 
 
 def _check_strays(tree: PageTree, number: int, stream: str, known: set[int], find: Findings) -> None:
-    """Rows of groups that neither have a record nor are being swept."""
+    """Report rows of groups that neither have a record nor are being swept."""
     with tree.cursor() as cursor:
         for kind in keys.GROUP_KINDS:
             prefix = keys.family(number, kind)
@@ -129,7 +129,7 @@ def _check_strays(tree: PageTree, number: int, stream: str, known: set[int], fin
                 key = cursor.key()
                 group = int.from_bytes(key[9:13], "big")
                 if group not in known:
-                    find.say("group", f"there are rows of group no. {group} (kind {kind:02x}), which is missing",
+                    find.problem("group", f"there are rows of group no. {group} (kind {kind:02x}), which is missing",
                              key=key, stream=stream)
                 behind = (keys.group_family(number, kind, group + 1) if group < 0xFFFFFFFF
                           else keys.family(number, kind + 1))
@@ -138,8 +138,8 @@ def _check_strays(tree: PageTree, number: int, stream: str, known: set[int], fin
 
 
 def check_appends(tree: PageTree, number: int, stream: str, find: Findings) -> None:
-    """Invariant 24, and how many pairs each producer has: idempotent appends."""
-    say = partial(find.say, "append", stream=stream)
+    """Invariant 24: idempotent appends, and how many pairs each producer has."""
+    problem = partial(find.problem, "append", stream=stream)
     pairs: dict[bytes, tuple[int, int]] = {}
     counted: Counter[bytes] = Counter()
     stated: dict[bytes, int] = {}
@@ -148,20 +148,20 @@ def check_appends(tree: PageTree, number: int, stream: str, find: Findings) -> N
         producer, iid, ms, seq = row[:4]
         pairs[suffix] = (ms, seq)
         if suffix != name_digest(producer) + name_digest(iid):
-            say(f"a pair of producer {shown(producer)} lies under another's hash", key=prefix + suffix)
+            problem(f"a pair of producer {shown(producer)} has another's hash as its key", key=prefix + suffix)
     find.counts["remembered"] += len(pairs)
     prefix = keys.family(number, keys.IDEMPOTENT_AGE)
     for suffix, row in _rows(tree, prefix, find, stream=stream):
         if len(suffix) == 16:
             stated[suffix] = row[1]
             if suffix != name_digest(row[0]):
-                say(f"the count of producer {shown(row[0])} lies under another's hash", key=prefix + suffix)
+                problem(f"the count of producer {shown(row[0])} has another's hash as its key", key=prefix + suffix)
             continue
         counted[suffix[:16]] += 1
         ms, seq = int.from_bytes(suffix[16:24], "big"), int.from_bytes(suffix[24:], "big")
         if pairs.get(suffix[:16] + row[0]) != (ms, seq):
-            say(f"entry {ms}-{seq} is remembered by its age and not by its idempotent ID", key=prefix + suffix)
+            problem(f"entry {ms}-{seq} is remembered by its age and not by its idempotent ID", key=prefix + suffix)
     for producer in counted.keys() | stated.keys():
         if counted[producer] != stated.get(producer, 0):
-            say(f"{counted[producer]} appends of the producer with hash {producer.hex()} are remembered, its record "
-                f"counts {stated.get(producer, 0)}", key=prefix + producer)
+            problem(f"{counted[producer]} appends of the producer with hash {producer.hex()} are remembered, "
+                    f"its record counts {stated.get(producer, 0)}", key=prefix + producer)

@@ -4,7 +4,7 @@
     nodes      IDs ascend, within and across        block, listpack, master entry, all entries
     ordinals   0 ──node──┬─gap─┬──node──┬──node── next ordinal      each gap must be marked
     marks      of each node but the first: span - live are marked
-    index      notes ascend, and name the nodes they stand for
+    index      notes ascend, and name the right nodes
 
 The numbers of the invariants are those of docs/format.md, section 10.
 """
@@ -25,8 +25,8 @@ from .report import Findings
 _NODE_KEY = 25  # bytes: number, kind, ID
 
 
-class _Walk:
-    """One walk over the nodes of one stream, and what it has seen so far."""
+class _NodeWalk:
+    """One walk over the nodes of one stream, and its counts so far."""
 
     def __init__(self, tree: PageTree, number: int, stream: str, find: Findings) -> None:
         self.tree = tree
@@ -43,12 +43,12 @@ class _Walk:
         self.unread = 0
         self.starts: dict[tuple[int, int], int] = {}
 
-    def say(self, kind: str, what: str, key: bytes | None = None, offset: int | None = None) -> None:
-        """A problem of this stream, at a node where ``key`` is one's."""
-        self.find.say(kind, what, key=key, stream=self.stream, node=_named(key), offset=offset)
+    def problem(self, kind: str, what: str, key: bytes | None = None, offset: int | None = None) -> None:
+        """Report a problem of this stream, at a node if ``key`` is one."""
+        self.find.problem(kind, what, key=key, stream=self.stream, node=_named(key), offset=offset)
 
     def visit(self, key: bytes, value: bytes) -> None:
-        """One node: its block, its listpack, and how it goes on from the one before."""
+        """Check one node: its block, its listpack, and how it continues the one before."""
         self.nodes += 1
         self.find.step()
         try:
@@ -58,23 +58,23 @@ class _Walk:
             live, gone, *end = decode.validate_node(listpack, *master)
             first = decode.first_live(listpack, *master) if self.first_live is None and live else None
         except FAILURES as error:
-            self.find.say_error("node", error, key=key, stream=self.stream, node=_named(key))
+            self.find.error("node", error, key=key, stream=self.stream, node=_named(key))
             self.unread += 1
             self.expected = None
             return
         if master <= self.last and self.nodes > 1:
-            self.say("node", f"begins before the last entry of the node before, {make_id(*self.last)}", key)
+            self.problem("node", f"begins before the last entry of the node before, {make_id(*self.last)}", key)
         self.last = (end[0], end[1])
         if master == (0, 0) and live + gone and decode.live_before(listpack, 0, 0, 0, 1):
-            self.say("node", "holds an entry with the ID 0-0", key)
+            self.problem("node", "holds an entry with the ID 0-0", key)
         if first is not None:
             self.first_live = make_id(*first)
         if live != head.live:
-            self.say("node", f"has {live} live entries, its block says {head.live}", key, 22)
+            self.problem("node", f"has {live} live entries, its block counts {head.live}", key, 22)
         if live + gone > head.span:
-            self.say("node", f"has {live + gone} entries and stands for {head.span} ordinals only", key, 18)
+            self.problem("node", f"has {live + gone} entries and covers {head.span} ordinals only", key, 18)
         if not live and self.nodes > 1:
-            self.say("node", "has no live entries and is not the first", key)
+            self.problem("node", "has no live entries and is not the first", key)
         self._ordinals(key, head)
         self.live += head.live
         self.starts[master] = head.ordinal
@@ -90,35 +90,34 @@ class _Walk:
         marked = self._marked(key, head.ordinal, end)
         dead = head.span - head.live
         if marked is not None and (marked > dead or (self.nodes > 1 and marked != dead)):
-            self.say("ordinals", f"{marked} of the node's ordinals are marked as deleted, and {dead} of its entries "
-                     "are gone", key)
+            self.problem("ordinals", f"{marked} of its ordinals are marked as deleted, {dead} entries are gone", key)
 
     def gap(self, key: bytes, start: int, stop: int) -> None:
-        """Ordinals start..stop have no node: all of them must be marked as deleted."""
+        """Check that ordinals start..stop, which have no node, are all marked as deleted."""
         if stop < start:
-            self.say("ordinals", f"the node's ordinals begin at {stop}, before the end of those before, {start}", key)
+            self.problem("ordinals", f"the node's ordinals begin at {stop}, below the last end, {start}", key)
         elif stop > start:
             marked = self._marked(key, start, stop)
             if marked is not None and marked != stop - start:
-                self.say("ordinals", f"{stop - start - marked} entries with ordinals from {start} to {stop - 1} "
+                self.problem("ordinals", f"{stop - start - marked} entries with ordinals from {start} to {stop - 1} "
                          f"should be there and are not; they lie behind {make_id(*self.last)}", key)
 
     def _marked(self, key: bytes, start: int, stop: int) -> int | None:
         try:
             return self.dead.dead_between(start, stop)
         except FAILURES as error:
-            self.find.say_error("ordinals", error, key=key, stream=self.stream)
+            self.find.error("ordinals", error, key=key, stream=self.stream)
             return None
 
 
 def _named(key: bytes | None) -> str | None:
-    """The node whose key it is, if it is one's."""
+    """The node of a key, if it is a node's key."""
     return str(make_id(*keys.node_id(key))) if key is not None and len(key) == _NODE_KEY else None
 
 
 def check_stream(tree: PageTree, number: int, stream: str, find: Findings) -> StreamHeader | None:
-    """All nodes of a stream, its header and its ordinals. The header, where it can be read."""
-    walk = _Walk(tree, number, stream, find)
+    """Check all nodes of a stream, its header and its ordinals. Returns the header, if readable."""
+    walk = _NodeWalk(tree, number, stream, find)
     prefix = keys.family(number, keys.NODE)
     for key, value in family_rows(tree, prefix):
         walk.visit(key, value)
@@ -126,7 +125,7 @@ def check_stream(tree: PageTree, number: int, stream: str, find: Findings) -> St
     try:
         header = headers.load(tree, number)
     except FAILURES as error:
-        find.say_error("header", error, key=keys.header_key(number), stream=stream)
+        find.error("header", error, key=keys.header_key(number), stream=stream)
     if header is not None:
         _compare(walk, header)
     base = walk.base
@@ -134,36 +133,36 @@ def check_stream(tree: PageTree, number: int, stream: str, find: Findings) -> St
         base = header.next_ordinal
     try:
         for what in ordinals.problems(tree, number, base):
-            find.say("ordinals", what, stream=stream, key=keys.family(number, keys.DEAD))
+            find.problem("ordinals", what, stream=stream, key=keys.family(number, keys.DEAD))
         _compare_notes(walk)
     except FAILURES as error:
-        find.say_error("ordinals", error, key=keys.family(number, keys.ORDINAL), stream=stream)
+        find.error("ordinals", error, key=keys.family(number, keys.ORDINAL), stream=stream)
     return header
 
 
-def _compare(walk: _Walk, header: StreamHeader) -> None:
+def _compare(walk: _NodeWalk, header: StreamHeader) -> None:
     """Invariants 4, 8, 9, 11 and 14: the header's figures and those of the nodes."""
     key = keys.header_key(walk.number)
     if not walk.nodes == header.leaves <= header.leaves_added:
-        walk.say("header", f"{walk.nodes} nodes are there, the header counts {header.leaves} of "
+        walk.problem("header", f"{walk.nodes} nodes are there, the header counts {header.leaves} of "
                  f"{header.leaves_added} ever made", key)
     if not walk.unread and walk.live != header.length:
-        walk.say("header", f"{walk.live} live entries are there, the header counts {header.length}", key)
+        walk.problem("header", f"{walk.live} live entries are there, the header counts {header.length}", key)
     first = (0, 0) if walk.first_live is None else tuple(walk.first_live)
     if not walk.unread and first != header.first:
-        walk.say("header", f"the first entry is {make_id(*first)}, the header says {make_id(*header.first)}", key)
+        walk.problem("header", f"the first entry is {make_id(*first)}, the header has {make_id(*header.first)}", key)
     if walk.last > header.last:
-        walk.say("header", f"the last entry is {make_id(*walk.last)}, behind the header's last ID "
+        walk.problem("header", f"the last entry is {make_id(*walk.last)}, behind the header's last ID "
                  f"{make_id(*header.last)}", key)
     if header.max_deleted > header.last:
-        walk.say("header", f"the greatest deleted ID {make_id(*header.max_deleted)} is behind the last ID", key)
+        walk.problem("header", f"the greatest deleted ID {make_id(*header.max_deleted)} is behind the last ID", key)
     if walk.expected is not None:
         walk.gap(key, walk.expected, header.next_ordinal)
 
 
-def _compare_notes(walk: _Walk) -> None:
+def _compare_notes(walk: _NodeWalk) -> None:
     for ordinal, ms, seq in ordinals.OrdinalIndex(walk.tree, walk.number).all():
         walk.find.counts["notes"] += 1
         if walk.starts.get((ms, seq), ordinal) != ordinal:
-            walk.say("ordinals", f"the ordinal index notes node {ms}-{seq} at {ordinal}, it begins at "
+            walk.problem("ordinals", f"the ordinal index notes node {ms}-{seq} at {ordinal}, it begins at "
                      f"{walk.starts[ms, seq]}", keys.family(walk.number, keys.ORDINAL))

@@ -1,13 +1,12 @@
-"""The tree of the records, walked from its root over raw pages; it answers as LMDB would.
+"""The tree of the records, read from raw pages, with the reading methods of an LMDB transaction.
 
     meta ── root ─┬─ branch ─┬─ leaf   keys a … f       leaves = [(b"", page), (b"g", page) …]
                   │          └─ DAMAGED                 fault: page 17, keys from g to before m
                   └─ branch ── leaf    keys m … z
 
-The branch pages are walked once, when the tree is made; leaves are read when they are asked
-for. What is damaged is noted with the range of keys that it hides, and the rest goes on: a
-tree can be read wherever it is whole. It has get() and cursor() like an LMDB transaction, so
-everything that reads a store's records can read them here.
+The branch pages are walked once, when the tree is made; leaves are read when they are needed.
+Damage is noted with the range of keys that it hides, and all the rest can be read. With get()
+and cursor() of an LMDB transaction, every reader of a store's records can read them here.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ from ...storage.errors import RaxlogError
 from ...storage.files import lmdb_file
 from ...storage.files.lmdb_file import Node, PageFault, PageFile
 
-# What reading a record may raise whose bytes make no sense.
+# What reading a malformed record may raise.
 FAILURES = (RaxlogError, PageFault, ValueError, TypeError, IndexError, KeyError, AttributeError)
 _DEEPEST = 32  # LMDB's own limit
 _CACHED = 1024  # leaves
 
 
 class Fault(NamedTuple):
-    """A page that cannot be read, or not be trusted, and the keys it was there for."""
+    """A page that cannot be read or trusted, and its range of keys."""
 
     page: int
     what: str
@@ -38,12 +37,12 @@ class Fault(NamedTuple):
 
 
 class RawRecords:
-    """Records of raw pages, leaf by leaf in the order of their keys: they look like an LMDB transaction that reads."""
+    """Records of raw pages, leaf by leaf in key order, with the reading methods of an LMDB transaction."""
 
     leaves = 1
 
     def leaf_index(self, key: bytes) -> int:
-        """The number of the leaf on which a key lies, or would."""
+        """The number of the leaf of a key, which need not exist."""
         return 0
 
     def keys(self, index: int) -> list[bytes]:
@@ -59,26 +58,24 @@ class RawRecords:
         return _Cursor(self)
 
     def put(self, key: bytes, value: bytes, *, overwrite: bool = True) -> bool:
-        """Never."""
         raise NotImplementedError("raw pages are for reading only")
 
     def delete(self, key: bytes) -> bool:
-        """Never."""
         raise NotImplementedError("raw pages are for reading only")
 
 
 class PageTree(RawRecords):
     """The records below one root.
 
-    ``faults`` grows while leaves and values are read. ``reached`` are the pages that belong to
-    the tree, those of long values excepted.
+    ``faults`` grows while leaves and values are read. ``reachable`` holds the pages of the tree,
+    without those of long values.
     """
 
     def __init__(self, file: PageFile, root: int, last_page: int) -> None:
         self._file = file
         self._last_page = last_page
         self.faults: list[Fault] = []
-        self.reached: set[int] = set()
+        self.reachable: set[int] = set()
         self.leaves = 0  # pages that can be read
         self._lows: list[bytes] = []
         self._pages: list[int] = []
@@ -87,19 +84,17 @@ class PageTree(RawRecords):
         if root != lmdb_file.NO_PAGE:
             self._walk(root, b"", None, 0)
 
-    # -- the walk -----------------------------------------------------------------------
-
     def _fault(self, page: int, what: str, low: bytes, high: bytes | None, hides: bool) -> None:
         self.faults.append(Fault(page, what, low, high, hides))
 
     def _walk(self, number: int, low: bytes, high: bytes | None, depth: int) -> None:
         try:
             if not 2 <= number <= self._last_page:
-                raise PageFault(number, "is none that the store has")
-            if number in self.reached:
+                raise PageFault(number, "is not one of the store's")
+            if number in self.reachable:
                 raise PageFault(number, "is reached from two places")
             if depth > _DEEPEST:
-                raise PageFault(number, "lies too deep")
+                raise PageFault(number, "is too deep in the tree")
             page = self._file.page(number)
             flags = lmdb_file.flags_of(page)
             if flags & lmdb_file.LEAF and not flags & lmdb_file.BRANCH:
@@ -111,7 +106,7 @@ class PageTree(RawRecords):
         except PageFault as fault:
             self._fault(number, fault.what, low, high, True)
             return
-        self.reached.add(number)
+        self.reachable.add(number)
         self._check_head(number, page, flags, lmdb_file.BRANCH, low, high)
         last = len(inner.pages) - 1
         for place, child in enumerate(inner.pages):
@@ -124,7 +119,7 @@ class PageTree(RawRecords):
 
     def _leaf(self, number: int, page: bytes, low: bytes, high: bytes | None) -> None:
         records = lmdb_file.leaf(number, page)
-        self.reached.add(number)
+        self.reachable.add(number)
         self._check_head(number, page, lmdb_file.flags_of(page), lmdb_file.LEAF, low, high)
         last = None
         for record in records:
@@ -141,11 +136,9 @@ class PageTree(RawRecords):
 
     def _check_head(self, number: int, page: bytes, flags: int, wanted: int, low: bytes, high: bytes | None) -> None:
         if lmdb_file.number_of(page) != number:
-            self._fault(number, f"bears the number {lmdb_file.number_of(page)}", low, high, False)
+            self._fault(number, f"has the number {lmdb_file.number_of(page)}", low, high, False)
         if flags != wanted:
             self._fault(number, f"has the unknown flags {flags:#x}", low, high, False)
-
-    # -- leaves -------------------------------------------------------------------------
 
     def keys(self, index: int) -> list[bytes]:
         """The keys on one leaf, in order."""
@@ -165,20 +158,19 @@ class PageTree(RawRecords):
         return found, [node.key for node in found]
 
     def page_of(self, key: bytes) -> int | None:
-        """The leaf page on which a key lies, or would."""
+        """The leaf page of a key, which need not exist."""
         at = bisect_right(self._lows, key) - 1
         return self._pages[at] if at >= 0 else None
 
     def leaf_index(self, key: bytes) -> int:
-        """The number of the leaf on which a key lies, or would."""
+        """The number of the leaf of a key, which need not exist."""
         return max(bisect_right(self._lows, key) - 1, 0)
 
     def low_at(self, index: int) -> bytes | None:
-        """The key from which a leaf's keys begin; None behind the last."""
+        """The first key of a leaf's range; None behind the last leaf."""
         return self._lows[index] if index < len(self._lows) else None
 
     def page_at(self, index: int) -> int:
-        """The page of a leaf."""
         return self._pages[index]
 
     def records(self) -> Iterator[tuple[int, Node]]:
@@ -188,7 +180,7 @@ class PageTree(RawRecords):
                 yield number, node
 
     def value(self, node: Node) -> bytes:
-        """A record's value; empty, which no record's is, where its pages are damaged."""
+        """A record's value; empty, as no record's is, if its pages are damaged."""
         try:
             return self._file.value(node)
         except PageFault:
@@ -199,7 +191,7 @@ class PageTree(RawRecords):
         return self.value(self.leaf(index)[at])
 
     def get(self, key: bytes) -> bytes | None:
-        """The value under a key, None if it cannot be reached."""
+        """The value under a key, None if it is absent or hidden by damage."""
         index = bisect_right(self._lows, key) - 1
         if index < 0:
             return None
@@ -209,7 +201,7 @@ class PageTree(RawRecords):
 
 
 class _Cursor:
-    """A place among records. The methods are those of lmdb.Cursor."""
+    """A position among records, with the methods of lmdb.Cursor."""
 
     __slots__ = ("_at", "_index", "_records")
 
@@ -225,7 +217,6 @@ class _Cursor:
         self._at = -1
 
     def set_range(self, key: bytes) -> bool:
-        """Stand on the first key that is not below ``key``."""
         if not self._records.leaves:
             return False
         self._index = self._records.leaf_index(key)
@@ -233,26 +224,21 @@ class _Cursor:
         return self._forward()
 
     def set_key(self, key: bytes) -> bool:
-        """Stand on the key itself."""
         return self.set_range(key) and self.key() == key
 
     def first(self) -> bool:
-        """Stand on the first key."""
         return self.set_range(b"")
 
     def last(self) -> bool:
-        """Stand on the last key."""
         self._index = self._records.leaves
         self._at = 0
         return self.prev()
 
     def next(self) -> bool:
-        """Go on to the next key."""
         self._at += 1
         return self._forward()
 
     def prev(self) -> bool:
-        """Go back to the key before."""
         self._at -= 1
         while self._at < 0:
             if self._index == 0:
@@ -270,13 +256,10 @@ class _Cursor:
         return False
 
     def key(self) -> bytes:
-        """The key here."""
         return self._records.keys(self._index)[self._at]
 
     def value(self) -> bytes:
-        """The value here."""
         return self._records.value_at(self._index, self._at)
 
     def item(self) -> tuple[bytes, bytes]:
-        """Key and value here."""
         return self.key(), self.value()

@@ -1,8 +1,8 @@
-"""Every record of a store: its pages, its checksum, the form of its key, whom it belongs to.
+"""Every record of a store: its pages, its checksum, the form of its key, its stream.
 
     all records      pages, checksum, format, form of the key
     number 0         the store's own record; names <-> headers, one to one; what is being swept
-    numbers 1 …      belong to a stream with a name and a header, or to one that is being swept
+    numbers 1 …      a stream with a name and a header, or one that is being swept
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _COUNTED = {
 
 
 class Inventory:
-    """What is in a store, by the numbers that its keys begin with."""
+    """The contents of a store, by the stream numbers that its keys begin with."""
 
     def __init__(self) -> None:
         self.kinds: dict[int, Counter[int]] = {}
@@ -52,7 +52,7 @@ class Inventory:
         self.newer: UnsupportedFormat | None = None
 
     def name_of(self, number: int) -> str:
-        """The stream of that number as messages show it."""
+        """The name of a stream as messages show it."""
         name = self.headers.get(number)
         if name is None:
             name = next((other for other, known in self.names.items() if known == number), None)
@@ -65,12 +65,12 @@ def is_sealed(key: bytes, value: bytes) -> bool:
 
 
 def is_journal(key: bytes) -> bool:
-    """Whether a key is one whose value bears no checksum."""
+    """Whether the value of a key has no checksum."""
     return key == _JOURNAL
 
 
 def well_formed(key: bytes) -> bool | None:
-    """Whether a key has the form of its kind; None for a kind that this raxlog does not know."""
+    """Whether a key has the form of its kind; None for an unknown kind."""
     if len(key) < 9:
         return False
     kinds: dict[int, Any] = STREAM_KINDS if any(key[:8]) else _STORE_KINDS
@@ -79,8 +79,8 @@ def well_formed(key: bytes) -> bool | None:
 
 
 def check_records(tree: PageTree, file: PageFile, find: Findings) -> Inventory:
-    """Walk all records. Every value is read once."""
-    stock = Inventory()
+    """Check all records. Every value is read once."""
+    inventory = Inventory()
     covered: set[int] = set()
     for page, node in tree.records():
         key = node.key
@@ -93,44 +93,44 @@ def check_records(tree: PageTree, file: PageFile, find: Findings) -> Inventory:
         try:
             value = _value(file, node, covered)
         except PageFault as fault:
-            find.say("page", f"the value of the record under key {key.hex()} cannot be read: page {fault.page} "
+            find.problem("page", f"the value of the record under key {key.hex()} cannot be read: page {fault.page} "
                      f"{fault.what}", page=fault.page, **where)
             continue
         form = well_formed(key)
         if is_journal(key):
             continue
         if not is_sealed(key, value):
-            find.say("checksum", f"the record under key {key.hex()} fails its checksum", offset=0,
+            find.problem("checksum", f"the record under key {key.hex()} fails its checksum", offset=0,
                      page=node.overflow if node.inline is None else page, **where)
             continue
-        stock.sealed += 1
+        inventory.sealed += 1
         if form is False:
-            find.say("record", f"the key {key.hex()} has not the form of its kind", page=page, **where)
+            find.problem("record", f"the key {key.hex()} has not the form of its kind", page=page, **where)
             continue
         if form is None:
             find.counts["unknown"] += 1  # a newer raxlog may write kinds that we do not know
         if value[8] > FORMAT:
-            stock.newer = UnsupportedFormat(
+            inventory.newer = UnsupportedFormat(
                 f"the record under key {key.hex()} has format {value[8]}, this raxlog reads up to {FORMAT}; "
                 "check the store with a newer raxlog"
             )
-        stock.kinds.setdefault(number, Counter())[key[8]] += 1
+        inventory.kinds.setdefault(number, Counter())[key[8]] += 1
         if key[8] in _COUNTED:
             find.counts[_COUNTED[key[8]]] += 1
         if number == 0 or key[8] == keys.HEADER:
-            _remember(stock, find, key, value)
-    return stock
+            _remember(inventory, find, key, value)
+    return inventory
 
 
 def _value(file: PageFile, node: lmdb_file.Node, covered: set[int]) -> bytes:
-    """A record's value, its overflow pages checked as well."""
+    """A record's value, with its overflow pages checked."""
     if node.inline is not None:
         return node.inline
     first = node.overflow
     value, count = file.run(first, node.size)
     head = file.page(first)
     if lmdb_file.number_of(head) != first:
-        raise PageFault(first, f"bears the number {lmdb_file.number_of(head)}")
+        raise PageFault(first, f"has the number {lmdb_file.number_of(head)}")
     if lmdb_file.flags_of(head) != lmdb_file.OVERFLOW:
         raise PageFault(first, f"has the unknown flags {lmdb_file.flags_of(head):#x}")
     if first in covered:
@@ -139,60 +139,60 @@ def _value(file: PageFile, node: lmdb_file.Node, covered: set[int]) -> bytes:
     return value
 
 
-def _remember(stock: Inventory, find: Findings, key: bytes, value: bytes) -> None:
+def _remember(inventory: Inventory, find: Findings, key: bytes, value: bytes) -> None:
     kind = key[8]
     if kind not in (keys.STORE, keys.NAME, keys.DOOMED, keys.HEADER):
         return
     try:
         row = records.unseal(key, value)
         if kind == keys.STORE:
-            stock.next_number = row[3]
-            stock.state = row[5] if len(row) > 5 else None
+            inventory.next_number = row[3]
+            inventory.state = row[5] if len(row) > 5 else None
             if row[0] > FORMAT:
-                stock.newer = UnsupportedFormat(
+                inventory.newer = UnsupportedFormat(
                     f"the store has format {row[0]}, this raxlog reads up to {FORMAT}. Use a newer raxlog."
                 )
         elif kind == keys.NAME:
-            stock.names[key[9:]] = row[0]
+            inventory.names[key[9:]] = row[0]
         elif kind == keys.DOOMED:
-            stock.doomed.add(key[9:])
+            inventory.doomed.add(key[9:])
         else:
-            stock.headers[int.from_bytes(key[:8], "big")] = row[0]
+            inventory.headers[int.from_bytes(key[:8], "big")] = row[0]
     except FAILURES as error:
-        find.say_error("record", error, key=key)
+        find.error("record", error, key=key)
 
 
-def check_names(stock: Inventory, find: Findings) -> list[int]:
-    """Names, headers and numbers against each other; the numbers of all streams there are."""
-    if stock.next_number is None:
-        find.say("record", "the store's own record is missing: it cannot be opened", key=keys.STORE_KEY)
-    there = stock.kinds[0][keys.STATE] if 0 in stock.kinds else 0
-    if stock.state is not None and there != stock.state:
-        find.say("record", f"there are {there} whole keys of state, and {stock.state} are counted",
+def check_names(inventory: Inventory, find: Findings) -> list[int]:
+    """Compare names, headers and numbers with each other. Returns the numbers of all streams."""
+    if inventory.next_number is None:
+        find.problem("record", "the store's own record is missing: it cannot be opened", key=keys.STORE_KEY)
+    there = inventory.kinds[0][keys.STATE] if 0 in inventory.kinds else 0
+    if inventory.state is not None and there != inventory.state:
+        find.problem("record", f"there are {there} whole keys of state, and {inventory.state} are counted",
                  key=keys.STORE_KEY)
     taken: dict[int, bytes] = {}
-    for name, number in stock.names.items():
+    for name, number in inventory.names.items():
         key = keys.NAMES + name
         stream = shown(name)
         if number in taken:
-            find.say("name", f"leads to the same stream as {shown(taken[number])}", key=key, stream=stream)
+            find.problem("name", f"leads to the same stream as {shown(taken[number])}", key=key, stream=stream)
         taken[number] = name
-        if stock.next_number is not None and not 0 < number < stock.next_number:
-            find.say("name", f"leads to number {number}, which was never given", key=key, stream=stream)
-        if number not in stock.headers:
-            find.say("name", "leads to a stream whose header is missing", key=keys.header_key(number), stream=stream)
-        elif stock.headers[number] != name:
-            find.say("name", f"leads to the header of {shown(stock.headers[number])}", key=key, stream=stream)
-    swept = {int.from_bytes(suffix, "big") for suffix in stock.doomed if len(suffix) == 8}
-    for number in sorted(stock.kinds):
+        if inventory.next_number is not None and not 0 < number < inventory.next_number:
+            find.problem("name", f"leads to number {number}, which was never assigned", key=key, stream=stream)
+        if number not in inventory.headers:
+            find.problem("name", "leads to a stream without a header", key=keys.header_key(number), stream=stream)
+        elif inventory.headers[number] != name:
+            find.problem("name", f"leads to the header of {shown(inventory.headers[number])}", key=key, stream=stream)
+    swept = {int.from_bytes(suffix, "big") for suffix in inventory.doomed if len(suffix) == 8}
+    for number in sorted(inventory.kinds):
         if not number or number in swept:
             continue
         if number not in taken:
-            many = stock.kinds[number].total()
-            borne = stock.headers.get(number)
-            find.say("name", f"{many} records of stream no. {number} are there and no name leads to them",
-                     key=None if borne is None else keys.NAMES + borne, stream=stock.name_of(number))
-        elif stock.next_number is not None and number >= stock.next_number:
-            find.say("record", f"stream no. {number} was never given", stream=stock.name_of(number))
-    find.counts["streams"] = len(stock.names)
-    return sorted(number for number in {*taken, *stock.kinds} - swept if number)
+            many = inventory.kinds[number].total()
+            borne = inventory.headers.get(number)
+            find.problem("name", f"{many} records of stream no. {number} are there and no name leads to them",
+                     key=None if borne is None else keys.NAMES + borne, stream=inventory.name_of(number))
+        elif inventory.next_number is not None and number >= inventory.next_number:
+            find.problem("record", f"stream no. {number} was never assigned", stream=inventory.name_of(number))
+    find.counts["streams"] = len(inventory.names)
+    return sorted(number for number in {*taken, *inventory.kinds} - swept if number)

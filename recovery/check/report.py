@@ -1,16 +1,15 @@
-"""What check finds: reported by its walks, and collected as an object and as JSON.
+"""What check finds: reported by its walk, and collected as an object and as JSON.
 
-    walk ── say(problem) ──> Findings ── one message each ──> Report, in the process that asked
-         ── count(name, by)
-         ── step(by)          progress within the part begun last
+    walk ── problem(…) ──> Findings ── one message each ──> Report, in the calling process
+         ── step(by)       progress within the part begun last
 
     Report   ok, path, generation, problems, counts, notes
     Problem  kind   page | checksum | record | name | node | ordinals | header | group | pending |
                     append | subject | lookup | lmdb | process
              what   what is wrong                     meaning   what follows for the store's users
-             where  stream, group, node, offset, page: each None where it is not known
+             where  stream, group, node, offset, page: each None if unknown
 
-A damaged page usually shows several times: as a page, and as what is missing because of it.
+A damaged page usually causes several problems: its own, and one for each thing it hides.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from typing import Any
 from ...storage.errors import CorruptionError
 from .page_tree import PageTree
 
-_EVERY = 256  # steps between two lines of progress
+_EVERY = 256  # steps from one progress message to the next
 MOST_PROBLEMS = 1000  # kept; the others are counted
 
 MEANINGS = {
@@ -58,11 +57,10 @@ class Problem:
 
     @property
     def meaning(self) -> str:
-        """What it means for those who use the store."""
+        """What it means for the store's users."""
         return MEANINGS[self.kind]
 
     def as_dict(self) -> dict[str, Any]:
-        """All of it, for JSON."""
         return asdict(self) | {"meaning": self.meaning}
 
     def __str__(self) -> str:
@@ -74,7 +72,7 @@ class Problem:
 
 @dataclass
 class Report:
-    """What a check has found. ``problems`` holds at most 1,000; counts["problems"] tells all."""
+    """What a check has found. ``problems`` holds at most 1,000; counts["problems"] is their number."""
 
     path: str
     generation: str
@@ -85,7 +83,6 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """True where nothing is wrong."""
         return not self.problems
 
     def add(self, problem: Problem) -> None:
@@ -95,7 +92,7 @@ class Report:
             self.problems.append(problem)
 
     def take(self, message: dict[str, Any]) -> None:
-        """Take in a message of a walk: a problem, a note, its counts, which generation it looks at."""
+        """Add a message of a walk: a problem, a note, its counts, its generation."""
         if "problem" in message:
             self.add(Problem(**message["problem"]))
         elif "note" in message:
@@ -105,7 +102,6 @@ class Report:
             self.generation = message.get("generation", self.generation)
 
     def as_dict(self) -> dict[str, Any]:
-        """The whole report, for JSON."""
         return asdict(self) | {"ok": self.ok, "problems": [problem.as_dict() for problem in self.problems]}
 
     def __str__(self) -> str:
@@ -115,49 +111,48 @@ class Report:
 
 
 class Findings:
-    """Collects problems and counts of one check. ``tell`` is given each message as a dict."""
+    """Collects problems and counts of one check. ``send`` gets each message as a dict."""
 
-    def __init__(self, tell: Callable[[dict[str, Any]], None]) -> None:
-        self._tell = tell
+    def __init__(self, send: Callable[[dict[str, Any]], None]) -> None:
+        self._send = send
         self.tree: PageTree | None = None
         self.counts: Counter[str] = Counter()
         self._part = ""
         self._done = 0
         self._total = 0
-        self._told = 0
+        self._reported = 0
 
-    def say(self, kind: str, what: str, *, key: bytes | None = None, **where: Any) -> None:
-        """Report a problem. ``key`` names the record it is about, which gives its page."""
+    def problem(self, kind: str, what: str, *, key: bytes | None = None, **where: Any) -> None:
+        """Report a problem. The page is that of ``key``, the key of the record concerned."""
         if key is not None and self.tree is not None and where.get("page") is None:
             where["page"] = self.tree.page_of(key)
-        self._tell({"problem": vars(Problem(kind, what, **where))})
+        self._send({"problem": vars(Problem(kind, what, **where))})
 
-    def say_error(self, kind: str, error: Exception, *, key: bytes | None = None, **where: Any) -> None:
-        """Report what reading raised, with the place it names where the caller knows none."""
+    def error(self, kind: str, error: Exception, *, key: bytes | None = None, **where: Any) -> None:
+        """Report an exception as a problem, at the place it names where ``where`` names none."""
         what = str(error) or type(error).__name__
         if isinstance(error, CorruptionError):
             what = error.what
             for name in ("stream", "node", "offset"):
                 if where.get(name) is None and getattr(error, name) is not None:
                     where[name] = getattr(error, name)
-        self.say(kind, what, key=key, **where)
+        self.problem(kind, what, key=key, **where)
 
     def note(self, what: str) -> None:
-        """Say what was not looked at, and why."""
-        self._tell({"note": what})
+        """Report what was not checked, and why."""
+        self._send({"note": what})
 
     def begin(self, part: str, total: int) -> None:
-        """Begin a part of the check, of so many steps."""
-        self._part, self._total, self._done, self._told = part, total, 0, 0
-        self._tell({"part": part, "done": 0, "total": total})
+        """Begin a part of the check that has ``total`` steps."""
+        self._part, self._total, self._done, self._reported = part, total, 0, 0
+        self._send({"part": part, "done": 0, "total": total})
 
     def step(self, by: int = 1) -> None:
-        """Some steps of the part are done."""
+        """Count steps of the part as done."""
         self._done += by
-        if self._done - self._told >= _EVERY:
-            self._told = self._done
-            self._tell({"part": self._part, "done": self._done, "total": max(self._total, self._done)})
+        if self._done - self._reported >= _EVERY:
+            self._reported = self._done
+            self._send({"part": self._part, "done": self._done, "total": max(self._total, self._done)})
 
     def end(self) -> None:
-        """All counts, at once."""
-        self._tell({"counts": dict(self.counts)})
+        self._send({"counts": dict(self.counts)})

@@ -1,20 +1,19 @@
-"""One check of a data file, part after part; run in a process of its own (child.py).
+"""One check of a data file, part after part; check.py runs it in a subprocess.
 
     1. pages      meta pages, both roots, all branch pages, and LMDB's own verifier
     2. records    every record: its pages, its checksum, its key; names and headers
     3. streams    nodes, ordinals, groups, pending entries, idempotent appends
-    4. subjects   bindings and what lies behind them
-    5. look-ups   every key again, through LMDB, as readers do: what is there must be found
+    4. subjects   bindings and subscriptions
+    5. look-ups   every key again, through LMDB, as readers do it
 
     the tree, page by page      a  b  c │ d  e │ f  g …
     LMDB's cursor, in step      a  b  c   d  e   f  g …        a scan sees each record
     LMDB's get                  a  b  c   d  e   f  g …        and a look-up finds it
 
-Parts 1 to 4 read raw pages, which cannot kill a process, in one state: a read transaction is
-held for as long as they take, so that beside a live writer no page of it is used again. The
-space of what is deleted beside it is not free until then. A flipped bit in a branch page can leave
-scans right and look-ups wrong, or the other way round. LMDB may die of damage there, so part 5
-runs last, and says how far it has come.
+Parts 1 to 4 read raw pages, which cannot kill a process. A read transaction pins one state for
+as long as the check takes: no page of it is reused by a live writer. A flipped bit in a branch
+page can leave scans right and look-ups wrong, or the other way round. LMDB may die of damage
+there, so part 5 runs last and reports how far it has come.
 """
 
 from __future__ import annotations
@@ -47,17 +46,17 @@ _MOST_MARKS = 50
 _FALSE_ALARMS = ("neither reachable nor in the freeDB", "!= OVPAGES(")
 
 
-class Walk:
-    """One check of one generation. ``tell`` is given every message as a dict."""
+class StoreWalk:
+    """One check of one generation. ``send`` gets every message as a dict."""
 
     tree: PageTree  # once begin() has found one
 
-    def __init__(self, generation: Path, tell: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(self, generation: Path, send: Callable[[dict[str, Any]], None]) -> None:
         self.data = generation / directory.DATA
         self.generation = generation
-        self.tell = tell
-        self.find = Findings(tell)
-        self.is_first = True  # else another has told of the pages already
+        self.send = send
+        self.find = Findings(send)
+        self.is_first = True  # else a walk before has reported the pages
         try:
             self.file = PageFile(self.data)
         except OSError as error:
@@ -65,13 +64,12 @@ class Walk:
         self.meta: Meta | None = None
 
     def close(self) -> None:
-        """Close the file."""
         self.file.close()
 
     # -- 1. pages -----------------------------------------------------------------------
 
     def choose_meta(self, transaction: int | None) -> bool:
-        """Take the meta page of that transaction, or the newest one. False where it has gone."""
+        """Use the meta page of a transaction, or the newest one. False if it has been replaced."""
         metas = self.file.metas()
         if transaction is not None:
             metas = [meta for meta in metas if meta.transaction == transaction]
@@ -81,14 +79,14 @@ class Walk:
         return True
 
     def begin(self) -> bool:
-        """Read the tree's branch pages. False where there is no tree to read."""
+        """Read the tree's branch pages. False if there is no tree to read."""
         find = self.find
         if self.meta is None:
             if self.file.version() not in (None, 1):
                 raise UnsupportedFormat(
                     f"{self.data} is of LMDB's data format {self.file.version()}; this raxlog reads format 1."
                 )
-            find.say("lmdb", "neither meta page can be read: nothing leads to the records", page=0)
+            find.problem("lmdb", "neither meta page can be read: nothing leads to the records", page=0)
             return False
         if self.is_first:
             self._compare_metas()
@@ -100,24 +98,24 @@ class Walk:
         for fault in self.tree.faults if self.is_first else ():
             high = "the last" if fault.high is None else f"before {fault.high.hex()}"
             hidden = f"; keys from {fault.low.hex() or 'the first'} to {high} are out of reach"
-            find.say("page", f"page {fault.page} {fault.what}{hidden if fault.hides else ''}", page=fault.page)
+            find.problem("page", f"page {fault.page} {fault.what}{hidden if fault.hides else ''}", page=fault.page)
         return True
 
     def _compare_metas(self) -> None:
-        """Whether there are two, and LMDB takes the newer one."""
+        """Report a missing second meta page, and one that LMDB would wrongly prefer."""
         assert self.meta is not None
         if len(self.file.metas()) < 2:
-            self.find.say("lmdb", "one of the two meta pages is damaged: LMDB refuses the file",
+            self.find.problem("lmdb", "one of the two meta pages is damaged: LMDB refuses the file",
                           page=1 - self.meta.slot)
         elif (doubt := meta_pages.stable_doubts(self.file)) is not None:
-            self.find.say("lmdb", doubt, page=self.meta.slot)
+            self.find.problem("lmdb", doubt, page=self.meta.slot)
 
     def is_cut_off(self) -> bool:
-        """Whether the file is shorter than its meta page says: LMDB must not touch it then."""
+        """Whether the file is shorter than its meta page states: LMDB must not open it then."""
         return self.meta is None or meta_pages.missing_end(self.file, [self.meta]) > 0
 
     def verify(self) -> None:
-        """LMDB's own verifier, its known false alarm left out. Beside a writer it may not come to an end."""
+        """Run LMDB's own verifier, without its known false alarm. Beside a busy writer it is given up."""
         self.find.begin("pages", 1)
         for _ in range(_TRIES):
             before = [meta.transaction for meta in self.file.metas()]
@@ -125,95 +123,95 @@ class Walk:
                 found = [str(problem) for problem in verify(str(self.generation))]  # type: ignore[no-untyped-call]
             except VerifyError as error:
                 found = [str(error)]
-            except Exception as error:  # its own slips on pages that it did not foresee
+            except Exception as error:  # its own bugs on damaged pages
                 found = [f"the verifier failed: {type(error).__name__}: {error}"]
             serious = [problem for problem in found if not any(alarm in problem for alarm in _FALSE_ALARMS)]
             if not serious or [meta.transaction for meta in self.file.metas()] == before:
                 for problem in serious:
-                    self.find.say("lmdb", problem)
+                    self.find.problem("lmdb", problem)
                 return
         self.find.note("LMDB's own verifier was not run: the store is being written to")
 
     # -- 2. to 4. -----------------------------------------------------------------------
 
     def walk(self) -> None:
-        """All records, then all streams."""
+        """Check all records, then all streams and subjects."""
         tree, find, meta = self.tree, self.find, self.meta
         assert meta is not None
         find.begin("records", meta.entries)
-        stock = check_records(tree, self.file, find)
-        if stock.newer is not None:
-            raise UnsupportedFormat(f"{self.generation.parent}: {stock.newer}")
-        if not stock.sealed:
+        inventory = check_records(tree, self.file, find)
+        if inventory.newer is not None:
+            raise UnsupportedFormat(f"{self.generation.parent}: {inventory.newer}")
+        if not inventory.sealed:
             if not tree.faults:
                 raise NotAStore(f"{self.data} is an LMDB file, but no raxlog store is in it.")
             find.note("no record of raxlog's can be read")
         if find.counts["records"] != meta.entries and not tree.faults:
-            find.say("lmdb", f"{find.counts['records']} records are there, LMDB counts {meta.entries}")
-        numbers = check_names(stock, find)
+            find.problem("lmdb", f"{find.counts['records']} records are there, LMDB counts {meta.entries}")
+        numbers = check_names(inventory, find)
         find.begin("streams", find.counts["nodes"])
         for number in numbers:
-            self._stream(stock, number)
+            self._stream(inventory, number)
         self._part("subject", self._subjects)
 
-    def _stream(self, stock: Inventory, number: int) -> None:
-        tree, find, name = self.tree, self.find, stock.name_of(number)
+    def _stream(self, inventory: Inventory, number: int) -> None:
+        tree, find, name = self.tree, self.find, inventory.name_of(number)
         header = check_stream(tree, number, name, find)
-        self._part("group", partial(check_groups, tree, number, name, header, stock.doomed, find), stream=name)
+        self._part("group", partial(check_groups, tree, number, name, header, inventory.doomed, find), stream=name)
         self._part("append", partial(check_appends, tree, number, name, find), stream=name)
 
     def _subjects(self) -> None:
-        """What the subject index says of itself."""
+        """Check the subject index and the durable subscriptions."""
         self.find.begin("subjects", 1)
         for what in chain(subjects_check.problems(self.tree), pubsub_check.problems(self.tree)):
-            self.find.say("subject", what)
+            self.find.problem("subject", what)
 
     def _part(self, what: str, part: Callable[[], None], **where: Any) -> None:
-        """Do a part of the check; where it comes to no end, that is a problem of this kind."""
+        """Run a part of the check; an exception is a problem of the kind ``what``."""
         try:
             part()
         except FAILURES as error:
-            self.find.say_error(what, error, **where)
+            self.find.error(what, error, **where)
 
     # -- 5. -----------------------------------------------------------------------------
 
     def look_up(self, txn: lmdb.Transaction[Any], start: bytes = b"") -> None:
-        """Every key again, through LMDB, from the leaf of a key on."""
+        """Look every key up through LMDB, from the leaf of the key ``start`` on."""
         assert self.meta is not None
         tree, find = self.tree, self.find
         find.begin("look-ups", self.meta.entries)
         cursor = txn.cursor()
-        follows = False  # whether the cursor stands on the record before
+        follows = False  # whether the cursor is on the record before
         for index in range(tree.leaf_index(start), tree.leaves):
-            behind = tree.low_at(index + 1)
-            self.tell({"page": tree.page_at(index), "behind": None if behind is None else behind.hex()})
+            following = tree.low_at(index + 1)
+            self.send({"page": tree.page_at(index), "next": None if following is None else following.hex()})
             for node in tree.leaf(index):
                 key = node.key
                 find.step()
                 find.counts["looked_up"] += 1
                 seen = (cursor.next() if follows else cursor.set_range(key)) and cursor.key() == key
                 if not seen:
-                    find.say("lookup", f"a scan does not come to key {key.hex()}", key=key)
+                    find.problem("lookup", f"a scan does not come to key {key.hex()}", key=key)
                     follows = cursor.set_range(key) and cursor.key() == key
                 value = txn.get(key)
                 if value is None:
-                    find.say("lookup", f"key {key.hex()} is there and LMDB does not find it", key=key)
+                    find.problem("lookup", f"key {key.hex()} is there and LMDB does not find it", key=key)
                 elif not is_journal(key) and (value != tree.value(node) or (seen and cursor.value() != value)):
-                    find.say("lookup", f"LMDB finds another value under key {key.hex()}", key=key)
+                    find.problem("lookup", f"LMDB finds another value under key {key.hex()}", key=key)
                 follows = follows or seen
 
 
-def in_force(path: Path) -> Path:
-    """The generation of a store that is in force: CURRENT's, or the one its mark leads to."""
+def current_generation(path: Path) -> Path:
+    """The current generation of a store: the one CURRENT names, or the one its mark leads to."""
     found = directory.generation(path)
     for _ in range(_MOST_MARKS):
-        with closing(Walk(found, lambda message: None)) as walk:
+        with closing(StoreWalk(found, lambda message: None)) as walk:
             try:
                 if not walk.choose_meta(None) or not walk.begin():
                     break
                 newer = generation.successor(walk.tree.get)
             except RaxlogError:
-                break  # whatever is wrong there, there is no other to go to
+                break  # damaged: no other generation is known
         if newer is None or not (path / newer / directory.DATA).is_file():
             break
         found = path / newer

@@ -1,6 +1,6 @@
 """crashtest: crash any code that writes files in one folder, and check what is left.
 
-    workload(folder, ack)   runs in a child, writes, says ack(x) for what it was promised
+    workload(folder, ack)   runs in a child, writes, calls ack(x) once x is promised to be safe
     check(folder, acks)     runs in another child on what the crash left, and raises if it is wrong
 
     mode             what happens                                       what it can see
@@ -8,17 +8,17 @@
     KillAt.system_call  SIGKILL before the N-th call that changes files half-done changes, anywhere
     Storm            SIGKILL (and SIGSTOP) at random moments            races, locks left behind
     PowerCut         images of what the disk may hold                   missing or misplaced flushes
-    Interrupts       exceptions in a process that goes on               changes by half in memory, hangs
+    Interrupts       exceptions in a process that goes on               half-done changes in memory, hangs
     Errors           ENOSPC, EIO, short writes at the N-th call         unhandled errors
 
     explore ──► stage ──► child          explore.py starts a process, stage.py runs the modes in it
                   ├── kill_at  storm  power_cut  injected  interrupts   one mode each
                   ├── recorder.c   recorder.py                 which calls changed which files
                   ├── disk  images                             what of it may be on disk
-                  └── report  drawing                          what came of it
+                  └── report                                   the results, as text, JSON and HTML
 
-kill -9 proves that changes are whole and locks are freed; it cannot see a missing flush, for
-the kernel keeps what a killed process wrote. Power-cut images see that at once. Use both.
+kill -9 proves that changes are whole and locks are freed; it cannot see a missing flush, since
+the kernel keeps what a killed process wrote. Power-cut images can. Use both.
 """
 
 from ...storage.crash_point import crash_point
@@ -27,20 +27,12 @@ from .run.injected import Errors
 from .run.interrupts import Interrupts, interrupted
 from .run.kill_at import KillAt
 from .run.power_cut import PowerCut
-from .run.report import CrashTestFailed, Failure, ModeResult, Report
+from .run.report import CrashTestFailed, CrashTestReport, Failure, ModeResult
 from .run.storm import Storm
 
+Report = CrashTestReport
+
 __all__ = [
-    "CrashTestFailed",
-    "Errors",
-    "Failure",
-    "Interrupts",
-    "KillAt",
-    "ModeResult",
-    "PowerCut",
-    "Report",
-    "Storm",
-    "crash_point",
-    "explore",
-    "interrupted",
+    "CrashTestFailed", "Errors", "Failure", "Interrupts", "KillAt", "ModeResult", "PowerCut", "Report", "Storm",
+    "crash_point", "explore", "interrupted",
 ]

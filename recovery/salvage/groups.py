@@ -1,22 +1,20 @@
-"""A stream's consumer groups and idempotent appends, built anew from what was gathered.
+"""Rebuilds a stream's consumer groups and idempotent appends from their gathered records.
 
-    group's record  or  its name          each alone is enough; without the record its place is lost
+    group's record  or  its name          each alone is enough; without the record its position is lost
     consumer's record  or  name           each alone is enough
-    buckets of pending entries   ──>      put again, one by one: every index row comes of itself
-    what a group counted - what is there = what is lost
+    buckets of pending entries   ──>      put again one by one, which rebuilds every index row
+    the group's old count - what is left = what is lost
 
-Old index rows name the buckets that should be there, so a lost one is told with the ID from
-which it began.
+Old index rows name the buckets, so a lost bucket is reported with its first ID.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from functools import partial
-from typing import Any
 
 from ...storage.format import keys, records
-from ...storage.trees.rax import Rax, family_rows
+from ...storage.trees.rax import Rax, RaxTransaction, family_rows
 from ...stream.entries.header import shown
 from ...stream.entries.idempotent import name_digest
 from ...stream.group.bucket import Bucket
@@ -24,7 +22,7 @@ from ...stream.group.pending_list import PendingList
 from ...stream.group.state import ConsumerState, GroupState
 from ...stream.node.stream_id import StreamID, make_id, unpack_id
 from ..check.page_tree import FAILURES
-from .pages import Gathered
+from .pages import GatheredRecords
 from .streams import StreamBuilder
 
 _BATCH = 5000  # pending entries put at once
@@ -33,7 +31,8 @@ _BATCH = 5000  # pending entries put at once
 class GroupsBuilder:
     """Builds the groups of one stream. ``txn`` is the new store's write transaction."""
 
-    def __init__(self, gathered: Gathered, txn: Any, stream: StreamBuilder, doomed: set[bytes]) -> None:
+    def __init__(self, gathered: GatheredRecords, txn: RaxTransaction, stream: StreamBuilder,
+                 doomed: set[bytes]) -> None:
         self._gathered = gathered
         self._txn = txn
         self._stream = stream
@@ -43,7 +42,7 @@ class GroupsBuilder:
         self.pending = 0
 
     def build(self) -> None:
-        """All groups; the stream's header gets their number."""
+        """Build all groups; the stream's header gets their number."""
         header = self._stream.header
         states = self._states()
         named = {state.name for state in states.values()}
@@ -76,7 +75,7 @@ class GroupsBuilder:
                 continue
             earlier = names.get(state.name)
             if earlier is not None:
-                del found[earlier]  # an old copy of a group that was destroyed and made anew
+                del found[earlier]  # an old copy of a group that was destroyed and created again
             found[state.group] = state
             names[state.name] = state.group
         return found
@@ -91,8 +90,6 @@ class GroupsBuilder:
         self._stream.lose("last delivered ID, and with it what had been delivered and acknowledged: entries behind "
                           f"{make_id(*state.last)} will be delivered again", group=shown(name))
         return state
-
-    # -- one group ----------------------------------------------------------------------
 
     def _build(self, state: GroupState) -> None:
         known = state.pending
@@ -129,7 +126,7 @@ class GroupsBuilder:
         return found
 
     def _pending(self, state: GroupState, consumers: dict[int, ConsumerState], known: int | None) -> Counter[int]:
-        """Put the pending entries; how many each consumer has."""
+        """Put the pending entries. Returns how many each consumer has."""
         pel = PendingList(self._txn, self._number, state.group)
         totals: Counter[int] = Counter()
         owned: list[tuple[tuple[int, int], int, int, int]] = []
@@ -145,7 +142,7 @@ class GroupsBuilder:
                 totals[nack.consumer] += 1
                 if nack.consumer:
                     if nack.consumer not in consumers:
-                        self._invent(state, consumers, nack.consumer)
+                        self._name_consumer(state, consumers, nack.consumer)
                     owned.append((sid, nack.consumer, nack.time, nack.count))
                 else:
                     released.append((nack.time, nack.released, sid, nack.count))
@@ -153,22 +150,22 @@ class GroupsBuilder:
                 pel.set(owned)
                 owned = []
         pel.set(owned)
-        released.sort()  # in the order in which they were given back
+        released.sort()  # in the order of their release
         for start in range(0, len(released), _BATCH):
             batch = [(sid, count, due) for due, _, sid, count in released[start : start + _BATCH]]
             pel.release(batch, insert=True)
-        self._tell_lost(state, there, totals.total(), known)
+        self._report_lost(state, there, totals.total(), known)
         return totals
 
-    def _invent(self, state: GroupState, consumers: dict[int, ConsumerState], number: int) -> None:
-        """A consumer of whom only pending entries tell."""
+    def _name_consumer(self, state: GroupState, consumers: dict[int, ConsumerState], number: int) -> None:
+        """Name a consumer of which only pending entries are left."""
         name = b"recovered-%d" % number
         while any(consumer.name == name for consumer in consumers.values()):
             name += b"'"
         consumers[number] = ConsumerState(number, name, 0)
         self._stream.lose(f"name of consumer no. {number}: it is {shown(name)} now", group=shown(state.name))
 
-    def _tell_lost(self, state: GroupState, there: set[bytes], kept: int, known: int | None) -> None:
+    def _report_lost(self, state: GroupState, there: set[bytes], kept: int, known: int | None) -> None:
         missing = None if known is None else known - kept
         gone: Counter[bytes] = Counter()
         prefix = keys.group_family(self._number, keys.PENDING_BY_CONSUMER, state.group)
@@ -190,10 +187,8 @@ class GroupsBuilder:
         elif missing > gone.total():
             lose("pending entries", entries=missing - gone.total())
 
-    # -- idempotent appends -------------------------------------------------------------
-
     def build_appends(self) -> int:
-        """What is remembered of idempotent appends; how many pairs."""
+        """Copy the remembered idempotent appends. Returns the number of pairs."""
         counted: Counter[bytes] = Counter()
         producers: dict[bytes, bytes] = {}
         pairs = 0

@@ -1,18 +1,22 @@
-"""Which records of a damaged file are to be believed.
+"""Gathers the records of a damaged file that belong to its newest state.
 
-    newest meta ── root ── whatever can be reached                        believed
-                └─ free pages                                             left behind: old copies
-    pages neither reached nor free (the page above them is damaged)       believed too
-    where the list of free pages is damaged: old copies cannot be told apart, so of those pages
-    only nodes, headers, names, groups and consumers are taken, of each the most advanced, and
-    the rest is told as doubtful
+    newest meta ── root ── all pages that can be reached                  taken
+                └─ free pages                                             skipped: old copies
+    pages neither reachable nor free (the page above them is damaged)     taken too
+    if the list of free pages is damaged, old copies look the same: of those pages only nodes,
+    headers, names, groups and consumers are taken, of each the newest; the rest is "doubtful"
 
-Old copies of pages lie everywhere in the file, for LMDB never changes a page in place. They
-hold trimmed entries, acknowledged deliveries and deleted streams, all with right checksums: so
-it is the pages' standing that counts, not the checksum alone.
+LMDB never changes a page in place, so the file is full of old copies of pages. They hold trimmed
+entries, acknowledged deliveries and deleted streams, all with right checksums: the checksum alone
+proves nothing.
 
-Where a meta page is damaged, or both are, the roots are looked for: pages that no other page
-leads to and whose first record is the store's own. The most advanced one is taken.
+If a meta page is damaged, or both are, the roots are searched for: pages that no other page
+leads to and whose first record is the store's own. The newest is taken.
+
+Of two copies of a record, or of two states, the newer one is found by what only grows: the store's
+next number; a stream's ordinals, nodes ever made, greatest deleted ID; a group's moves and consumers
+ever made; when a consumer was last seen. If all that is equal, the newer copy has fewer streams,
+groups, entries or pending entries: what it lacks has been deleted since.
 """
 
 from __future__ import annotations
@@ -22,37 +26,37 @@ from typing import Any, NamedTuple
 
 from ...storage.files import lmdb_file, meta_pages
 from ...storage.files.lmdb_file import Node, PageFault, PageFile
+from ...storage.format import block, records
 from ...storage.format import keys as layout
-from ...storage.format import records
 from ...storage.trees.rax import family_rows
 from ..check.page_tree import FAILURES, PageTree, RawRecords
 from ..check.records import is_journal, is_sealed, well_formed
-from .age import Standing, advance
 
 _MOST_ROOTS = 64
 _DOUBTFUL = (layout.NODE, layout.HEADER, layout.GROUP, layout.CONSUMER, layout.GROUP_NAME, layout.CONSUMER_NAME,
              layout.ORDINAL)
 _DOUBTFUL_OF_STORE = (layout.STORE, layout.NAME)
+_COMPARED = (layout.HEADER, layout.GROUP, layout.CONSUMER)
 
 
-class Place(NamedTuple):
-    """Where a record lies."""
+class _Address(NamedTuple):
+    """The address of a record."""
 
     page: int
     offset: int
 
 
-class Gathered(RawRecords):
-    """The believed records of a file, in key order, readable like a transaction."""
+class GatheredRecords(RawRecords):
+    """The records taken from a file, in key order, with the reading methods of a transaction."""
 
     def __init__(self, file: PageFile, with_doubtful: bool = False) -> None:
         self._file = file
         self.with_doubtful = with_doubtful
-        self.is_sure = True  # whether old copies of pages can be told from the newest ones
-        self._places: dict[bytes, Place] = {}
+        self.is_sure = True  # whether old copies of pages can be recognized
+        self._addresses: dict[bytes, _Address] = {}
         self._keys: list[bytes] = []
         self._last_page: tuple[int, bytes] = (-1, b"")
-        self.hidden: list[tuple[bytes, bytes | None]] = []  # key ranges that a damaged page was there for
+        self.hidden: list[tuple[bytes, bytes | None]] = []  # key ranges of damaged pages
         self.damaged: dict[int, str] = {}  # pages
         self.doubtful = 0
         self._doubted: set[bytes] = set()  # keys that were taken from pages that may be old copies
@@ -60,10 +64,11 @@ class Gathered(RawRecords):
         self.notes: list[str] = []
         self.sealed = 0
 
-    # -- gathering ----------------------------------------------------------------------
-
     def take_page(self, number: int, page: bytes, only_hidden: bool, doubt: bool) -> None:
-        """Take the records of one page that have a right checksum."""
+        """Take the records of one page that have a right checksum.
+
+        ``only_hidden``: those in hidden ranges. ``doubt``: the page may be an old copy.
+        """
         names: list[bytes] = []
         next_number = -1
         for offset, node in lmdb_file.loose_records(page):
@@ -80,9 +85,9 @@ class Gathered(RawRecords):
                 if not only_hidden:
                     self.damaged[number if node.inline is not None else node.overflow] = "fails a checksum"
                 continue
-            known = self._places.get(key)
+            known = self._addresses.get(key)
             if doubt and key == layout.STORE_KEY:
-                next_number = advance(key, value)[0]
+                next_number = version(key, value)[0]
             if doubt and key.startswith(layout.NAMES):
                 names.append(key)
             if doubt:
@@ -90,60 +95,55 @@ class Gathered(RawRecords):
                 if key[8] not in kinds and not self.with_doubtful:
                     self.doubtful += known is None
                     continue
-                if known is not None and advance(key, value) <= advance(key, self._read(known)):
+                if known is not None and version(key, value) <= version(key, self._read(known)):
                     continue
                 self._doubted.add(key)
             elif known is not None:
                 continue
-            self._places[key] = Place(number, offset)
+            self._addresses[key] = _Address(number, offset)
         if next_number >= 0:
             self._first_pages.append((next_number, -len(names), sorted(names)))
 
     def is_hidden(self, key: bytes, to: bytes | None = None) -> bool:
-        """Whether a damaged page was there for this key, or for any up to before ``to``."""
+        """Whether the key, or any from it to before ``to``, is in the range of a damaged page."""
         end = key + b"\0" if to is None else to
         return any(low < end and (high is None or high > key) for low, high in self.hidden)
 
     def was_deleted(self, name: bytes) -> bool:
-        """Whether a stream's header is an old copy, as the newest page of names tells."""
+        """Whether a stream's header is an old copy, by the newest page of names."""
         if not self._first_pages:
             return False
         names = max(self._first_pages)[2]
         key = layout.NAMES + name
-        return key not in self._places and bool(names) and key <= names[-1]
+        return key not in self._addresses and bool(names) and key <= names[-1]
 
     def settle(self) -> None:
-        """All has been gathered."""
+        """Finish gathering."""
         if self._first_pages:
-            # A new name raises the store's next number, so of two copies that agree in it the one with
-            # fewer names is the later one: what is missing there has been deleted.
+            # A new name raises the store's next number, so of two copies with the same number the
+            # one with fewer names is newer: names have been deleted.
             names = max(self._first_pages)[2]
             for key in [key for key in self._doubted if key.startswith(layout.NAMES)]:
                 if key not in names and (not names or key <= names[-1]):
-                    del self._places[key]
-        self._keys = sorted(self._places)
+                    del self._addresses[key]
+        self._keys = sorted(self._addresses)
         self.sealed = len(self._keys)
 
-    def _read(self, place: Place) -> bytes:
-        if self._last_page[0] != place.page:
-            self._last_page = (place.page, self._file.page(place.page))
-        node: Node = lmdb_file.record_at(place.page, self._last_page[1], place.offset)
+    def _read(self, address: _Address) -> bytes:
+        if self._last_page[0] != address.page:
+            self._last_page = (address.page, self._file.page(address.page))
+        node: Node = lmdb_file.record_at(address.page, self._last_page[1], address.offset)
         return self._file.value(node)
 
-    # -- reading ------------------------------------------------------------------------
-
     def get(self, key: bytes) -> bytes | None:
-        """The value under a key."""
-        place = self._places.get(key)
-        return None if place is None else self._read(place)
+        address = self._addresses.get(key)
+        return None if address is None else self._read(address)
 
     def keys(self, index: int) -> list[bytes]:
-        """All keys, in order."""
         return self._keys
 
     def value_at(self, index: int, at: int) -> bytes:
-        """The value of the record with that number."""
-        return self._read(self._places[self._keys[at]])
+        return self._read(self._addresses[self._keys[at]])
 
     def rows(self, prefix: bytes) -> Iterator[tuple[bytes, list[Any]]]:
         """The rows of a family, without the prefix."""
@@ -151,28 +151,25 @@ class Gathered(RawRecords):
             try:
                 yield key[len(prefix) :], records.unseal(key, value)
             except FAILURES:
-                continue  # a right checksum and no row: nothing of ours
+                continue  # a right checksum and no row: not raxlog's
 
     def numbers(self) -> list[int]:
         """The numbers of all streams that have records."""
         return sorted({int.from_bytes(key[:8], "big") for key in self._keys} - {0})
 
 
-# -- from the file ------------------------------------------------------------------------
-
-
-def gather(file: PageFile, with_doubtful: bool = False) -> Gathered:
-    """The records of a data file that are to be believed; ``with_doubtful`` also what may be old."""
-    gathered = Gathered(file, with_doubtful)
+def gather(file: PageFile, with_doubtful: bool = False) -> GatheredRecords:
+    """The records of a data file's newest state; ``with_doubtful`` also those that may be old."""
+    gathered = GatheredRecords(file, with_doubtful)
     tree, free = _state(file, gathered)
     if tree is None:
         gathered.hidden.append((b"", None))
-        reached: set[int] = set()
+        reachable: set[int] = set()
     else:
-        reached = tree.reached
+        reachable = tree.reachable
         for fault in tree.faults:
             gathered.damaged[fault.page] = fault.what
-            if fault.hides or fault.page in reached:  # or records on it may lie under wrong keys
+            if fault.hides or fault.page in reachable:  # or records on it may lie under wrong keys
                 gathered.hidden.append((fault.low, fault.high))
         for index in range(tree.leaves):
             number = tree.page_at(index)
@@ -181,19 +178,19 @@ def gather(file: PageFile, with_doubtful: bool = False) -> Gathered:
         gathered.is_sure = free is not None
         if free is None:
             gathered.notes.append(
-                "the list of free pages is damaged, so old copies of pages cannot be told from the newest: of those "
+                "the list of free pages is damaged, so old copies of pages cannot be recognized: of those "
                 "that nothing leads to " + ("everything was taken, also what may have been deleted" if with_doubtful
                 else "only streams and groups were taken; no state, no pending entries, no stream without a name")
             )
-        _take_stranded(file, gathered, reached, free)
+        _take_stranded(file, gathered, reachable, free)
     gathered.settle()
     return gathered
 
 
-def _take_stranded(file: PageFile, gathered: Gathered, reached: set[int], free: set[int] | None) -> None:
+def _take_stranded(file: PageFile, gathered: GatheredRecords, reachable: set[int], free: set[int] | None) -> None:
     number = 2
     while number < file.pages:
-        if number in reached or (free is not None and number in free):
+        if number in reachable or (free is not None and number in free):
             number += 1
             continue
         page = file.page(number)
@@ -205,8 +202,8 @@ def _take_stranded(file: PageFile, gathered: Gathered, reached: set[int], free: 
         number += 1
 
 
-def _state(file: PageFile, gathered: Gathered) -> tuple[PageTree | None, set[int] | None]:
-    """The tree to start from, and the free pages of that state; None for what cannot be known."""
+def _state(file: PageFile, gathered: GatheredRecords) -> tuple[PageTree | None, set[int] | None]:
+    """The tree of the newest state, and its free pages; None for what is unknown."""
     metas = file.metas()
     sound = len(metas) == 2 and meta_pages.doubts(file, metas, readonly=True) is None
     states = []
@@ -214,33 +211,33 @@ def _state(file: PageFile, gathered: Gathered) -> tuple[PageTree | None, set[int
         tree = PageTree(file, meta.root, meta.last_page)
         free = _free_pages(file, meta)
         if sound and (free is None or meta.root not in free) and _is_plausible(tree):
-            return tree, free  # where the root itself is damaged, a tree that hides everything
+            return tree, free  # if the root is damaged, a tree that hides everything
         states.append((tree, free))
         sound = False
-    gathered.notes.append("a meta page is damaged: the most advanced state in the file was looked for, and the last "
-                          "commit may be missing")
+    gathered.notes.append("a meta page is damaged: the newest state in the file was searched for, and the last commit "
+                          "may be missing")
     known = {meta.root for meta in metas}
     states = [(tree, free) for tree, free in states if tree.leaves]
     states += [(PageTree(file, root, file.pages - 1), None) for root in _roots(file) if root not in known]
     states = [(tree, free) for tree, free in states if _is_plausible(tree)]
-    # A tree whose pages have partly been used again for something else has keys out of order.
+    # A tree of which some pages have been reused has keys out of order.
     states = [state for state in states if all(fault.hides for fault in state[0].faults)] or states
     best: tuple[PageTree, set[int] | None] | None = None
-    for state in states:  # those of meta pages come first, and stay where nothing is newer
-        if best is None or Standing(file, state[0]).is_newer(Standing(file, best[0])):
+    for state in states:  # those of meta pages come first, and stay unless another is newer
+        if best is None or StateAge(file, state[0]).is_newer(StateAge(file, best[0])):
             best = state
     return (None, None) if best is None else best
 
 
 def _is_plausible(tree: PageTree) -> bool:
-    """A tree of ours begins with the store's own record, if its first leaf can be read."""
+    """Whether the tree begins with the store's own record, as far as its first leaf can be read."""
     if any(fault.hides and not fault.low for fault in tree.faults):
         return True
     return tree.leaves > 0 and bool(tree.leaf(0)) and tree.leaf(0)[0].key == layout.STORE_KEY
 
 
 def _free_pages(file: PageFile, meta: lmdb_file.Meta) -> set[int] | None:
-    """The pages that are free in a state, and those of the list itself; None where it is damaged."""
+    """The free pages of a state, with those of the list itself; None if the list is damaged."""
     found: set[int] = set()
     try:
         for its_own, (count, *numbers) in meta_pages.free_list(file, meta):
@@ -253,7 +250,7 @@ def _free_pages(file: PageFile, meta: lmdb_file.Meta) -> set[int] | None:
 
 
 def _roots(file: PageFile) -> list[int]:
-    """Pages that no page leads to, and from which the store's own record is the first to be found."""
+    """Pages that no page leads to and whose first record is the store's own."""
     children: dict[int, list[int]] = {}
     first_leaves: set[int] = set()
     for number in range(2, file.pages):
@@ -276,3 +273,68 @@ def _roots(file: PageFile) -> list[int]:
         if at in first_leaves and number not in led_to:
             roots.append(number)
     return roots[:_MOST_ROOTS]
+
+
+def version(key: bytes, value: bytes) -> tuple[Any, ...]:
+    """The version of a record: greater for the newer of two copies."""
+    try:
+        if key[8] == layout.NODE:
+            head = block.header(key, value)
+            return head.span, -head.live
+        row = records.unseal(key, value)
+        if not any(key[:8]):
+            return (row[3],) if key[8] == layout.STORE else (row[0],)
+        if key[8] == layout.HEADER:
+            return row[9], row[11], (row[5], row[6]), (row[3], row[4]), -row[7]
+        if key[8] == layout.GROUP:
+            return row[6], (row[1], row[2]), row[5]
+        if key[8] == layout.CONSUMER:
+            return row[1], row[2]
+    except FAILURES:
+        return ()
+    return (0,)
+
+
+class StateAge:
+    """The age of one state in the file, to be compared with others."""
+
+    def __init__(self, file: PageFile, tree: PageTree) -> None:
+        self._hidden = [(fault.low, fault.high) for fault in tree.faults if fault.hides]
+        self._marks: list[dict[bytes, tuple[Any, ...]]] = [{} for _ in _COMPARED]
+        self._next_number: tuple[Any, ...] = ()
+        self._left = [0, 0]  # names and state; pending entries
+        for _, node in tree.records():
+            key = node.key
+            try:
+                if key == layout.STORE_KEY:
+                    self._next_number = version(key, file.value(node))
+                elif len(key) > 8 and any(key[:8]) and key[8] in _COMPARED:
+                    value = file.value(node)
+                    self._marks[_COMPARED.index(key[8])][key] = version(key, value)
+                    if key[8] == layout.GROUP:
+                        self._left[1] += records.unseal(key, value)[4]
+                elif len(key) > 8 and not any(key[:8]):
+                    self._left[0] += 1
+            except FAILURES:
+                self._hidden.append((key, key + b"\0"))
+
+    def is_newer(self, other: StateAge) -> bool:
+        """Whether this state is newer than the other."""
+        if self._next_number != other._next_number:
+            return self._next_number > other._next_number
+        for ours, theirs in zip(self._marks, other._marks, strict=True):
+            both = ours.keys() & theirs.keys()
+            ahead = sum(ours[key] > theirs[key] for key in both)
+            behind = sum(ours[key] < theirs[key] for key in both)
+            if ahead != behind:
+                return ahead > behind
+            lacks = sum(not self._hides(key) for key in theirs.keys() - both)
+            has = sum(not other._hides(key) for key in ours.keys() - both)
+            if lacks != has:
+                return lacks > has
+        if self._hidden or other._hidden:
+            return len(self._hidden) < len(other._hidden)
+        return self._left < other._left
+
+    def _hides(self, key: bytes) -> bool:
+        return any(low <= key and (high is None or key < high) for low, high in self._hidden)

@@ -1,7 +1,7 @@
-"""What salvage has brought over, and what is lost, as an object and as JSON.
+"""What salvage has copied and what is lost, as an object and as JSON.
 
     SalvageReport   source, generation, destination, streams, lost, damaged pages, notes, counts
-    Loss            what, and where: stream, group, first and last ID, how many (None: not known)
+    Loss            what, and where: stream, group, first and last ID, how many (None: unknown)
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Loss:
-    """Something that could not be brought over.
+    """Something that could not be salvaged.
 
-    ``first`` and ``last`` are IDs between which everything lost lies; ``entries`` is how many
-    entries (of a stream, or pending ones of a group), None where that cannot be known.
+    What is lost was between the IDs ``first`` and ``last``; ``entries`` is how many entries (of
+    a stream, or pending ones of a group), None if unknown.
     """
 
     what: str
@@ -35,7 +35,7 @@ class Loss:
 
 @dataclass
 class SalvageReport:
-    """What became of one store. ``complete`` is true where nothing is lost."""
+    """The result of a salvage. ``complete`` is true if nothing is lost."""
 
     source: str
     destination: str
@@ -49,11 +49,9 @@ class SalvageReport:
 
     @property
     def complete(self) -> bool:
-        """True where nothing is lost."""
         return not self.lost
 
     def as_dict(self) -> dict[str, Any]:
-        """The whole report, for JSON."""
         return asdict(self) | {"complete": self.complete}
 
     def __str__(self) -> str:

@@ -1,12 +1,12 @@
-"""salvage: everything that can be believed, out of a damaged store into a new one.
+"""salvage: copy all that is whole from a damaged store into a new one.
 
-    source ── raw pages ──> what is to be believed (pages.py)
-                              ├─ streams: nodes as they are, figures anew (streams.py)
+    source ── raw pages ──> the newest state's records (pages.py)
+                              ├─ streams: nodes as they are, counts recomputed (streams.py)
                               ├─ groups, pending entries, idempotent appends (groups.py)
                               └─ state, subjects: record for record
                             ──> destination, under a temporary name ── checked ── renamed
 
-The damaged file is never opened by LMDB and never written to. All runs in a process aside.
+The damaged file is never opened by LMDB and never written to. All runs in a subprocess.
 """
 
 from __future__ import annotations
@@ -28,29 +28,30 @@ from ...stream.entries.header import NodeLimits, shown
 from .. import subprocess_task
 from ..check.records import STREAM_KINDS, SUBJECT_KINDS
 from ..check.report import Report
-from ..check.walk import Walk, in_force
-from ..snapshot.full import flush, placed
+from ..check.walk import StoreWalk, current_generation
+from ..snapshot.full import created_folder, flush_folder
+from ..subprocess_task import Progress
 from .groups import GroupsBuilder
-from .pages import Gathered, gather
+from .pages import GatheredRecords, gather
 from .report import Loss, SalvageReport
 from .streams import StreamBuilder
 
-_LIVE = (keys.CHANNEL, keys.LIVE_MESSAGE, keys.OWNER)  # of processes, none of which has the new store open
+_LIVE = (keys.CHANNEL, keys.LIVE_MESSAGE, keys.OWNER)  # of processes that have the old store open
 _SPARE = 64 << 20
 
 
 def salvage(source: str | os.PathLike[str], destination: str | os.PathLike[str],
-            progress: subprocess_task.Progress | None = None, *, doubtful: bool = False) -> SalvageReport:
-    """Bring everything that can be believed from a damaged store into a new one at ``destination``.
+            progress: Progress | None = None, *, doubtful: bool = False) -> SalvageReport:
+    """Copy all that is whole from a damaged store into a new one at ``destination``.
 
     Works on flipped bits and overwritten pages anywhere, a file that is cut off, and without
     CURRENT, lock file or meta pages. IDs, names, groups, pending entries and state stay as they
-    were; ``.lost`` tells what is gone, with ID ranges. Nothing trimmed, acknowledged or deleted
-    comes back: where an old copy of a record cannot be told from the newest, it is left out and
-    told. ``doubtful=True`` brings such records too; a stream without a name is "recovered-<number>".
+    were; ``.lost`` lists what is gone, with ID ranges. Nothing trimmed, acknowledged or deleted
+    comes back: a record that may be an old copy is left out and reported, unless
+    ``doubtful=True``; a stream without a name is "recovered-<number>".
     ``progress(part, done, total)`` is called now and then. The new store passes check().
 
-    The source is never written to. NotAStore (nothing of raxlog is there), StoreError (the
+    The source is never written to. NotAStore (no store of raxlog), StoreError (the
     destination exists; the source is in use, or cannot be read), UnsupportedFormat, StoreFull,
     ReadOnlyStore: nothing is left at the destination then.
     """
@@ -61,9 +62,9 @@ def salvage(source: str | os.PathLike[str], destination: str | os.PathLike[str],
     if not old.is_dir():
         raise NotAStore(f"{old} is a file, not a store." if old.exists() else f"there is no store at {old}.")
     if old == new or old in new.parents:
-        raise StoreError(f"{new} lies in the damaged store; name a destination outside of it.")
+        raise StoreError(f"{new} is in the damaged store; name a destination outside of it.")
     began = time.monotonic()
-    with placed(new, "store") as place:
+    with created_folder(new, "store") as place:
         arguments = {"source": str(old), "place": str(place), "doubtful": doubtful}
         report: SalvageReport = subprocess_task.run(rescue, arguments, progress)
     report.destination = str(new)
@@ -71,10 +72,10 @@ def salvage(source: str | os.PathLike[str], destination: str | os.PathLike[str],
     return report
 
 
-# -- in the process aside -------------------------------------------------------------------
+# -- in the subprocess ----------------------------------------------------------------------
 
 
-def rescue(say: subprocess_task.Progress, source: str, place: str, doubtful: bool = False) -> SalvageReport:
+def rescue(progress: Progress, source: str, place: str, doubtful: bool = False) -> SalvageReport:
     """Build the new store in the folder ``place``."""
     report = SalvageReport(source, place)
     found = _generation(Path(source), report)
@@ -85,24 +86,24 @@ def rescue(say: subprocess_task.Progress, source: str, place: str, doubtful: boo
     except OSError as error:
         raise StoreError(f"{found / directory.DATA} cannot be read: {error}.") from error
     with file:
-        say("gather", 0, file.pages)
+        progress("gather", 0, file.pages)
         gathered = gather(file, doubtful)
         _require_ours(gathered, file, found)
-        say("gather", file.pages, file.pages)
-        _build(gathered, Path(place), file.size, report, say)
+        progress("gather", file.pages, file.pages)
+        _build(gathered, Path(place), file.size, report, progress)
         report.damaged_pages = {page: gathered.damaged[page] for page in sorted(gathered.damaged)}
         report.notes += gathered.notes
         if gathered.doubtful:
-            report.lost.append(Loss("records whose age cannot be told: left out", entries=gathered.doubtful))
-    flush(Path(place))
+            report.lost.append(Loss("records whose age is unknown: left out", entries=gathered.doubtful))
+    flush_folder(Path(place))
     _check(Path(place), report)
     return report
 
 
 def _generation(path: Path, report: SalvageReport) -> Path:
-    """The generation to salvage: the one in force, or where CURRENT is lost the newest that holds anything."""
+    """The generation to salvage: the current one, or if CURRENT is lost the newest with any records."""
     try:
-        return in_force(path)
+        return current_generation(path)
     except NotAStore as error:
         found = sorted((one for one in path.iterdir() if one.name.isdigit() and (one / directory.DATA).is_file()),
                        key=lambda one: -int(one.name))
@@ -128,7 +129,7 @@ def _require_rest(found: Path) -> None:
         )
 
 
-def _require_ours(gathered: Gathered, file: PageFile, found: Path) -> None:
+def _require_ours(gathered: GatheredRecords, file: PageFile, found: Path) -> None:
     if file.version() not in (None, 1):
         raise UnsupportedFormat(
             f"{found / directory.DATA} is of LMDB's data format {file.version()}, and format 1 is read here."
@@ -140,14 +141,14 @@ def _require_ours(gathered: Gathered, file: PageFile, found: Path) -> None:
         raise UnsupportedFormat(f"{found.parent} was written in a newer format. Salvage it with a newer raxlog.")
 
 
-def _build(gathered: Gathered, place: Path, size: int, report: SalvageReport, say: subprocess_task.Progress) -> None:
+def _build(gathered: GatheredRecords, place: Path, size: int, report: SalvageReport, progress: Progress) -> None:
     new = place / directory.FIRST_GENERATION
     new.mkdir()
     directory.reserve_lock(new)
     try:
-        # Nobody knows of this file yet, so it is flushed once, at the end.
+        # Nothing else uses this file yet, so it is flushed once, at the end.
         with lmdb.open(str(new), map_size=4 * size + _SPARE, sync=False) as env:
-            _Builder(gathered, env, report, say).run()
+            _Builder(gathered, env, report, progress).run()
             env.sync(True)
     except lmdb.Error as error:
         raise lmdb_errors.meaning(place, error) from error
@@ -155,14 +156,14 @@ def _build(gathered: Gathered, place: Path, size: int, report: SalvageReport, sa
 
 
 class _Builder:
-    """Builds the new store, a transaction for each stream."""
+    """Builds the new store, in a transaction for each stream."""
 
-    def __init__(self, gathered: Gathered, env: lmdb.Environment, report: SalvageReport,
-                 say: subprocess_task.Progress) -> None:
+    def __init__(self, gathered: GatheredRecords, env: lmdb.Environment, report: SalvageReport,
+                 progress: Progress) -> None:
         self._gathered = gathered
         self._env = env
         self._report = report
-        self._say = say
+        self._progress = progress
         self._names = {row[0]: suffix for suffix, row in gathered.rows(keys.NAMES)}
         self._headers = {
             number: row[0]
@@ -173,17 +174,17 @@ class _Builder:
         self._doomed = {suffix for suffix, _ in gathered.rows(keys.DOOMED_STREAMS)}
 
     def run(self) -> None:
-        """The streams one by one, then what belongs to the store."""
+        """Build the streams one by one, then the store's own records."""
         swept = {int.from_bytes(suffix, "big") for suffix in self._doomed if len(suffix) == 8}
         numbers = sorted({*self._gathered.numbers(), *self._names} - swept)
         taken: set[bytes] = set()
         for done, number in enumerate(numbers):
-            self._say("streams", done, len(numbers))
+            self._progress("streams", done, len(numbers))
             name = self._name(number, taken)
             if name is not None:
                 taken.add(name)
                 self._stream(number, name)
-        self._say("streams", len(numbers), len(numbers))
+        self._progress("streams", len(numbers), len(numbers))
         with self._env.begin(write=True) as txn:
             self._store(txn, max([0, *numbers, *swept]) + 1)
 
@@ -192,7 +193,7 @@ class _Builder:
         if name is not None:
             if name not in taken:
                 return name
-            self._report.lost.append(Loss(f"stream no. {number}: another one bears its name too", shown(name)))
+            self._report.lost.append(Loss(f"stream no. {number}: another one has its name too", shown(name)))
             return None
         many = sum(1 for _ in family_rows(self._gathered, number.to_bytes(8, "big")))
         hidden = self._gathered.is_hidden
@@ -201,7 +202,7 @@ class _Builder:
         if not lost_both or not (sure or self._gathered.with_doubtful):
             self._report.lost.append(Loss(
                 f"{many} records of stream no. {number}, which has neither name nor header: perhaps it was deleted"
-                + ("; salvage with doubtful=True brings them" if lost_both else "")
+                + ("; salvage with doubtful=True copies them" if lost_both else "")
             ))
             return None
         name = b"recovered-%d" % number
@@ -218,7 +219,7 @@ class _Builder:
             groups.build()
             remembered = groups.build_appends()
             for key, value in family_rows(self._gathered, ours):
-                if key[8] not in STREAM_KINDS:  # those have been built anew
+                if key[8] not in STREAM_KINDS:  # those have been rebuilt
                     txn.put(key, value)
             stream.write_header()
         self._report.lost += stream.lost
@@ -228,7 +229,7 @@ class _Builder:
             "lost_entries": sum(loss.entries or 0 for loss in stream.lost if loss.what == "entries"),
         }
 
-    def _store(self, txn: Any, above: int) -> None:
+    def _store(self, txn: lmdb.Transaction[Any], above: int) -> None:
         settings: dict[str, Any] = {"limits": list(NodeLimits())}
         created = time.time_ns() // 1_000_000
         value = self._gathered.get(keys.STORE_KEY)
@@ -248,20 +249,18 @@ class _Builder:
         families = (("state", keys.STATE, keys.STATE), ("subjects", SUBJECT_KINDS[0], SUBJECT_KINDS[-1]))
         for what, first, last in families:
             if self._gathered.is_hidden(keys.family(0, first), keys.family(0, last + 1)):
-                self._report.lost.append(Loss(f"{what}, perhaps: a damaged page was there for some"))
+                self._report.lost.append(Loss(f"{what}, perhaps: a damaged page held some"))
         self._report.counts["state"] = copied
         row = [keys.FORMAT, os.urandom(16), created, above, settings, copied]
         txn.put(keys.STORE_KEY, records.seal(keys.STORE_KEY, row))
         if self._gathered.is_hidden(keys.NAMES, keys.DOOMED_STREAMS):
-            self._report.notes.append(
-                "a damaged page was there for names of streams: a stream without entries may be gone"
-            )
+            self._report.notes.append("a damaged page held names of streams: a stream without entries may be gone")
 
 
 def _check(place: Path, report: SalvageReport) -> None:
-    """The new store, walked as check() does."""
+    """Check the new store, but for the look-ups."""
     made = Report(str(place), "")
-    with closing(Walk(place / directory.FIRST_GENERATION, made.take)) as walk:
+    with closing(StoreWalk(place / directory.FIRST_GENERATION, made.take)) as walk:
         walk.choose_meta(None)
         if walk.begin():
             walk.walk()

@@ -1,35 +1,37 @@
-"""One stream built anew from what was gathered of it: nodes as they are, all figures recomputed.
+"""Rebuilds one stream from its gathered records: nodes as they are, all counts recomputed.
 
     ordinals   0 ──node──┬─ gap ─┬──node──┬── gap ── next ordinal
                gap, marked as deleted before: deleted          not marked: LOST, and marked now
     lost       between the last ID before the gap and the ID of the node behind it
 
-Blocks are copied byte for byte, so their ordinals stay; only where copies of different age
-overlap are they numbered anew. The header keeps what it said of the past (IDs, limits,
-counters that only grow) and gets what the nodes hold.
+Blocks are copied byte for byte, so their ordinals stay; they are renumbered only where copies of
+different age overlap. The header keeps the past (IDs, limits, counters that only grow) and gets
+the counts of the nodes.
 """
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from ...storage.format import block, keys, records
 from ...storage.trees.ordinals import EVERY, DeadCounts, OrdinalIndex
-from ...storage.trees.rax import family_rows
+from ...storage.trees.rax import RaxTransaction, family_rows
 from ...stream.entries import header as headers
 from ...stream.entries.header import NodeLimits, StreamHeader, shown
 from ...stream.node import decode
 from ...stream.node.stream_id import make_id
 from ..check.page_tree import FAILURES
-from .pages import Gathered
+from .pages import GatheredRecords
 from .report import Loss
 
 
-class _Found(NamedTuple):
-    """A node that was gathered and is valid."""
+class _ValidNode(NamedTuple):
+    """A gathered node that is valid."""
 
     key: bytes
+    value: bytes
     head: block.BlockHeader
     listpack: bytes
     first: tuple[int, int] | None  # live
@@ -39,7 +41,7 @@ class _Found(NamedTuple):
 class StreamBuilder:
     """Builds one stream in a new store. ``txn`` is its write transaction."""
 
-    def __init__(self, gathered: Gathered, txn: Any, number: int, name: bytes) -> None:
+    def __init__(self, gathered: GatheredRecords, txn: RaxTransaction, number: int, name: bytes) -> None:
         self._gathered = gathered
         self._txn = txn
         self.number = number
@@ -58,14 +60,12 @@ class StreamBuilder:
 
     def lose(self, what: str, first: tuple[int, int] | None = None, last: tuple[int, int] | None = None,
              entries: int | None = None, group: str | None = None) -> None:
-        """Note a loss of this stream."""
+        """Report a loss of this stream."""
         start, end = (None if sid is None else str(make_id(*sid)) for sid in (first, last))
         self.lost.append(Loss(what, self.shown, group, start, end, entries))
 
-    # -- nodes --------------------------------------------------------------------------
-
     def copy_nodes(self) -> None:
-        """Bring over every node that is whole; note what is missing between them."""
+        """Copy every whole node; report what is missing between them."""
         old_marks = DeadCounts(self._gathered, self.number)
         marks = DeadCounts(self._txn, self.number)
         notes = OrdinalIndex(self._txn, self.number)
@@ -73,21 +73,21 @@ class StreamBuilder:
         last = (0, 0)
         live = 0
         first_live: tuple[int, int] | None = None
-        self._tell_head()
+        self._report_lost_head()
         for found in self._valid_nodes():
             ms, seq = keys.node_id(found.key)
             head = found.head
             if expected is not None and head.ordinal < expected:
-                head = head._replace(ordinal=expected)  # copies of different age meet here
+                head = head._replace(ordinal=expected)  # copies of different age overlap here
             if expected is not None and head.ordinal > expected:
                 self._gap(old_marks, expected, head.ordinal, last, (ms, seq))
                 marks.mark_span(expected, head.ordinal)
             if head.live == 0 and self.nodes:
-                marks.mark_span(head.ordinal, head.ordinal + head.span)  # only the first may be without live ones
+                marks.mark_span(head.ordinal, head.ordinal + head.span)  # only the first may have no live ones
                 expected = head.ordinal + head.span
                 continue
             codec = block.ZSTD if found.head.codec else block.RAW
-            kept = self._gathered.get(found.key) if head == found.head else block.encode(
+            kept = found.value if head == found.head else block.encode(
                 found.key, found.listpack, head.ordinal, head.span, head.live, codec
             )
             self._txn.put(found.key, kept)
@@ -102,7 +102,7 @@ class StreamBuilder:
             self.nodes += 1
         self._finish(old_marks, marks, expected, last, live, first_live)
 
-    def _valid_nodes(self) -> Any:
+    def _valid_nodes(self) -> Iterator[_ValidNode]:
         last = (0, 0)
         begun = False
         for key, value in family_rows(self._gathered, keys.family(self.number, keys.NODE)):
@@ -116,15 +116,15 @@ class StreamBuilder:
                 self.lose("node that is not valid", (ms, seq))
                 continue
             if begun and (ms, seq) <= last:
-                continue  # an old copy of a node whose entries lie in the one before
+                continue  # an old copy of a node; the one before has its entries
             if self.old is not None and (end[0], end[1]) < self.old.first:
                 continue  # trimmed: an old copy
             last, begun = (end[0], end[1]), True
             head = head._replace(live=live, span=max(head.span, live + gone))
-            yield _Found(key, head, listpack, first, last)
+            yield _ValidNode(key, value, head, listpack, first, last)
 
-    def _tell_head(self) -> None:
-        """Where the first entry's node is gone: from there to the first node that is left."""
+    def _report_lost_head(self) -> None:
+        """Report the entries before the first node that is left."""
         prefix = keys.family(self.number, keys.NODE)
         rows = family_rows(self._gathered, prefix)
         if self.old is None:
@@ -148,7 +148,7 @@ class StreamBuilder:
     def _gap(self, old_marks: DeadCounts, start: int, stop: int, last: tuple[int, int],
              behind: tuple[int, int] | None) -> None:
         marked = keys.family(self.number, keys.DEAD)
-        lost: int | None = None  # how many of them had been deleted before may not be known
+        lost: int | None = None  # unknown, if it is unknown how many of them had been deleted
         try:
             known = old_marks.dead_between(start, stop)
             if known == stop - start:
@@ -161,13 +161,11 @@ class StreamBuilder:
         if (end[0], end[1]) > last:
             self.lose("entries", make_id(*last).next(), end, lost)
 
-    # -- header -------------------------------------------------------------------------
-
     def _finish(self, old_marks: DeadCounts, marks: DeadCounts, expected: int | None, last: tuple[int, int],
                 live: int, first_live: tuple[int, int] | None) -> None:
         header = self.header
         if self.old is None:
-            self.lose("entries, perhaps: nothing tells how many there were", make_id(*last).next())
+            self.lose("entries, perhaps: their number is unknown", make_id(*last).next())
             header.last = last
             header.next_ordinal = header.entries_added = expected or 0
         header.last = max(header.last, last)
@@ -182,14 +180,14 @@ class StreamBuilder:
         header.first = first_live or (0, 0)
         header.max_deleted = min(header.max_deleted, header.last)
         header.leaves = self.nodes
-        # The next note is due where as many nodes have been begun as are there now.
+        # The next note is due after EVERY nodes, counted from now.
         header.leaves_added = max(header.leaves_added, self.nodes)
         header.leaves_added += (self.nodes - header.leaves_added) % EVERY
         self.entries = live
         self._complete_losses(missing)
 
     def _complete_losses(self, missing: int) -> None:
-        """The header's old length tells how many are missing in all: of the one gap that is not known."""
+        """Compute the size of a single gap of unknown size from the header's old length."""
         if self.old is None:
             return
         unknown = [at for at, loss in enumerate(self.lost) if loss.what == "entries" and loss.entries is None]
@@ -203,10 +201,9 @@ class StreamBuilder:
                 del self.lost[at]
 
     def write_header(self) -> None:
-        """Write the header, and the name that leads to it."""
+        """Write the header and the name of the stream."""
         self.put(keys.header_key(self.number), self.header.row())
         self.put(keys.NAMES + self.name, [self.number])
 
     def put(self, key: bytes, row: list[Any]) -> None:
-        """Write a row of the stream."""
         self._txn.put(key, records.seal(key, row))

@@ -2,10 +2,10 @@
 
     zstd( | key's length (2, LE) | key | checksum (8) |   in the order of the keys, … )
 
-The checksum is that which the value itself begins with. Two states of a store are compared by
-going through their keys side by side, so an increment needs no part of the older state but
-this: a hundredth of its size, or less. While it is written every value is read and its checksum
-verified: what is damaged comes into no snapshot.
+The checksum is the one at the beginning of the value. Two states of a store are compared by
+reading their keys side by side, so this is all that an increment needs of the older state: a
+hundredth of its size, or less. Every value is verified when its row is written, so no damage gets
+into a snapshot.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ class DigestWriter(io.BufferedWriter):
         self.records = 0
 
     def add(self, key: bytes, checksum: bytes) -> None:
-        """The next row; keys ascend."""
+        """Write the next row; keys ascend."""
         self.write(_LENGTH.pack(len(key)) + key + checksum)
         self.records += 1
 
 
 def read_digest(path: Path) -> Iterator[tuple[bytes, bytes]]:
-    """Keys and checksums, in order. CorruptionError where the file cannot be read to its end."""
+    """Keys and checksums, in order. CorruptionError if the file cannot be read to its end."""
     for _, row in read_rows(path, f"the digest {path}", _LENGTH, lambda key_size: key_size + 8):
         yield row[:-8], row[-8:]
 
 
 def read_rows(path: Path, what: str, head: struct.Struct,
               size: Callable[..., int]) -> Iterator[tuple[tuple[int, ...], bytes]]:
-    """The rows of a compressed file, each as its head and the ``size(*head)`` bytes behind that. CorruptionError."""
+    """The rows of a compressed file: a head and ``size(*head)`` bytes each. CorruptionError."""
     held = b""
     try:
         with path.open("rb") as file, zstd.unpacked(file) as rows:
@@ -78,7 +78,7 @@ def verified(cursor: Any) -> Iterator[tuple[bytes, Any]]:
     for key, value in cursor.iternext():
         key = bytes(key)
         if key.startswith(_JOURNAL):
-            continue  # it belongs to a store at work only, and into no snapshot: the commit journal
+            continue  # the commit journal of the store itself, which is in no snapshot
         if not is_sealed(key, value):
             number, is_node = int.from_bytes(key[:8], "big"), key[8:9] == bytes([keys.NODE])
             what = "a node's block" if is_node else f"the record under key {key.hex()}"

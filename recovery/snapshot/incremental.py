@@ -1,4 +1,4 @@
-"""An increment: what has changed in a store since an earlier snapshot, and nothing else.
+"""An increment: only what has changed in a store since an earlier snapshot.
 
     tuesday/
     ├── changes           zstd( | 1 | key's length (2) | value's length (4) | key | value | …   put
@@ -9,9 +9,8 @@
     parent's digest    a=1  b=1  c=1        the store now    a=1  b=2  d=1
     increment          put b=2, gone c, put d=1
 
-The whole store is read, and only what differs is written. Found by comparing the checksums of
-all records with those in the parent's digest, so it hangs on no bookkeeping by writers, and a
-record that was changed and changed back is not written.
+The whole store is read, and the records are written whose checksums differ from the parent's
+digest: no bookkeeping by writers is needed, and a record changed back is not written.
 """
 
 from __future__ import annotations
@@ -23,13 +22,21 @@ from pathlib import Path
 
 from ...storage.errors import StoreError
 from ...storage.format import zstd
-from .. import subprocess_task
+from ..subprocess_task import Progress
 from . import manifest
 from .digest import DIGEST, DigestWriter, read_digest, read_rows
-from .full import build, finish, reading, source_transaction, stamped, store_row, walk
-from .location import LocalPlace
+from .full import (
+    build,
+    finish,
+    new_manifest,
+    open_for_reading,
+    source_transaction,
+    store_row,
+    streams_of,
+    verify_records,
+)
+from .location import LocalFolder
 from .manifest import Manifest
-from .summary import streams_of
 
 CHANGES = "changes"
 
@@ -38,50 +45,50 @@ _PUT, _GONE = 1, 0
 _FLUSH = 1 << 20
 
 
-def make(store: Path, destination: Path, parent: Path, progress: subprocess_task.Progress | None) -> Manifest:
-    """Make at ``destination`` the increment that leads from the snapshot ``parent`` to the present state.
+def make(store: Path, destination: Path, parent: Path, progress: Progress | None) -> Manifest:
+    """Make at ``destination`` the increment from the snapshot ``parent`` to the present state.
 
-    NotAStore where the parent is no snapshot, StoreError where it is another store's or a set of
-    shards, CorruptionError where its digest is damaged; and as for a full snapshot.
+    NotAStore if the parent is no snapshot, StoreError if it is another store's or a set of
+    shards, CorruptionError if its digest is damaged; and as for a full snapshot.
     """
     before = manifest.read(parent)
     if before.kind == "shards":
         raise StoreError(f"{parent} is a set of shards; an increment builds on a full snapshot or an increment.")
-    manifest.require(LocalPlace(parent), before, DIGEST)
+    manifest.require(LocalFolder(parent), before, DIGEST)
     return build(compare, store, destination, progress, {"parent": str(parent)})
 
 
-# -- in the process aside ---------------------------------------------------------------------
+# -- in the subprocess ------------------------------------------------------------------------
 
 
-def compare(say: subprocess_task.Progress, store: str, place: str, parent: str) -> None:
+def compare(progress: Progress, store: str, place: str, parent: str) -> None:
     """Build an increment of ``store`` on ``parent`` in the folder ``place``."""
     building, before = Path(place), manifest.read(parent)
-    with reading(store) as env, env.read() as txn:
-        whose = store_row(txn)[1].hex()
-        if whose != before.store:
+    with open_for_reading(store) as env, env.read() as txn:
+        uuid = store_row(txn)[1].hex()
+        if uuid != before.store:
             raise StoreError(
-                f"{parent} is a snapshot of another store (UUID {before.store}, this one has {whose}). Make a full one."
+                f"{parent} is a snapshot of another store (UUID {before.store}, this one has {uuid}). Make a full one."
             )
         with (
             DigestWriter(building / DIGEST) as digest,
             ChangesWriter(building / CHANGES, read_digest(Path(parent) / DIGEST)) as changes,
         ):
-            def seen(key: bytes, value: bytes) -> None:
+            def visit(key: bytes, value: bytes) -> None:
                 digest.add(key, bytes(value[:8]))
                 changes.compare(key, value)
 
-            node_bytes = walk(txn, seen, say, env.live().stat()["entries"])
-        made = stamped(
+            node_bytes = verify_records(txn, visit, progress, env.live().stat()["entries"])
+        made = new_manifest(
             txn, "increment", source_transaction(env.path, int(txn.id())), digest.records,
             parent=before.id, parent_name=Path(parent).resolve().name, streams=streams_of(txn, node_bytes),
             changed=changes.changed, gone=changes.gone, changed_bytes=changes.bytes,
         )
-    finish(building, made, (CHANGES, DIGEST), say)
+    finish(building, made, (CHANGES, DIGEST), progress)
 
 
 class ChangesWriter(io.BufferedWriter):
-    """Writes what differs from an older digest. A context manager: at its end the last vanished keys go out."""
+    """Writes what differs from an older digest. A context manager, whose end writes the last vanished keys."""
 
     def __init__(self, path: Path, older: Iterator[tuple[bytes, bytes]]) -> None:
         super().__init__(zstd.create(path), _FLUSH)
@@ -90,7 +97,7 @@ class ChangesWriter(io.BufferedWriter):
         self.changed = self.gone = self.bytes = 0
 
     def compare(self, key: bytes, value: bytes) -> None:
-        """The next record of the present state, in the order of keys."""
+        """Compare the next record of the present state, in key order."""
         while self._next is not None and self._next[0] < key:
             self._write_gone(self._next[0])
         if self._next is not None and self._next[0] == key:
@@ -120,6 +127,6 @@ class ChangesWriter(io.BufferedWriter):
 
 
 def read_changes(path: Path) -> Iterator[tuple[bytes, bytes | None]]:
-    """Keys and their new values (None: gone), in the order of keys. CorruptionError."""
+    """Keys and their new values (None: gone), in key order. CorruptionError."""
     for (kind, key_size, _), row in read_rows(path, f"the increment {path}", _ROW, lambda _, key, value: key + value):
         yield row[:key_size], row[key_size:] if kind == _PUT else None

@@ -1,9 +1,7 @@
-"""Places: where shards lie, be it a local folder or whatever fsspec has a file system for.
+"""Locations of shards: a local folder, or a folder of any file system that fsspec supports.
 
     /data/shards        file:///data/shards            local: plain files
     s3://bucket/shards  http://host/shards  memory://…   fsspec, which is loaded only then
-
-Of fsspec four calls are used: find out whether a file is there, put one, get one, read one.
 """
 
 from __future__ import annotations
@@ -16,20 +14,20 @@ from urllib.parse import unquote
 from ...storage.errors import NotAStore, NotInstalled, StoreError
 
 
-class LocalPlace:
-    """A folder of this machine. Files go by names within it, which may have slashes."""
+class LocalFolder:
+    """A folder of this machine. Files are named by their path within it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.url = str(path)
 
     def read(self, name: str) -> bytes:
-        """A small file's bytes. NotAStore where it is not there, StoreError where it cannot be read."""
+        """The bytes of a small file. NotAStore if it is absent, StoreError if it cannot be read."""
         with self.open(name) as file:
             return file.read()
 
     def open(self, name: str) -> BinaryIO:
-        """A file to read; the same errors."""
+        """Open a file for reading; the same errors."""
         try:
             file: BinaryIO = open(self.path / name, "rb")  # noqa: SIM115 - the caller closes it
             return file
@@ -39,49 +37,45 @@ class LocalPlace:
             raise StoreError(f"{self.path / name} cannot be read: {error}.") from error
 
 
-class RemotePlace:
-    """A folder of a file system of fsspec's. Its libraries raise what they like: it comes as StoreError."""
+class RemoteFolder:
+    """A folder of a file system of fsspec's. Any exception of its libraries becomes a StoreError."""
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
         try:
-            import fsspec  # type: ignore[import-untyped]  # noqa: PLC0415 - optional, and only here of use
+            import fsspec  # type: ignore[import-untyped]  # noqa: PLC0415 - optional
         except ImportError:
             raise NotInstalled(
                 f"{url} is a URL, and fsspec, which opens those, is missing: pip install 'raxlog[spark]'"
             ) from None
         try:
             self._files, self._root = fsspec.core.url_to_fs(self.url)
-        except (ImportError, ValueError) as error:  # a protocol unknown, or one whose package is missing
+        except (ImportError, ValueError) as error:  # an unknown protocol, or its package is missing
             raise StoreError(f"{url} cannot be opened: {error}") from error
 
     def read(self, name: str) -> bytes:
-        """A small file's bytes."""
         found: bytes = self._do("read", name, self._files.cat_file)
         return found
 
     def open(self, name: str) -> BinaryIO:
-        """A file to read."""
         found: BinaryIO = self._do("read", name, lambda path: self._files.open(path, "rb"))
         return found
 
     def fetch(self, name: str, to: Path) -> None:
-        """Download a file."""
         self._do("read", name, lambda path: self._files.get_file(path, str(to)))
 
     def put(self, source: Path, name: str) -> None:
-        """Upload a file, which is whole under its name or not there."""
+        """Upload a file, all of it or nothing."""
         parent = f"{self._root}/{name}".rpartition("/")[0]
         self._do("write", name, lambda path: (self._files.makedirs(parent, exist_ok=True),
                                               self._files.put_file(str(source), path)))
 
     def is_vacant(self) -> bool:
-        """True where nothing lies at the URL."""
+        """Whether there is nothing at the URL."""
         there = self._do("read", "", lambda _: self._files.exists(self._root) and self._files.find(self._root))
         return not there
 
     def remove(self, name: str) -> None:
-        """Remove a file."""
         self._do("remove", name, self._files.rm_file)
 
     def _do(self, what: str, name: str, call: Any) -> Any:
@@ -94,20 +88,20 @@ class RemotePlace:
 
 
 def local_path(where: str | os.PathLike[str]) -> Path | None:
-    """The local path that is meant, None for a URL of another machine's."""
+    """The path, if it is a local one; None for a URL."""
     text = os.fspath(where)
     if text.startswith("file://"):
         return Path(unquote(text.removeprefix("file://")))
     return None if "://" in text else Path(text)
 
 
-Place = LocalPlace | RemotePlace
+Location = LocalFolder | RemoteFolder
 
 
-def place_of(where: str | os.PathLike[str]) -> Place:
-    """The place that a path or URL names. NotInstalled where fsspec is needed and missing."""
+def location_of(where: str | os.PathLike[str]) -> Location:
+    """The folder that a path or URL names. NotInstalled if fsspec is needed and missing."""
     path = local_path(where)
-    return RemotePlace(os.fspath(where)) if path is None else LocalPlace(path)
+    return RemoteFolder(os.fspath(where)) if path is None else LocalFolder(path)
 
 
 def _absent(what: object) -> NotAStore:

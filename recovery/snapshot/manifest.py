@@ -1,4 +1,4 @@
-"""The manifest of a snapshot: what it holds, of which state, and the checksums of its files.
+"""The manifest of a snapshot: its contents, its state, and the checksums of its files.
 
     backup.rax/manifest.json
     {
@@ -12,9 +12,8 @@
      "checksum": "0123456789abcdef"   xxh3_64 of every byte of the file in front of this line
     }
 
-Enough to plan a scan without opening the data: per stream its ID range, its groups, and every
-so many live entries the ID of one, of which there are at most 1,024. All members, with an
-example, are listed in docs/format-snapshots.md.
+Enough to plan a scan without opening the data: for each stream its range of IDs, its groups, and the
+IDs of up to 1,024 live entries at equal distances. docs/format-snapshots.md lists all members.
 """
 
 from __future__ import annotations
@@ -26,14 +25,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import MISSING, dataclass, field, is_dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from xxhash import xxh3_64_hexdigest
 
 from ...storage.errors import CorruptionError, NotAStore, RaxlogError, StoreError, UnsupportedFormat
 from ...storage.files.directory import MANIFEST
 from ...stream.node.stream_id import StreamID, parse_id
-from .location import LocalPlace, Place, place_of
+from .location import LocalFolder, Location, location_of
+
+if TYPE_CHECKING:
+    from ..subprocess_task import Progress
 
 FORMAT = 1
 CHUNK = 8 << 20
@@ -56,11 +58,11 @@ class FileSums:
 
 @dataclass(frozen=True)
 class GroupSummary:
-    """A consumer group as it stood."""
+    """A consumer group in the snapshot."""
 
     name: bytes
     last_delivered: StreamID
-    entries_read: int | None  # Redis' counter, None where it does not know
+    entries_read: int | None  # Redis' counter, None if unknown
     pending: int
     consumers: int
     lag: int
@@ -68,7 +70,7 @@ class GroupSummary:
 
 @dataclass(frozen=True)
 class StreamSummary:
-    """A stream as it stood. ``points[i]`` is the ID of live entry no. (i + 1) * every, from 0."""
+    """A stream in the snapshot. ``points[i]`` is the ID of live entry no. (i + 1) * every, from 0."""
 
     name: bytes
     number: int
@@ -102,7 +104,7 @@ class ShardFile:
 
 @dataclass(frozen=True)
 class Manifest:
-    """A snapshot's manifest, as read() gives it."""
+    """A snapshot's manifest, as read() returns it."""
 
     kind: str
     id: str
@@ -123,33 +125,33 @@ class Manifest:
     shards: tuple[ShardFile, ...] = field(default_factory=tuple)
 
     def stream(self, name: bytes) -> StreamSummary | None:
-        """The stream of that name, None if there is none."""
+        """The stream of a name, None if there is none."""
         return next((stream for stream in self.streams if stream.name == name), None)
 
     def sums(self, name: str) -> FileSums:
-        """Size and checksums of a file. CorruptionError if the manifest has none of that name."""
+        """Size and checksums of a file. CorruptionError if the manifest does not list it."""
         if name not in self.files:
-            raise CorruptionError(f"the manifest of this {self.kind} snapshot speaks of no file {name}")
+            raise CorruptionError(f"the manifest of this {self.kind} snapshot lists no file {name}")
         return self.files[name]
 
     @property
     def bytes(self) -> int:
-        """How many bytes the snapshot's files have, the manifest left out."""
+        """The size of the snapshot's files, without the manifest."""
         return sum(sums.bytes for sums in self.files.values()) + sum(shard.bytes for shard in self.shards)
 
 
 def write(folder: Path, manifest: Manifest) -> None:
-    """Write the manifest into its folder. The last of the files of a snapshot."""
+    """Write the manifest into its folder, as the last file of a snapshot."""
     (folder / MANIFEST).write_bytes(encode(manifest))
 
 
 def read(where: str | os.PathLike[str]) -> Manifest:
     """The manifest of the snapshot in a folder, or at the URL of a set of shards, checked.
 
-    NotAStore where no snapshot is, UnsupportedFormat for one of a newer raxlog, CorruptionError
-    where a byte of the manifest is wrong. The other files are not looked at.
+    NotAStore if there is no snapshot, UnsupportedFormat for one of a newer raxlog, CorruptionError
+    if a byte of the manifest is wrong. The other files are not read.
     """
-    place = place_of(where)
+    place = location_of(where)
     try:
         data = place.read(MANIFEST)
     except NotAStore:
@@ -159,8 +161,8 @@ def read(where: str | os.PathLike[str]) -> Manifest:
     return decode(data, f"{place.url}/{MANIFEST}")
 
 
-def _no_snapshot(place: Place) -> str:
-    if not isinstance(place, LocalPlace):
+def _no_snapshot(place: Location) -> str:
+    if not isinstance(place, LocalFolder):
         return f"there is no snapshot at {place.url}: it has no {MANIFEST}."
     path = place.path
     if not path.exists():
@@ -171,24 +173,21 @@ def _no_snapshot(place: Place) -> str:
     return f"{path} is {what}, but no snapshot: it has no {MANIFEST}. 'raxlog snapshot STORE DEST' makes one."
 
 
-# -- the files it speaks of ---------------------------------------------------------------------
-
-
-def sums_of(file: Path, say: Callable[[str, int, int], None]) -> FileSums:
+def sums_of(file: Path, progress: Progress) -> FileSums:
     """Size and checksums of a file."""
     total, sums, done = file.stat().st_size, [], 0
     with file.open("rb") as data:
         while chunk := data.read(CHUNK):
             sums.append(xxh3_64_hexdigest(chunk))
             done += len(chunk)
-            say("sum", done, total)
+            progress("sum", done, total)
     return FileSums(done, CHUNK, tuple(sums))
 
 
-def chunks_of(place: Place, name: str, sums: FileSums) -> Iterator[tuple[bytes, str]]:
-    """A file chunk by chunk, each with what is wrong with it, or "": its checksum, the size, that it is not there.
+def chunks_of(place: Location, name: str, sums: FileSums) -> Iterator[tuple[bytes, str]]:
+    """A file's chunks, each with a problem or "". A wrong size or a missing file is an empty chunk's problem.
 
-    ``chunk`` 0 is a single one of the whole file's size.
+    ``sums.chunk`` 0: one chunk of the whole file's size.
     """
     size = sums.chunk or sums.bytes
     done = 0
@@ -200,15 +199,15 @@ def chunks_of(place: Place, name: str, sums: FileSums) -> Iterator[tuple[bytes, 
                 yield chunk, "" if xxh3_64_hexdigest(chunk) == wanted else f"{name}: {which} fail their checksum"
                 done += len(chunk)
             if done != sums.bytes or file.read(1):
-                yield b"", f"{name}: it has not the {sums.bytes} bytes that the manifest says"
+                yield b"", f"{name}: it has not the {sums.bytes} bytes that the manifest states"
     except RaxlogError as error:
         yield b"", f"{name}: {error}"
     except OSError as error:
         yield b"", f"{name}: it cannot be read to its end ({error})"
 
 
-def require(place: Place, made: Manifest, *names: str) -> None:
-    """CorruptionError where a file of a snapshot is not as it was written."""
+def require(place: Location, made: Manifest, *names: str) -> None:
+    """CorruptionError if a file of a snapshot is not as it was written."""
     for name in names:
         for _, problem in chunks_of(place, name, made.sums(name)):
             if problem:
@@ -223,9 +222,6 @@ def _exactly(file: BinaryIO, size: int) -> bytes:
     return b"".join(parts)
 
 
-# -- bytes ----------------------------------------------------------------------------------
-
-
 def encode(manifest: Manifest) -> bytes:
     """The manifest as the bytes of its file."""
     body = json.dumps({"format": FORMAT} | _plain(manifest), indent=1).encode("ascii").removesuffix(b"\n}")
@@ -233,7 +229,7 @@ def encode(manifest: Manifest) -> bytes:
 
 
 def decode(data: bytes, place: str) -> Manifest:
-    """The inverse of encode(). ``place`` is what errors call the file."""
+    """The inverse of encode(). ``place`` names the file in errors."""
     body, tail = data[:-_TAIL_BYTES], data[-_TAIL_BYTES:]
     if tail != _TAIL.format(xxh3_64_hexdigest(body)).encode():
         raise CorruptionError(f"{place} fails its checksum: the snapshot's manifest is damaged or cut off")
@@ -252,7 +248,7 @@ def decode(data: bytes, place: str) -> Manifest:
 
 
 def _made(kind: Any, row: dict[str, Any]) -> Any:
-    """A ``kind`` of the members that it knows, each checked as its annotation says."""
+    """An instance of the dataclass ``kind``, its members checked by their annotations."""
     members = {}
     for name, member in kind.__dataclass_fields__.items():
         if name in row or member.default is MISSING:
@@ -264,7 +260,7 @@ def _made(kind: Any, row: dict[str, Any]) -> Any:
 
 
 def _parsed(kind: str, value: Any) -> Any:
-    """A member's value from JSON; ``kind`` is its annotation."""
+    """A member's value from JSON, by its annotation."""
     if kind.endswith(" | None"):
         return None if value is None else _parsed(kind.removesuffix(" | None"), value)
     if kind.startswith("tuple["):
@@ -286,7 +282,7 @@ def _require(right: bool, value: Any) -> Any:
 
 
 def _inside(path: Any) -> str:
-    """A path that does not lead out of the snapshot."""
+    """A path, which must not lead out of the snapshot."""
     right = isinstance(path, str) and not path.startswith("/") and ".." not in path.split("/")
     return str(_require(right, path))
 

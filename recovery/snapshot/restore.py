@@ -1,12 +1,11 @@
-"""Snapshots as backups: restored, verified, and kept to the last few.
+"""Snapshots as backups: restored, verified, and removed but for the newest.
 
     monday (full)  <──  tuesday  <──  wednesday        increments, each with its parent's id
     restore(wednesday, "events.rax")                    monday's copy, tuesday's changes, wednesday's
 
-A restored store equals the one it was copied from record for record, but for one thing: it
-gets a UUID of its own. It goes its own way from here on, as the old store may too, and whatever
-tells stores apart by their UUID (increments, the checkpoints of a Spark query) must not take the
-one for the other. The first snapshot of a restored store is therefore a full one.
+A restored store equals the copied one record for record, except for its UUID: both stores may be
+written from here on, and increments or the checkpoints of a Spark query, which identify a store by its
+UUID, must not confuse them. The first snapshot of a restored store is therefore a full one.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ import lmdb
 from ...storage.errors import CorruptionError, RaxlogError, StoreError, UnsupportedFormat
 from ...storage.files import directory, lmdb_errors
 from ...storage.format import keys, records
-from .. import subprocess_task
+from ..subprocess_task import Progress
 from . import manifest
 from .digest import DIGEST, read_digest
-from .full import DATA, flush, placed, store_row, walk
+from .full import DATA, created_folder, flush_folder, store_row, verify_records
 from .incremental import CHANGES, read_changes
-from .location import LocalPlace, local_path, place_of
+from .location import LocalFolder, local_path, location_of
 from .manifest import FileSums, Manifest
 
 _BATCH = 10_000  # changes applied in one transaction
@@ -37,7 +36,7 @@ _SPARE = 64 << 20
 
 @dataclass(frozen=True)
 class Verification:
-    """What verify() found: nothing wrong if ``ok``. Each problem names the file and the place in it."""
+    """The result of verify(). Each problem names the file and the place in it."""
 
     snapshot: str
     kind: str | None  # None: the manifest cannot be read
@@ -51,24 +50,21 @@ class Verification:
         return not self.problems
 
 
-# -- restore ----------------------------------------------------------------------------------
-
-
 def restore(snapshot: str | os.PathLike[str], destination: str | os.PathLike[str], *,
-            progress: subprocess_task.Progress | None = None) -> Manifest:
+            progress: Progress | None = None) -> Manifest:
     """Make a store at ``destination`` from a snapshot, or an increment with all it builds on.
 
-    Equal to the store that was copied, record for record, but with a UUID of its own. Every byte
-    read is verified, and the result compared with the digest of the snapshot; costs what is copied,
-    and a walk over the result. Returns the manifest of the snapshot.
+    Equal to the copied store, record for record, but with a UUID of its own. Every byte read is
+    verified, and the result is compared with the digest of the snapshot; costs the copy and a walk
+    over the result. Returns the manifest of the snapshot.
 
-    StoreError where something is at the destination, where a parent is missing, and for a set of
-    shards; CorruptionError where a byte of the snapshots is wrong; NotAStore, UnsupportedFormat,
+    StoreError if the destination exists, if a parent is missing, and for a set of shards;
+    CorruptionError if a byte of the snapshots is wrong; NotAStore, UnsupportedFormat,
     StoreFull, ReadOnlyStore: nothing is left behind.
     """
     links = chain(Path(snapshot))
-    say = progress or (lambda *_: None)
-    with placed(Path(destination), "store") as place:
+    progress = progress or (lambda *_: None)
+    with created_folder(Path(destination), "store") as place:
         generation = place / directory.FIRST_GENERATION
         generation.mkdir()
         base, made = links[0]
@@ -79,15 +75,15 @@ def restore(snapshot: str | os.PathLike[str], destination: str | os.PathLike[str
             )
         sums = made.sums(DATA)
         with (generation / directory.DATA).open("wb") as copy:
-            for chunk, problem in manifest.chunks_of(LocalPlace(base), DATA, sums):
+            for chunk, problem in manifest.chunks_of(LocalFolder(base), DATA, sums):
                 if problem:
                     raise CorruptionError(f"{base}: {problem}")
                 copy.write(chunk)
-                say("copy", copy.tell(), sums.bytes)
+                progress("copy", copy.tell(), sums.bytes)
         directory.reserve_lock(generation)
         directory.furnish(place)
-        _apply(place, links, say)
-        flush(place)
+        _apply(place, links, progress)
+        flush_folder(place)
     return links[-1][1]
 
 
@@ -115,32 +111,32 @@ def _parent(path: Path, made: Manifest) -> tuple[Path, Manifest] | None:
     beside = path.resolve().parent
     named = beside / (made.parent_name or "")
     if directory.is_snapshot(named):
-        found = manifest.read(named)  # where it is the one, and damaged: say so, not that it is missing
+        found = manifest.read(named)  # a damaged parent is an error of its own, not a missing one
         if found.id == made.parent:
             return named, found
     return next((one for one in _snapshots_in(beside) if one[1].id == made.parent), None)
 
 
 def _snapshots_in(beside: Path) -> Iterator[tuple[Path, Manifest]]:
-    """Those whose manifest can be read, by their names."""
+    """The snapshots in a folder with a readable manifest, by name."""
     for path in sorted(beside.iterdir()):
         if directory.is_snapshot(path):
             with contextlib.suppress(RaxlogError):
                 yield path, manifest.read(path)
 
 
-def _apply(place: Path, links: list[tuple[Path, Manifest]], say: subprocess_task.Progress) -> None:
+def _apply(place: Path, links: list[tuple[Path, Manifest]], progress: Progress) -> None:
     generation = place / directory.FIRST_GENERATION
     room = (generation / directory.DATA).stat().st_size + 3 * sum(made.changed_bytes for _, made in links) + _SPARE
-    # Nobody knows of this file yet, so it is flushed once, at the end.
+    # Nothing else uses this file yet, so it is flushed once, at the end.
     try:
         with lmdb.open(str(generation), map_size=room, create=False, sync=False) as env:
             for path, made in links[1:]:
-                manifest.require(LocalPlace(path), made, CHANGES, DIGEST)
-                _apply_changes(env, path / CHANGES, made, say)
+                manifest.require(LocalFolder(path), made, CHANGES, DIGEST)
+                _apply_changes(env, path / CHANGES, made, progress)
             source, made = links[-1]
-            manifest.require(LocalPlace(source), made, DIGEST)
-            _require_equal(env, source, made, say)
+            manifest.require(LocalFolder(source), made, DIGEST)
+            _require_equal(env, source, made, progress)
             with env.begin(write=True) as txn:
                 row = store_row(txn)
                 row[1] = os.urandom(16)
@@ -150,7 +146,7 @@ def _apply(place: Path, links: list[tuple[Path, Manifest]], say: subprocess_task
         raise lmdb_errors.meaning(place, error) from error
 
 
-def _apply_changes(env: lmdb.Environment, changes: Path, made: Manifest, say: subprocess_task.Progress) -> None:
+def _apply_changes(env: lmdb.Environment, changes: Path, made: Manifest, progress: Progress) -> None:
     rows, done, total = read_changes(changes), 0, made.changed + made.gone
     while done < total:
         before = done
@@ -161,12 +157,12 @@ def _apply_changes(env: lmdb.Environment, changes: Path, made: Manifest, say: su
                 else:
                     txn.put(key, value)
                 done += 1
-        say("apply", done, total)
+        progress("apply", done, total)
         if done == before:
-            raise CorruptionError(f"the increment {changes} has {done} changes, its manifest says {total}")
+            raise CorruptionError(f"the increment {changes} has {done} changes, its manifest states {total}")
 
 
-def _require_equal(env: lmdb.Environment, source: Path, made: Manifest, say: subprocess_task.Progress) -> None:
+def _require_equal(env: lmdb.Environment, source: Path, made: Manifest, progress: Progress) -> None:
     wanted = read_digest(source / DIGEST)
 
     def compare(key: bytes, value: bytes) -> None:
@@ -174,23 +170,20 @@ def _require_equal(env: lmdb.Environment, source: Path, made: Manifest, say: sub
             raise CorruptionError(f"what {source} restores to differs from its digest at key {key.hex()}")
 
     with env.begin(buffers=True) as txn:
-        walk(txn, compare, say, made.records)
+        verify_records(txn, compare, progress, made.records)
     if next(wanted, None) is not None:
         raise CorruptionError(f"what {source} restores to has fewer records than its digest")
 
 
-# -- verify -----------------------------------------------------------------------------------
-
-
-def verify(snapshot: str | os.PathLike[str], *, progress: subprocess_task.Progress | None = None) -> Verification:
+def verify(snapshot: str | os.PathLike[str], *, progress: Progress | None = None) -> Verification:
     """Compare every byte of a snapshot, and of what it builds on, with its checksums.
 
-    ``snapshot`` may be the URL of a set of shards. What is wrong is in ``.problems``; NotAStore
+    ``snapshot`` may be the URL of a set of shards. Damage is listed in ``.problems``; NotAStore
     and UnsupportedFormat are raised. Reads everything once, at the speed of the disk.
     """
     local = local_path(snapshot)
-    say = progress or (lambda *_: None)
-    place = place_of(snapshot)
+    progress = progress or (lambda *_: None)
+    place = location_of(snapshot)
     try:
         made = manifest.read(snapshot)
     except CorruptionError as error:
@@ -198,7 +191,7 @@ def verify(snapshot: str | os.PathLike[str], *, progress: subprocess_task.Progre
     links, problems = [(place, made)], []
     if local is not None and made.kind == "increment":
         try:
-            links = [(place_of(path), link) for path, link in chain(local)]
+            links = [(location_of(path), link) for path, link in chain(local)]
         except RaxlogError as error:
             problems.append(getattr(error, "what", str(error)))
     total, done, files = sum(link.bytes for _, link in links), 0, 0
@@ -209,23 +202,19 @@ def verify(snapshot: str | os.PathLike[str], *, progress: subprocess_task.Progre
             for chunk, problem in manifest.chunks_of(where, name, sums):
                 problems += [problem] if problem else []
                 read += len(chunk)
-                say("verify", read, total)
+                progress("verify", read, total)
             done += sums.bytes
             files += 1
-            say("verify", done, total)
+            progress("verify", done, total)
     return Verification(place.url, made.kind, files, done, tuple(problems))
 
 
-# -- retention --------------------------------------------------------------------------------
-
-
 def keep_last(beside: Path, store: str, keep: int) -> list[Path]:
-    """Remove all but the newest ``keep`` snapshots of a store in a folder; those removed.
+    """Remove all but the newest ``keep`` snapshots of a store in a folder. Returns those removed.
 
-    What a kept increment builds on stays too, and so does whatever cannot be read: nothing is
-    removed that is not known to be a snapshot of that store.
+    What a kept increment builds on stays too. Only readable snapshots of that store are removed.
     """
-    directory.clear_leftovers(beside)  # of a removal that was broken off
+    directory.clear_leftovers(beside)  # of an interrupted removal
     found: dict[str, tuple[Path, Manifest]] = {}
     for path, made in _snapshots_in(beside):
         if made.store == store and not path.is_symlink():

@@ -1,14 +1,14 @@
-"""The shard cache: shards fetched from afar, in a local folder that is kept below a size.
+"""The shard cache: shards of a remote folder, kept in a local one of a limited size.
 
     cache/
-    ├── 5f0c…-1_00000.shard         whole and verified; its time is that of its last use
-    ├── 5f0c…-1_00000.shard.lock    held by the process that fetches it or opens it
+    ├── 5f0c…-1_00000.shard         whole and verified; its mtime is its last use
+    ├── 5f0c…-1_00000.shard.lock    held by the process that fetches or opens it
     └── 5f0c…-1_00001.shard.part-…  being fetched
 
-Any number of processes share one folder. A shard is fetched by one of them while the others wait
-for it, appears by a rename, and is verified each time it is opened: one that has been damaged on
-this disk is fetched again. What was used least recently goes first. An open shard can be read
-to its end whatever happens to its name.
+Any number of processes share one folder. One of them fetches a shard while the others wait
+for it; it appears by a rename, and is verified each time it is opened: one damaged on this disk
+is fetched again. The least recently used are removed first. An open shard can be read to its
+end even if its name is removed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from typing import BinaryIO
 from xxhash import xxh3_64
 
 from ...storage.errors import CorruptionError, InvalidArgument, StoreError
-from .location import RemotePlace
+from .location import RemoteFolder
 from .manifest import ShardFile
 
 _LOCK = ".lock"
@@ -34,8 +34,7 @@ _PART = ".part-"
 class ShardCache:
     """A folder of fetched shards, of ``limit`` bytes at most. InvalidArgument for a limit below 1.
 
-    The folder is made when it is first needed. A single shard above the limit is kept only
-    while it is open.
+    The folder is made on first use. A single shard above the limit is kept only while it is open.
     """
 
     def __init__(self, folder: str | os.PathLike[str], limit: int) -> None:
@@ -44,11 +43,11 @@ class ShardCache:
         self.folder = Path(folder)
         self.limit = limit
 
-    def open(self, place: RemotePlace, shard: ShardFile) -> BinaryIO:
-        """The shard as an open local file, fetched if need be.
+    def open(self, place: RemoteFolder, shard: ShardFile) -> BinaryIO:
+        """The shard as an open local file, fetched by one process if need be.
 
-        CorruptionError where what was fetched is not what the manifest says; NotAStore or
-        StoreError where it cannot be fetched or kept. One fetch, however many ask for it.
+        CorruptionError if what was fetched differs from the manifest; NotAStore or StoreError if it
+        cannot be fetched or kept.
         """
         name = f"{shard.sum}-{shard.bytes}-{shard.path.replace('/', '_')}"
         kept = self.folder / name
@@ -70,7 +69,7 @@ class ShardCache:
 
     @contextlib.contextmanager
     def _locked(self, name: str, how: int = fcntl.LOCK_EX) -> Iterator[None]:
-        """Hold the lock on a shard. OSError where it cannot be had, or ``how`` says not to wait for it."""
+        """Hold the lock on a shard. OSError if that fails, or without waiting if ``how`` has LOCK_NB."""
         path = self.folder / f"{name}{_LOCK}"
         while True:
             descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
@@ -85,20 +84,20 @@ class ShardCache:
             finally:
                 os.close(descriptor)
 
-    def _fetched(self, place: RemotePlace, shard: ShardFile, kept: Path) -> BinaryIO:
+    def _fetched(self, place: RemoteFolder, shard: ShardFile, kept: Path) -> BinaryIO:
         part = kept.with_name(f"{kept.name}{_PART}{os.urandom(4).hex()}")
         try:
             place.fetch(shard.path, part)
             file = _opened(part, shard)
             if file is None:
-                raise CorruptionError(f"{place.url}/{shard.path} is not the file that its manifest speaks of")
+                raise CorruptionError(f"{place.url}/{shard.path} is not the file that its manifest lists")
             part.rename(kept)
             return file
         finally:
             part.unlink(missing_ok=True)
 
     def _make_room(self, size: int, name: str) -> None:
-        """Remove the least recently used until ``size`` more bytes fit. What is being fetched counts."""
+        """Remove the least recently used until ``size`` more bytes fit, files being fetched included."""
         rows = []
         with os.scandir(self.folder) as entries:
             for entry in entries:
@@ -122,12 +121,12 @@ class ShardCache:
 
 
 def _opened(path: Path, shard: ShardFile) -> BinaryIO | None:
-    """A local file, opened, if it is the shard, whole; None where it must be fetched."""
+    """A local file, opened, if it is the whole shard; None if it must be fetched."""
     try:
         file: BinaryIO = open(path, "rb")  # noqa: SIM115 - the caller closes it
     except FileNotFoundError:
         return None
-    found = hashlib.file_digest(file, xxh3_64).hexdigest()  # type: ignore[arg-type]  # it has all that is asked for
+    found = hashlib.file_digest(file, xxh3_64).hexdigest()  # type: ignore[arg-type]  # it has what is needed
     if (file.tell(), found) == (shard.bytes, shard.sum):
         file.seek(0)
         return file

@@ -1,4 +1,4 @@
-"""A shard: the nodes of a range of IDs of one stream, in one compressed file that is read alone.
+"""A shard: the nodes of a range of IDs of one stream, in one compressed, self-contained file.
 
     +----------------+---------+---------+-- --+---------+-----+
     | header         | frame 0 | frame 1 | ... | frame n | end |
@@ -11,8 +11,8 @@
     end      a frame of size 0, with the nodes of all frames, and the shard's last ID
 
 Integers are little-endian. Each checksum is the xxh3_64 of what follows it in the frame (of
-what precedes it, in the header). Borders of shards are borders of nodes, so a node is in one
-shard only; deleted entries are still in the listpacks, with their flag.
+what precedes it, in the header). A node is in one shard only; deleted entries are still in the
+listpacks, with their flag.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _MOST_HEADER = 1 << 16
 
 
 class ShardHeader(NamedTuple):
-    """What a shard says of itself. ``first`` and ``last`` are live entries."""
+    """The header of a shard. ``first`` and ``last`` are live entries."""
 
     stream: bytes
     number: int
@@ -53,7 +53,7 @@ class ShardHeader(NamedTuple):
 
 
 class ShardWriter:
-    """Writes one shard. A context manager: without an error it ends with the end frame."""
+    """Writes one shard. A context manager, which writes the end frame if the block succeeds."""
 
     def __init__(self, path: Path, header: ShardHeader) -> None:
         self._file = path.open("wb")
@@ -68,7 +68,7 @@ class ShardWriter:
         self._put(head + _SUM.pack(xxh3_64_intdigest(head)))
 
     def add(self, ms: int, seq: int, live: int, listpack: bytes) -> None:
-        """The next node, in the order of IDs."""
+        """Write the next node, in the order of IDs."""
         if not self._held:
             self._first = (ms, seq)
         self._held += (_NODE.pack(ms, seq, live, len(listpack)), listpack)
@@ -79,7 +79,7 @@ class ShardWriter:
 
     @property
     def sum(self) -> str:
-        """The xxh3_64 of the whole file, in hex; complete once it is closed."""
+        """The xxh3_64 of the whole file, in hex, once it is closed."""
         return self._sum.hexdigest()
 
     def _write_frame(self) -> None:
@@ -111,8 +111,8 @@ class ShardWriter:
 class ShardReader:
     """Reads one shard from any binary file, without LMDB: every byte is verified before it is used.
 
-    ``file`` needs nothing but read(n). ``name`` is what errors call the shard. ``header`` is read
-    at once: NotAStore for a file that is no shard, UnsupportedFormat, CorruptionError.
+    ``file`` needs read(n) only; ``name`` names the shard in errors. ``header`` is read at
+    once: NotAStore for a file that is no shard, UnsupportedFormat, CorruptionError.
     """
 
     def __init__(self, file: BinaryIO, name: str = "the shard") -> None:
@@ -124,14 +124,14 @@ class ShardReader:
               end: tuple[int, int] | None = None) -> Iterator[tuple[StreamID, bytes]]:
         """(master ID, listpack) of the nodes that may hold entries from ``start`` to ``end``, in order.
 
-        To be used once. Frames in front of ``start`` are read but not unpacked. CorruptionError
-        naming the stream, the shard and where in it, for whatever is not as it was written.
+        To be used once. Frames before ``start`` are read but not unpacked. CorruptionError names the
+        stream, the shard and the place in it.
         """
         held: tuple[int, int, tuple[int, int], bytes] | None = None
         number = seen = 0
         while True:
             frame = self._read_frame(number)
-            # A frame whose next one begins at or before the start has nothing to give.
+            # A frame is skipped if the next one begins at or before the start.
             if held is not None:
                 seen += held[1]
                 if start is None or frame[2] > start or not frame[3]:

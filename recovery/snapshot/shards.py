@@ -1,14 +1,14 @@
 """Shards: a snapshot cut into ranges of IDs, for machines that do not share a disk.
 
-    shards/                        a folder, or what a URL of fsspec's names
+    shards/                        a local folder, or one at a URL (fsspec)
     ├── 1/00000.shard              stream no. 1, its first range (shard_format.py)
     ├── 1/00001.shard              the next one
     ├── 1/pending                  its groups' pending entries
-    └── manifest.json              written last: what has none is no snapshot
+    └── manifest.json              written last: without it there is no snapshot
 
-The state is copied first, to the disk of this machine, then cut: a live store is read for the
-seconds the copy takes, not for as long as an upload lasts. So there must be room for a copy and
-the compressed shards, under the temporary folder of the system where the destination is a URL.
+A live store is copied first and then cut, so it is read for the seconds of a copy, not of an
+upload. There must be room for the copy and the compressed shards, in the temporary folder of the
+system if the destination is a URL.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgpack
 
 from ...storage.errors import CorruptionError, NotAStore, StoreError
 from ...storage.files import directory
 from ...storage.format import block, keys, zstd
-from ...storage.trees.rax import Rax
+from ...storage.trees.rax import Rax, RaxTransaction
 from ...stream.entries import header as headers
 from ...stream.entries.count import Counter
 from ...stream.entries.header import shown
@@ -35,9 +35,10 @@ from ...stream.entries.writer import located
 from ...stream.group.state import NOBODY, groups
 from ...stream.node.stream_id import StreamID, make_id, pack_id
 from .. import subprocess_task
+from ..subprocess_task import Progress
 from . import manifest
-from .full import build, copy, finish, lmdb_at_rest, source_transaction, stamped, walk
-from .location import LocalPlace, RemotePlace, local_path, place_of
+from .full import build, copy, finish, new_manifest, open_copy, source_transaction, verify_records
+from .location import LocalFolder, RemoteFolder, local_path, location_of
 from .manifest import Manifest, ShardFile
 from .shard_cache import ShardCache
 from .shard_format import ShardHeader, ShardReader, ShardWriter
@@ -57,16 +58,16 @@ class PendingEntry(NamedTuple):
 
 
 def make(store: Path, destination: str | os.PathLike[str], shards: int | None, shard_bytes: int | None,
-         progress: subprocess_task.Progress | None) -> Manifest:
+         progress: Progress | None) -> Manifest:
     """Cut the present state of a store into shards at a local path or a URL.
 
-    StoreError where something is there already, and as for a full snapshot.
+    StoreError if the destination exists, and as for a full snapshot.
     """
     arguments = {"shards": shards, "shard_bytes": shard_bytes}
     local = local_path(destination)
     if local is not None:
         return build(cut, store, local, progress, arguments)
-    remote = RemotePlace(os.fspath(destination))
+    remote = RemoteFolder(os.fspath(destination))
     if not remote.is_vacant():
         raise StoreError(f"something is at {remote.url} already; nothing is ever overwritten. Name a new place.")
     try:
@@ -79,7 +80,7 @@ def make(store: Path, destination: str | os.PathLike[str], shards: int | None, s
     return made
 
 
-def _upload(source: Path, remote: RemotePlace, made: Manifest, progress: subprocess_task.Progress | None) -> None:
+def _upload(source: Path, remote: RemoteFolder, made: Manifest, progress: Progress | None) -> None:
     names = [*made.files, *(shard.path for shard in made.shards), directory.MANIFEST]
     done, put = 0, []
     try:
@@ -96,23 +97,23 @@ def _upload(source: Path, remote: RemotePlace, made: Manifest, progress: subproc
         raise
 
 
-# -- in the process aside ---------------------------------------------------------------------
+# -- in the subprocess ------------------------------------------------------------------------
 
 
-def cut(say: subprocess_task.Progress, store: str, place: str, shards: int | None, shard_bytes: int | None) -> None:
+def cut(progress: Progress, store: str, place: str, shards: int | None, shard_bytes: int | None) -> None:
     """Build a set of shards of ``store`` in the folder ``place``."""
     building, source = Path(place), Path(store)
     if not directory.is_snapshot(source):
         source = building / _COPY
         source.mkdir()
-        copy(say, store, str(source))  # which verifies it
-    with lmdb_at_rest(directory.generation(source)) as env:
+        copy(progress, store, str(source))  # which verifies it
+    with open_copy(directory.generation(source)) as env:
         if source == Path(store):
             with env.begin(buffers=True) as txn:
-                walk(txn, lambda *_: None, say, env.stat()["entries"])
+                verify_records(txn, lambda *_: None, progress, env.stat()["entries"])
         with env.begin() as txn:
             listed = manifest.read(source)
-            made = stamped(txn, "shards", source_transaction(source, 0), listed.records, streams=listed.streams)
+            made = new_manifest(txn, "shards", source_transaction(source, 0), listed.records, streams=listed.streams)
             total, done = sum(stream.bytes for stream in listed.streams), 0
             files: list[ShardFile] = []
             for stream in listed.streams:
@@ -120,13 +121,14 @@ def cut(say: subprocess_task.Progress, store: str, place: str, shards: int | Non
                 parts = shards if shards is not None else -(-stream.bytes // (shard_bytes or 1))
                 files += _cut_stream(txn, building, stream.number, parts)
                 done += stream.bytes
-                say("cut", done, total)
+                progress("cut", done, total)
                 _write_pending(txn, building, stream.number)
     shutil.rmtree(building / _COPY, ignore_errors=True)
-    finish(building, replace(made, shards=tuple(files)), [f"{one.number}/{PENDING}" for one in listed.streams], say)
+    finish(building, replace(made, shards=tuple(files)), [f"{one.number}/{PENDING}" for one in listed.streams],
+           progress)
 
 
-def _cut_stream(txn: Any, building: Path, number: int, parts: int) -> Iterator[ShardFile]:
+def _cut_stream(txn: RaxTransaction, building: Path, number: int, parts: int) -> Iterator[ShardFile]:
     header = headers.load(txn, number)
     if header is None:
         raise CorruptionError("the stream's header is missing", stream=f"no. {number}")
@@ -134,7 +136,7 @@ def _cut_stream(txn: Any, building: Path, number: int, parts: int) -> Iterator[S
         return
     counter = Counter(txn, number, header)
     nodes = Rax(txn, keys.family(number, keys.NODE))
-    # Cuts at even counts of live entries, each moved back to the border of the node it falls in.
+    # Cuts at even counts of live entries, each moved back to the start of its node.
     parts = min(parts, header.length)
     wanted = {counter.select(header.length * i // parts) for i in range(1, parts)}
     borders = sorted({found[0] for sid in wanted if (found := nodes.floor(pack_id(*sid))) is not None})
@@ -167,7 +169,7 @@ def _write_shard(building: Path, path: str, nodes: Rax, start: bytes, end: bytes
     )
 
 
-def _write_pending(txn: Any, building: Path, number: int) -> None:
+def _write_pending(txn: RaxTransaction, building: Path, number: int) -> None:
     with zstd.create(building / str(number) / PENDING) as rows:
         for group in groups(txn, number):
             names = {consumer.number: consumer.name for consumer in group.consumers(txn)}
@@ -176,18 +178,14 @@ def _write_pending(txn: Any, building: Path, number: int) -> None:
                 rows.write(msgpack.packb([group.name, *sid, owner, nack.time, nack.count]))
 
 
-# -- reading ----------------------------------------------------------------------------------
-
-
 class ShardSet:
-    """A set of shards at a local path or a URL, open for reading. Needs no LMDB.
+    """A set of shards at a local path or a URL, open for reading. Needs no LMDB. Picklable.
 
-    Raises NotAStore where there is none, and what manifest.read() raises. Picklable: what a
-    task on another machine needs is the URL, the shard and a cache there.
+    Raises NotAStore if there is none, and what manifest.read() raises.
     """
 
     def __init__(self, where: str | os.PathLike[str]) -> None:
-        self.place = place_of(where)
+        self.place = location_of(where)
         self.manifest = manifest.read(where)
         if self.manifest.kind != "shards":
             raise NotAStore(f"{self.place.url} is a snapshot of kind {self.manifest.kind!r}, not a set of shards.")
@@ -204,8 +202,8 @@ class ShardSet:
 
     @contextlib.contextmanager
     def open(self, shard: ShardFile, cache: ShardCache | None = None) -> Iterator[ShardReader]:
-        """A reader of one shard; over ``cache`` if the set is not on this machine's disk."""
-        if cache is None or isinstance(self.place, LocalPlace):
+        """A reader of one shard, fetched through ``cache`` if the set is remote."""
+        if cache is None or isinstance(self.place, LocalFolder):
             file = self.place.open(shard.path)
         else:
             file = cache.open(self.place, shard)
@@ -213,7 +211,7 @@ class ShardSet:
             yield ShardReader(file, f"{self.place.url}/{shard.path}")
 
     def pending(self, stream: bytes) -> Iterator[PendingEntry]:
-        """The pending entries of all groups of a stream, group by group, each in the order of IDs."""
+        """The pending entries of all groups of a stream, group by group, in the order of IDs."""
         summary = self.manifest.stream(stream)
         if summary is None:
             return

@@ -25,7 +25,7 @@ import raxlog
 from children import Child
 from cli_runs import Run
 from environment_cases import cut_off_reserve
-from raxlog.recovery.check import child as check_child
+from raxlog.recovery.check.check import perform as perform_check
 from raxlog.recovery.check.page_tree import PageTree
 from raxlog.recovery.salvage.report import SalvageReport
 from raxlog.recovery.salvage.salvage import rescue
@@ -329,7 +329,7 @@ def test_without_permission_the_error_says_so(grown: tuple[Path, Truth], tmp_pat
     calls = [
         lambda: raxlog.salvage(source, tmp_path / "closed" / "new.rax"),
         lambda: rescue(lambda *said: None, str(source), str(tmp_path / "place")),
-        lambda: check_child.run(lambda message: None, str(source), "walk", ""),
+        lambda: perform_check(lambda message: None, str(source), "walk", ""),
     ]
 
     def refused(say: Any) -> None:

@@ -292,7 +292,7 @@ def test_damage_that_kills_its_reader_is_an_error_only(store: raxlog.Store) -> N
 
 
 def die(say: Callable[..., None], by: int) -> None:
-    """For a process aside: end by a signal."""
+    """For a subprocess: end by a signal."""
     os.kill(os.getpid(), by)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ...recovery.snapshot.location import LocalPlace, place_of
+from ...recovery.snapshot.location import LocalFolder, location_of
 from ...recovery.snapshot.shard_cache import ShardCache
 from ...recovery.snapshot.shard_format import ShardReader
 from ...recovery.snapshot.shards import ShardSet
@@ -100,10 +100,10 @@ def _shard_batches(piece: Piece, columns: Columns, options: Options) -> Iterator
 
 
 def _shard_nodes(piece: Piece, options: Options) -> Iterator[StoredNode]:
-    place = place_of(piece.path)
+    place = location_of(piece.path)
     cache = ShardCache(options.cache_dir or default_cache(), options.cache_bytes or CACHE_BYTES)
     for shard in piece.shards:
-        file = place.open(shard.path) if isinstance(place, LocalPlace) else cache.open(place, shard)
+        file = place.open(shard.path) if isinstance(place, LocalFolder) else cache.open(place, shard)
         with file:
             yield from ShardReader(file, f"{place.url}/{shard.path}").nodes(piece.start, piece.end)
 

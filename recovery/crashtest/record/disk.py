@@ -1,17 +1,16 @@
-"""The disk as a power cut may find it: what has been flushed, and what was still on its way.
+"""A model of the disk at a power cut: what has been flushed, and what is pending.
 
     event      WRITE  WRITE  CREATE  SYNC(file)  WRITE  RENAME   ✂ here
                ─────on disk──  │     ──────────    │      │
                                └───── pending ─────┴──────┘   any of it may be there or not
 
-Data is a file's own: it is on disk once a flush of that file that began after the write has
-ended. A name is its folder's: creating, renaming and deleting are on disk once the folder has
-been flushed, and names of one folder reach the disk in order. A rename is one step.
+Data is on disk once a flush of its file that began after the write has ended. Names (creating,
+renaming, deleting) are on disk once their folder has been flushed, and those of one folder reach
+the disk in order. A rename is one step.
 
-The unit of a write is a sector of 512 bytes: a sector that is written holds everything the
-program had put there until then. So each pending write is kept as the whole sectors it
-touches, as they were in the cache right after it, and a later one written without an earlier
-one still brings the earlier one's bytes where both share a sector.
+The unit of a write is a sector of 512 bytes. Each pending write is kept as the whole sectors it
+touches, as they were in the cache right after it, so a later write without an earlier one
+still brings the earlier one's bytes of a shared sector.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ class File:
     name: str = ""  # the last one it had, for messages
     on_disk: bytearray = field(default_factory=bytearray)
     cache: bytearray = field(default_factory=bytearray)
-    careless: bool = False  # its content does not matter to the user: always as in the cache
+    careless: bool = False  # its content does not matter: always as in the cache
 
 
 @dataclass(eq=False, slots=True)
@@ -61,11 +60,10 @@ class Change:
     exact: bytes = b""
 
     def sectors(self) -> int:
-        """How many sectors it has."""
         return 0 if self.data is None else -(-len(self.data) // SECTOR)
 
     def apply(self, content: bytearray, keep: frozenset[int] | None = None) -> None:
-        """Do it to a file's content; only the sectors in ``keep``, where that is given."""
+        """Apply it to a file's content; only the sectors in ``keep``, if given."""
         if self.data is None:
             resize(content, self.at)
         elif keep is None:
@@ -84,14 +82,14 @@ class Naming:
     give: tuple[Folder, str, Node] | None
 
     def home(self) -> Folder:
-        """The folder whose flush brings it to disk."""
+        """The folder whose flush writes it to disk."""
         if self.give is not None:
             return self.give[0]
         assert self.take is not None
         return self.take[0]
 
     def apply(self, entries: Callable[[Folder], dict[str, Node]]) -> None:
-        """Do it to the entries of folders."""
+        """Apply it to the entries of folders."""
         if self.take is not None:
             entries(self.take[0]).pop(self.take[1], None)
         if self.give is not None:
@@ -124,7 +122,7 @@ def walked(folder: Folder, entries: Callable[[Folder], dict[str, Node]], above: 
             yield from walked(node, entries, f"{above}{name}/")
 
 
-class Disk:
+class DiskModel:
     """The state after some events. ``take`` the events in order; look at ``changes`` and ``namings``."""
 
     def __init__(self, path: str, inode: int, careless: Iterable[str] = ()) -> None:
@@ -150,7 +148,7 @@ class Disk:
         for part in above:
             inner = folder.cache.get(part)
             if not isinstance(inner, Folder):
-                raise ValueError(f"the log speaks of {path}, and {part} is no folder in it")
+                raise ValueError(f"the log names {path}, and {part} is no folder in it")
             folder = inner
         return folder, name
 
@@ -159,7 +157,7 @@ class Disk:
         return self._inodes.get(inode)
 
     def at(self, event: Event) -> File | Folder | None:
-        """What lies where a RENAME or LINK has just put it."""
+        """The file or folder of a RENAME or LINK that was just taken."""
         if event.kind not in (recorder.RENAME, recorder.LINK):
             return None
         folder, name = self._place(os.fsdecode(event.data))
@@ -167,7 +165,7 @@ class Disk:
         return None if isinstance(node, str) else node
 
     def names(self) -> dict[int, str]:
-        """What every file and folder is called now, by the id() of its node."""
+        """The present name of every file and folder, by the id() of its node."""
         inner = walked(self.root, lambda folder: folder.cache)
         return {id(self.root): "(folder)"} | {
             id(node): f"{path}/" if isinstance(node, Folder) else path for path, node in inner
@@ -177,10 +175,8 @@ class Disk:
         """A path of the log as one within the folder."""
         return os.path.relpath(path, self.path)
 
-    # -- taking events ----------------------------------------------------------------------
-
     def take(self, event: Event) -> bool:
-        """Take one event. True where a power cut right after it may find something new."""
+        """Take one event. True if a power cut right after it may find something new."""
         kind = event.kind
         if kind == recorder.WRITE:
             return self._write(event)
@@ -216,7 +212,7 @@ class Disk:
         return self._pend(Change(event.sequence, file, start, bytes(file.cache[start:end]), event.at, event.data))
 
     def _pend(self, change: Change) -> bool:
-        """Keep a change until it is flushed; one of a careless file is on disk at once, and nothing new."""
+        """Keep a change until it is flushed. A careless file's is on disk at once, and not new: False."""
         if change.file.careless:
             change.apply(change.file.on_disk)
         else:
@@ -224,14 +220,14 @@ class Disk:
         return not change.file.careless
 
     def _write_through(self, sequence: int) -> bool:
-        """A write that waited for the disk itself is there; older ones that did not cannot undo it."""
+        """Put a write through to the disk; older pending ones cannot undo it."""
         change = next((one for one in self.changes if one.sequence == sequence), None)
         if change is None:
             return False
         self.changes.remove(change)
         file = change.file
         if any(older.file is file and older.data is None and older.sequence < sequence for older in self.changes):
-            # Its size is part of what was promised, and the older writes go with it.
+            # Its size was promised too, and the older writes go with it.
             self._fold(lambda older: older.file is file and older.sequence < sequence)
         start, end = change.at, change.at + len(change.data or b"")
         left: list[Change] = []
@@ -257,7 +253,7 @@ class Disk:
         return self._pend(Change(event.sequence, file, event.at, None))
 
     def _flush(self, begun: int, of: File | Folder | None = None) -> None:
-        """Bring to disk what was done before a flush began: to one file or folder, or to all."""
+        """Flush the changes before ``begun``: of one file or folder, or of all."""
         self._fold(lambda change: change.sequence < begun and of in (None, change.file))
         for naming in [one for one in self.namings if one.sequence < begun and of in (None, one.home())]:
             self._settle(naming)
@@ -268,7 +264,7 @@ class Disk:
         self.changes = [change for change in self.changes if not chosen(change)]
 
     def _settle(self, naming: Naming) -> None:
-        """Bring a naming to disk, and forget older ones of the same names elsewhere."""
+        """Flush a naming, and forget older ones of the same names."""
         naming.apply(lambda folder: folder.on_disk)
         touched = [place for place in (naming.take, naming.give and naming.give[:2]) if place]
         left = []

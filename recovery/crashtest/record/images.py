@@ -7,21 +7,14 @@
     drop one, only one     ×   ·   ×               ×       ×        all but one write; one write alone
     subset                 ·   ×   ·               ×       ·        any
     torn                   ×   ×   ××·×··×·        ×       ·        one write by some of its sectors
-    size only              a file has its new length, and zeros where its new bytes belong
-    tear                   one write cut inside a sector: apart from the others, no disk promises less
+    size only              a file has its new length, with zeros instead of its new bytes
+    tear                   one write cut inside a sector: counted separately, disks write sectors whole
 
-Names go to the disk in the order they were changed in: of all, or of each folder, the first so
-many. A Choice is a plain value, so that it can be shrunk, and told in words.
+Names reach the disk in the order of their changes: a prefix of all, or of each folder's.
 
-Laid out, an image becomes files in a folder, written over what the image before has left there.
-
-    there before          the image                then
-    data.mdb  320 KB      data.mdb  316 KB         the same file, written over and cut
-    lock.mdb              ·                        removed
-    ·                     CURRENT                  made
-
-New pages cost more than the bytes in them, so a file that is there is used again. One that
-has a second name, or is something else than it should be, is made anew.
+Laid out, an image becomes files in a folder, written over the files of the image before, since new
+pages cost more than their bytes: the same name is overwritten and cut, others are removed. A file
+with a second name or of another type is created again.
 """
 
 from __future__ import annotations
@@ -37,7 +30,7 @@ from pathlib import Path
 import xxhash
 
 from ....storage.files.disk import remove_tree
-from .disk import Disk, File, Folder, Node, overlay, resize, walked
+from .disk import DiskModel, File, Folder, Node, overlay, resize, walked
 
 Content = bytes | bytearray
 Part = frozenset[int] | None  # None: the whole write
@@ -53,8 +46,8 @@ class Choice:
     grown: tuple[int, ...] = ()  # changes of which only the length came
     tear: tuple[int, int, bool] | None = None  # change, byte within it, True: what is behind it came
 
-    def in_words(self, disk: Disk) -> str:
-        """Of what it consists, in one line."""
+    def describe(self, disk: DiskModel) -> str:
+        """Its contents in one line."""
         parts = []
         names = disk.names()
         for index, sectors in self.changes:
@@ -63,17 +56,17 @@ class Choice:
             if sectors is not None:
                 what += f" sectors {_ranges(sorted(sectors))} of {change.sectors()}"
             parts.append(f"{names.get(id(change.file), change.file.name)}@{what}")
-        said = f"{self.kind}: {len(self.changes)} of {len(disk.changes)} pending writes"
+        text = f"{self.kind}: {len(self.changes)} of {len(disk.changes)} pending writes"
         if parts:
-            said += f" ({', '.join(parts[:4])}{', …' if len(parts) > 4 else ''})"
+            text += f" ({', '.join(parts[:4])}{', …' if len(parts) > 4 else ''})"
         if disk.namings:
-            said += f", {len(self.namings)} of {len(disk.namings)} pending names"
+            text += f", {len(self.namings)} of {len(disk.namings)} pending names"
         if self.tear is not None:
             index, cut, behind = self.tear
             change = disk.changes[index]
-            said += (f", {names.get(id(change.file), change.file.name)}@{change.exact_at} torn at its byte {cut}: "
+            text += (f", {names.get(id(change.file), change.file.name)}@{change.exact_at} torn at its byte {cut}: "
                      f"its {'end' if behind else 'start'} came")
-        return said
+        return text
 
 
 @dataclass(slots=True)
@@ -83,7 +76,7 @@ class Image:
     files: dict[str, Content | str | None]
 
     def digest(self, acked: int) -> bytes:
-        """Eight bytes that are the same for the same content and number of words."""
+        """Eight bytes that identify the content and the number of acks."""
         hasher = xxhash.xxh3_64(acked.to_bytes(8, "little"))
         for path in sorted(self.files):
             content = self.files[path]
@@ -96,7 +89,7 @@ class Image:
         return hasher.digest()
 
 
-def build(disk: Disk, choice: Choice) -> Image:
+def build(disk: DiskModel, choice: Choice) -> Image:
     """The folder as it is found after the power cut."""
     entries: dict[Folder, dict[str, Node]] = {}
     for index in choice.namings:
@@ -132,7 +125,7 @@ def build(disk: Disk, choice: Choice) -> Image:
     return image
 
 
-def choices(disk: Disk, rng: random.Random, count: int) -> Iterator[Choice]:
+def choices(disk: DiskModel, rng: random.Random, count: int) -> Iterator[Choice]:
     """None, all, and then ``count`` drawn ones."""
     everything = tuple((index, None) for index in range(len(disk.changes)))
     names = tuple(range(len(disk.namings)))
@@ -147,7 +140,8 @@ def choices(disk: Disk, rng: random.Random, count: int) -> Iterator[Choice]:
         yield _drawn(disk, rng, everything, names)
 
 
-def _drawn(disk: Disk, rng: random.Random, everything: tuple[tuple[int, Part], ...], names: tuple[int, ...]) -> Choice:
+def _drawn(disk: DiskModel, rng: random.Random, everything: tuple[tuple[int, Part], ...],
+           names: tuple[int, ...]) -> Choice:
     changes = disk.changes
     came = _some_names(disk, rng, names)
     kind = rng.choice(_KINDS) if changes else "prefix"
@@ -207,7 +201,7 @@ def _some_sectors(rng: random.Random, count: int) -> frozenset[int]:
     return frozenset(sector for sector in range(count) if rng.random() < 0.5)
 
 
-def _some_names(disk: Disk, rng: random.Random, names: tuple[int, ...]) -> tuple[int, ...]:
+def _some_names(disk: DiskModel, rng: random.Random, names: tuple[int, ...]) -> tuple[int, ...]:
     how = rng.randrange(4)
     if how == 0 or not names:
         return ()
@@ -254,9 +248,9 @@ def _ranges(numbers: list[int]) -> str:
 
 
 def lay_out(image: Image, place: Path) -> None:
-    """Let ``place`` hold the image and nothing else. OSError where there is no room for it.
+    """Make ``place`` hold the image and nothing else. OSError if there is no room for it.
 
-    Whatever else has files of it open sees them change: remove it first where that may be.
+    Files of it that are still open elsewhere change too: remove it first if there may be any.
     """
     top = str(place)
     _remove_others(top, "", image)
@@ -273,7 +267,7 @@ def lay_out(image: Image, place: Path) -> None:
 
 
 def _remove_others(top: str, inner: str, image: Image) -> None:
-    """Remove what the image does not have, or has as something else."""
+    """Remove what the image does not have, or not of this type."""
     try:
         with os.scandir(f"{top}/{inner}") as entries:
             present = [(entry.name, entry.path, entry.is_dir(follow_symlinks=False),

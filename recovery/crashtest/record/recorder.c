@@ -8,13 +8,13 @@
    Compiled on first use (recorder.py) and preloaded; it sleeps until recorder_begin() is called in
    a forked child, and then watches that process and whatever it forks or executes.
 
-   A record says what was done (KIND below), to which inode, where, and with which bytes. The order
+   A record has what was done (KIND below), to which inode, where, and with which bytes. The order
    of the records is the order in which the calls were done: the lock is held from before a call
    until its record is written. A flush is two records, its begin and its end, and the lock is free
-   in between: what others write meanwhile is not promised by it.
+   in between: it promises nothing about writes of others in that time.
 
-   Not seen: stores through a memory map (a record tells that a file was mapped for writing), stdio's
-   FILE (fopen for writing is told), io_uring, and programs without a dynamic libc.            */
+   Not seen: stores through a memory map (a record notes that a file was mapped for writing), stdio's
+   FILE (fopen for writing is recorded), io_uring, and programs without a dynamic libc.            */
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -34,7 +34,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-/* What a record says; recorder.py has the same list. */
+/* The kinds of records; recorder.py has the same list. */
 enum { CREATE = 1, WRITE, TRUNCATE, RENAME, UNLINK, MKDIR, RMDIR, LINK, SYMLINK,
        SYNC_BEGIN, SYNC_END, SYNC_ALL_BEGIN, SYNC_ALL_END, ACK, MAPPED, UNSEEN };
 
@@ -110,7 +110,7 @@ static void put_all(const struct iovec *parts, int count)
 }
 
 /* Write one record; the lock is held. Returns its number. */
-static uint64_t say(uint32_t kind, uint64_t inode, uint64_t at, uint64_t extra, const char *path,
+static uint64_t log_record(uint32_t kind, uint64_t inode, uint64_t at, uint64_t extra, const char *path,
                     const void *data, size_t bytes)
 {
     int saved = errno;
@@ -125,7 +125,7 @@ static uint64_t say(uint32_t kind, uint64_t inode, uint64_t at, uint64_t extra, 
     return record.sequence;
 }
 
-/* Count a call and say what is to become of it; the lock is held. */
+/* Count a call and return what is to be done to it; the lock is held. */
 static int turn(uint32_t class)
 {
     if (!(control->classes & class)) return A_NONE;
@@ -236,8 +236,8 @@ static int do_open(int at, const char *path, int flags, mode_t mode)
     if (counts && FAILS(existed ? C_SIZE : C_CREATE)) return -1;
     int fd = real(at, path, flags, mode);
     if (fd >= 0 && fd < MOST_FILES && watch(fd, flags)) {
-        if (!existed) say(CREATE, files[fd].inode, 0, 0, full, NULL, 0);
-        else if (flags & O_TRUNC && before.st_size > 0) say(TRUNCATE, files[fd].inode, 0, 0, NULL, NULL, 0);
+        if (!existed) log_record(CREATE, files[fd].inode, 0, 0, full, NULL, 0);
+        else if (flags & O_TRUNC && before.st_size > 0) log_record(TRUNCATE, files[fd].inode, 0, 0, NULL, NULL, 0);
     }
     unlock();
     if (late && fd >= 0) { REAL(close, int(int))(fd); errno = control->error; return -1; }
@@ -264,7 +264,7 @@ static FILE *do_fopen(FILE *(*real)(const char *, const char *), const char *pat
     char full[PATH_MAX];
     if (here() && strpbrk(how, "wa+") && canonical(AT_FDCWD, path, full) && inside(full)) {
         lock();
-        say(UNSEEN, 0, 0, 0, full, "fopen", 5);
+        log_record(UNSEEN, 0, 0, 0, full, "fopen", 5);
         unlock();
     }
     return real(path, how);
@@ -324,7 +324,7 @@ static ssize_t put(int fd, const struct iovec *parts, int count, off_t at, int f
 #define RWF_SYNC 4
 #endif
 
-/* Every kind of write ends here: parts to a place, or to where the file stands. */
+/* Every kind of write ends here: parts to a place, or to the file's position. */
 static ssize_t do_write(int fd, const struct iovec *parts, int count, off_t at, int flags)
 {
     size_t wanted = total(parts, count);
@@ -354,7 +354,7 @@ static ssize_t do_write(int fd, const struct iovec *parts, int count, off_t at, 
         if (at == NO_OFFSET) start = lseek(fd, 0, SEEK_CUR) - done; /* right for O_APPEND too */
         uint64_t synced = files[fd].sync || flags & (RWF_DSYNC | RWF_SYNC);
         if (count == 1 || copy) {
-            say(WRITE, files[fd].inode, (uint64_t)start, synced, NULL, copy ? copy : parts[0].iov_base, (size_t)done);
+            log_record(WRITE, files[fd].inode, (uint64_t)start, synced, NULL, copy ? copy : parts[0].iov_base, (size_t)done);
         } else {
             char *all = malloc((size_t)done);
             if (!all) abort();
@@ -364,7 +364,7 @@ static ssize_t do_write(int fd, const struct iovec *parts, int count, off_t at, 
                 memcpy(all + n, parts[i].iov_base, part);
                 n += part;
             }
-            say(WRITE, files[fd].inode, (uint64_t)start, synced, NULL, all, n);
+            log_record(WRITE, files[fd].inode, (uint64_t)start, synced, NULL, all, n);
             free(all);
         }
         errno = saved;
@@ -380,7 +380,7 @@ ssize_t write(int fd, const void *data, size_t bytes)
     if (active && fd == ack_file && here()) { /* under the lock, so that the word has its place among the writes */
         lock();
         ssize_t done = syscall(SYS_write, fd, data, bytes);
-        if (done > 0) say(ACK, 0, 0, 0, NULL, data, (size_t)done);
+        if (done > 0) log_record(ACK, 0, 0, 0, NULL, data, (size_t)done);
         unlock();
         return done;
     }
@@ -459,7 +459,7 @@ typedef int ftruncate_type(int, off_t);
     int late; lock(); \
     if (FAILS(C_SIZE)) return -1; \
     int result = REAL(name, ftruncate_type)(fd, size); \
-    if (!result) say(TRUNCATE, files[fd].inode, (uint64_t)size, 0, NULL, NULL, 0); \
+    if (!result) log_record(TRUNCATE, files[fd].inode, (uint64_t)size, 0, NULL, NULL, 0); \
     unlock(); LATE(result); return result; }
 FTRUNCATE(ftruncate)
 FTRUNCATE(ftruncate64)
@@ -471,7 +471,7 @@ typedef int truncate_type(const char *, off_t);
     int late; lock(); \
     if (FAILS(C_SIZE)) return -1; \
     int result = REAL(name, truncate_type)(path, size); \
-    if (!result) say(TRUNCATE, inode_of(full), (uint64_t)size, 0, NULL, NULL, 0); \
+    if (!result) log_record(TRUNCATE, inode_of(full), (uint64_t)size, 0, NULL, NULL, 0); \
     unlock(); LATE(result); return result; }
 TRUNCATE_PATH(truncate)
 TRUNCATE_PATH(truncate64)
@@ -484,12 +484,12 @@ static void say_allocated(int fd, int how, off_t at, off_t bytes)
         if (!zeros) abort();
         if (how & FALLOC_FL_KEEP_SIZE && !fstat(fd, &about) && at + bytes > about.st_size)
             bytes = about.st_size > at ? about.st_size - at : 0;
-        if (bytes) say(WRITE, files[fd].inode, (uint64_t)at, 0, NULL, zeros, (size_t)bytes);
+        if (bytes) log_record(WRITE, files[fd].inode, (uint64_t)at, 0, NULL, zeros, (size_t)bytes);
         free(zeros);
     } else if (how & ~FALLOC_FL_KEEP_SIZE) {
-        say(UNSEEN, files[fd].inode, 0, 0, NULL, "fallocate", 9);
+        log_record(UNSEEN, files[fd].inode, 0, 0, NULL, "fallocate", 9);
     } else if (!fstat(fd, &about) && !(how & FALLOC_FL_KEEP_SIZE)) {
-        say(TRUNCATE, files[fd].inode, (uint64_t)about.st_size, 0, NULL, NULL, 0);
+        log_record(TRUNCATE, files[fd].inode, (uint64_t)about.st_size, 0, NULL, NULL, 0);
     }
 }
 
@@ -529,8 +529,8 @@ static int do_rename(int from_at, const char *from, int to_at, const char *to, u
     if (FAILS(C_RENAME)) return -1;
     int result = real(from_at, from, to_at, to, flags);
     if (!result) {
-        if (inside(old) && inside(new) && !(flags & ~1u)) say(RENAME, 0, 0, 0, old, new, strlen(new));
-        else say(UNSEEN, 0, 0, 0, old, "rename", 6); /* across the border of the folder, or an exchange */
+        if (inside(old) && inside(new) && !(flags & ~1u)) log_record(RENAME, 0, 0, 0, old, new, strlen(new));
+        else log_record(UNSEEN, 0, 0, 0, old, "rename", 6); /* across the border of the folder, or an exchange */
     }
     unlock();
     LATE(result);
@@ -550,7 +550,7 @@ static int do_unlink(int at, const char *path, int flags)
     lock();
     if (FAILS(C_UNLINK)) return -1;
     int result = real(at, path, flags);
-    if (!result) say(flags & AT_REMOVEDIR ? RMDIR : UNLINK, 0, 0, 0, full, NULL, 0);
+    if (!result) log_record(flags & AT_REMOVEDIR ? RMDIR : UNLINK, 0, 0, 0, full, NULL, 0);
     unlock();
     LATE(result);
     return result;
@@ -574,7 +574,7 @@ static int do_mkdir(int at, const char *path, mode_t mode)
     lock();
     if (FAILS(C_NAME)) return -1;
     int result = real(at, path, mode);
-    if (!result) say(MKDIR, inode_of(full), 0, 0, full, NULL, 0);
+    if (!result) log_record(MKDIR, inode_of(full), 0, 0, full, NULL, 0);
     unlock();
     LATE(result);
     return result;
@@ -593,8 +593,8 @@ static int do_link(int a, const char *old, int b, const char *new, int flags)
     if (FAILS(C_NAME)) return -1;
     int result = real(a, old, b, new, flags);
     if (!result) {
-        if (inside(from)) say(LINK, inode_of(to), 0, 0, from, to, strlen(to));
-        else say(UNSEEN, 0, 0, 0, to, "link", 4);
+        if (inside(from)) log_record(LINK, inode_of(to), 0, 0, from, to, strlen(to));
+        else log_record(UNSEEN, 0, 0, 0, to, "link", 4);
     }
     unlock();
     LATE(result);
@@ -613,7 +613,7 @@ static int do_symlink(const char *target, int at, const char *path)
     lock();
     if (FAILS(C_NAME)) return -1;
     int result = real(target, at, path);
-    if (!result) say(SYMLINK, inode_of(full), 0, 0, full, target, strlen(target));
+    if (!result) log_record(SYMLINK, inode_of(full), 0, 0, full, target, strlen(target));
     unlock();
     LATE(result);
     return result;
@@ -629,10 +629,10 @@ int symlinkat(const char *target, int at, const char *path) { return do_symlink(
     uint64_t inode = files[fd].inode; \
     int late; lock(); \
     if (FAILS(C_SYNC)) return -1; \
-    uint64_t begun = say(SYNC_BEGIN, inode, 0, full_, NULL, NULL, 0); \
+    uint64_t begun = log_record(SYNC_BEGIN, inode, 0, full_, NULL, NULL, 0); \
     unlock(); \
     int result = REAL(name, int(int))(fd); \
-    if (!result) { lock(); say(SYNC_END, inode, begun, full_, NULL, NULL, 0); unlock(); } \
+    if (!result) { lock(); log_record(SYNC_END, inode, begun, full_, NULL, NULL, 0); unlock(); } \
     LATE(result); return result; }
 FLUSH(fsync, 1)
 FLUSH(fdatasync, 0)
@@ -640,7 +640,7 @@ FLUSH(fdatasync, 0)
 static uint64_t begin_all(void)
 {
     lock();
-    uint64_t begun = say(SYNC_ALL_BEGIN, 0, 0, 0, NULL, NULL, 0);
+    uint64_t begun = log_record(SYNC_ALL_BEGIN, 0, 0, 0, NULL, NULL, 0);
     unlock();
     return begun;
 }
@@ -648,7 +648,7 @@ static uint64_t begin_all(void)
 static void end_all(uint64_t begun)
 {
     lock();
-    say(SYNC_ALL_END, 0, begun, 0, NULL, NULL, 0);
+    log_record(SYNC_ALL_END, 0, begun, 0, NULL, NULL, 0);
     unlock();
 }
 
@@ -677,7 +677,7 @@ typedef void *mmap_type(void *, size_t, int, int, int, off_t);
         char link[64], path[PATH_MAX]; \
         snprintf(link, sizeof link, "/proc/self/fd/%d", fd); \
         ssize_t n = readlink(link, path, sizeof path - 1); \
-        if (n > 0) { path[n] = 0; lock(); say(MAPPED, files[fd].inode, 0, 0, path, NULL, 0); unlock(); } } \
+        if (n > 0) { path[n] = 0; lock(); log_record(MAPPED, files[fd].inode, 0, 0, path, NULL, 0); unlock(); } } \
     return REAL(name, mmap_type)(where, bytes, how, flags, fd, at); }
 MMAP(mmap)
 MMAP(mmap64)
@@ -686,7 +686,7 @@ MMAP(mmap64)
 
 static void forked(void) { owner = getpid(); }
 
-/* Watch a folder from now on. Whoever makes the control file says so; the others join. 0, or an errno. */
+/* Watch a folder from now on. The process that creates the control file sets it up; the others join. 0, or an errno. */
 int recorder_begin(const char *where, const char *control_path, const char *log_path, int acks, int make)
 {
     int fd = (int)syscall(SYS_openat, AT_FDCWD, control_path, O_RDWR | O_CLOEXEC, 0);

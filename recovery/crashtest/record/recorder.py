@@ -1,11 +1,11 @@
-"""The recorder's Python side: it is compiled on first use, told what to do, and its log is read.
+"""The recorder's Python side: compiles it on first use, controls it, and reads its log.
 
     recorder.c ── cc, once ──► recorder-<hash>.so in the user's cache ── LD_PRELOAD ──► the stage process
     Control    64 bytes shared with every process of the workload: counts, and what to do at the N-th call
     read_log   the records, as Events in the order in which the calls were done
 
-Where there is no Linux, no compiler or no shared libc the recorder is not to be had; library()
-says why in a NoRecorder, and the modes that need it report "not run".
+Without Linux, a compiler or a shared libc there is no recorder: library() raises NoRecorder with
+the reason, and the modes that need it report "not run".
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pathlib import Path
 
 from ....storage.errors import InvalidArgument
 
-# What a record says: the same list as in recorder.c.
+# The kinds of records: the same list as in recorder.c.
 (CREATE, WRITE, TRUNCATE, RENAME, UNLINK, MKDIR, RMDIR, LINK, SYMLINK, SYNC_BEGIN, SYNC_END, SYNC_ALL_BEGIN,
  SYNC_ALL_END, ACK, MAPPED, UNSEEN) = range(1, 17)
 THROUGH = 17  # the end of a write through a descriptor opened with O_DSYNC; made here of its WRITE
@@ -42,7 +42,7 @@ _CONTROL_BYTES = 4096
 
 
 class NoRecorder(Exception):
-    """The recorder cannot be had on this machine; the message says why."""
+    """There is no recorder on this machine; the message has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Event:
 
 
 def read_log(path: Path) -> Iterator[Event]:
-    """The records of a log. One that a kill has cut off at the end is left out."""
+    """The records of a log, without one that a kill has cut off."""
     if not path.exists():
         return
     data = path.read_bytes()
@@ -79,7 +79,7 @@ def read_log(path: Path) -> Iterator[Event]:
 
 
 class Control:
-    """What the stage and the workload's processes share: the count of calls, and the action."""
+    """Memory shared by the stage and the workload's processes: the count of calls, and the action."""
 
     def __init__(self, path: Path, *, target: int = 0, action: int = NO_ACTION, error: int = 0,
                  sticky: bool = False, classes: int = 127) -> None:
@@ -90,14 +90,14 @@ class Control:
         _CONTROL.pack_into(self._map, 0, 0, target, 0, action, sticky, error, classes, 0, 0, 0)
 
     def close(self) -> tuple[int, int, str]:
-        """Give the memory back. How many calls were counted, how often the action fell, and on what class last."""
+        """Unmap it. Returns the count of calls, how often the action struck, and the class of the last call."""
         calls, _, fired, *_, number, _ = _CONTROL.unpack_from(self._map, 0)
         self._map.close()
         return calls, fired, next((name for name, bit in CLASSES.items() if bit == number), "")
 
 
 def classes_of(names: tuple[str, ...]) -> int:
-    """The bits of some classes of calls; of all where none is named."""
+    """The bits of some classes of calls, by default all."""
     for name in names:
         if name not in CLASSES:
             raise InvalidArgument(f"{name!r} is no class of calls; there are {', '.join(CLASSES)}")
@@ -105,7 +105,7 @@ def classes_of(names: tuple[str, ...]) -> int:
 
 
 def library() -> Path:
-    """The compiled recorder; NoRecorder where it cannot be had. Compiling takes about a second, once."""
+    """The compiled recorder, or NoRecorder. Compiling takes about a second, once."""
     if not sys.platform.startswith("linux"):
         raise NoRecorder(f"the recorder is for Linux, and this is {sys.platform}")
     source = Path(__file__).with_name("recorder.c")
@@ -135,7 +135,7 @@ def _caches() -> list[Path]:
 def _compile(compiler: str, source: Path, target: Path) -> Path:
     target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     if target.parent.stat().st_uid != os.getuid():
-        raise PermissionError(f"{target.parent} belongs to somebody else")
+        raise PermissionError(f"{target.parent} belongs to another user")
     building = target.with_name(f"{target.name}.{os.getpid()}")
     done = subprocess.run(
         [compiler, "-O2", "-shared", "-fPIC", "-o", str(building), str(source), "-ldl", "-lpthread"],

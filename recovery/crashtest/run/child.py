@@ -1,10 +1,11 @@
 """Children of the stage: one runs the workload and is killed, one runs the check and may die of it.
 
-    stage ── fork ──► workload(folder, ack)     a process group of its own; what it forks is in it too
-                        └─ ack(x) ──► acks      a file that outlives it: a word said is a word kept
-    stage ── fork ──► check(folder, acks)       again and again, until it fails or dies; then a new one
+    stage ── fork ──► workload(folder, ack)     a process group of its own, with all that it forks
+                        └─ ack(x) ──► acks      a file, which keeps each ack
+    stage ── fork ──► check(folder, acks)       for many cases, until it fails or dies; then a new one
 
-Killing is always SIGKILL to the whole group, and nobody goes on before the last of it is gone.
+Killing is always SIGKILL to the whole group, and waits for its last process. These are forks and no
+SubprocessTask: a case must not cost the start of an interpreter, and the workload must be killable.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ Ack = Callable[[Any], None]
 Workload = Callable[[Path, Ack], object]
 Check = Callable[[Path, list[Any]], object]
 
-_WORD = b"\xa5word"  # a kill can cut off a word in the middle of the file: the next begins with this again
+_MARK = b"\xa5word"  # begins each ack: a kill can cut one off in the middle of the file
 _FRAME = struct.Struct("<II")  # length, CRC-32
 _COUNT = struct.Struct("<Q")
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
@@ -42,22 +43,22 @@ _ENDED, _FAILED = 0, 70
 
 
 @dataclass
-class Run:
-    """How one run of the workload went."""
+class RunResult:
+    """The result of one run of the workload."""
 
     acks: list[Any]
-    status: int | None  # an exit status, minus a signal, or None: it did not end in time and was killed
+    status: int | None  # an exit status, minus a signal, or None: killed, since it did not end in time
     error: str = ""  # its traceback, where it raised
     error_types: tuple[str, ...] = ()  # the class that was raised and its bases
     events: list[Event] = field(default_factory=list)
     calls: int = 0
     fired: int = 0
     fired_at: str = ""
-    folder: str = ""  # where it ran, with no link in the path
-    inode: int = 0  # that folder's
+    folder: str = ""  # its real path
+    inode: int = 0  # of the folder
 
     def ending(self) -> str:
-        """How it ended, in words."""
+        """How it ended, as text."""
         if self.status is None:
             return "did not end in time"
         if self.status < 0:
@@ -66,7 +67,7 @@ class Run:
 
 
 def become_reaper() -> None:
-    """Let orphans of the workload become children of this process, so that it can wait for them."""
+    """Make orphans of the workload children of this process, so that it can wait for them."""
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
@@ -78,28 +79,28 @@ def die_with_parent() -> None:
 
 
 def read_acks(path: Path) -> list[Any]:
-    """What was said, in order. A word that a kill has cut off, others behind it or not, was not said."""
+    """The acks, in order, without those that a kill has cut off."""
     data = path.read_bytes() if path.exists() else b""
     acks = []
-    at = data.find(_WORD)
+    at = data.find(_MARK)
     while at >= 0:
-        body = at + len(_WORD) + _FRAME.size
-        size, check = _FRAME.unpack_from(data, at + len(_WORD)) if body <= len(data) else (0, -1)
-        word = data[body : body + size]
-        whole = len(word) == size and crc32(word) == check
+        body = at + len(_MARK) + _FRAME.size
+        size, check = _FRAME.unpack_from(data, at + len(_MARK)) if body <= len(data) else (0, -1)
+        packed = data[body : body + size]
+        whole = len(packed) == size and crc32(packed) == check
         if whole:
-            acks.append(pickle.loads(word))
-        at = data.find(_WORD, body + size if whole else at + 1)
+            acks.append(pickle.loads(packed))
+        at = data.find(_MARK, body + size if whole else at + 1)
     return acks
 
 
 def ack_of(event: Event) -> Any:
-    """The word in an ACK record."""
-    return pickle.loads(event.data[len(_WORD) + _FRAME.size :])
+    """The value of an ACK record."""
+    return pickle.loads(event.data[len(_MARK) + _FRAME.size :])
 
 
 class Runner:
-    """A started workload: wait for it, signal it, end it."""
+    """A running workload."""
 
     def __init__(self, workload: Workload, folder: Path, scratch: Path, *, control: Control | None = None,
                  log: bool = False, recorder: ctypes.CDLL | None = None, before: Callable[[], None] | None = None,
@@ -116,7 +117,7 @@ class Runner:
         self.pid = os.fork()
         if self.pid == 0:
             self._run(workload, folder, recorder, log, before)
-        with contextlib.suppress(OSError):  # both sides do it: neither may be too late
+        with contextlib.suppress(OSError):  # both sides do it, since neither may be too late
             os.setpgid(self.pid, self.pid)
         self._descriptor = os.pidfd_open(self.pid) if hasattr(os, "pidfd_open") else -1
         self._status: int | None = None
@@ -126,22 +127,22 @@ class Runner:
              before: Callable[[], None] | None) -> None:
         status = _FAILED
         try:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)  # not the stage's way to end
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)  # not the stage's handler
             os.setpgid(0, 0)
             die_with_parent()
-            words = os.open(self._acks, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            acks = os.open(self._acks, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
             def ack(what: Any = None) -> None:
                 data = pickle.dumps(what, protocol=5)
-                os.write(words, _WORD + _FRAME.pack(len(data), crc32(data)) + data)
+                os.write(acks, _MARK + _FRAME.pack(len(data), crc32(data)) + data)
 
             if recorder is not None and self._control is not None:
                 log_path = str(self._log) if log else ""
-                os.environ["RAXLOG_CRASHTEST_FOLDER"] = str(folder)  # for what it executes
+                os.environ["RAXLOG_CRASHTEST_FOLDER"] = str(folder)  # for programs that it executes
                 os.environ["RAXLOG_CRASHTEST_CONTROL"] = str(self._control.path)
                 os.environ["RAXLOG_CRASHTEST_LOG"] = log_path
                 wrong = recorder.recorder_begin(
-                    os.fsencode(folder), os.fsencode(self._control.path), os.fsencode(log_path), words, 1
+                    os.fsencode(folder), os.fsencode(self._control.path), os.fsencode(log_path), acks, 1
                 )
                 if wrong:
                     raise OSError(wrong, os.strerror(wrong), "the recorder cannot begin")
@@ -157,7 +158,7 @@ class Runner:
             os._exit(status)
 
     def wait(self, seconds: float) -> bool:
-        """Wait for its end; False where it has not come in that time."""
+        """Wait for its end. False if the time has passed."""
         if self._status is not None:
             return True
         if self._descriptor >= 0:
@@ -178,7 +179,7 @@ class Runner:
             time.sleep(0.0005)
 
     def processes(self) -> list[int]:
-        """The processes of its group, itself among them."""
+        """The processes of its group."""
         found = []
         for entry in os.scandir("/proc") if os.path.isdir("/proc/self") else ():
             if entry.name.isdigit():
@@ -189,7 +190,7 @@ class Runner:
         return sorted(found) or [self.pid]
 
     def kill(self) -> None:
-        """Kill what is left of the group, and wait for the last of it. Once is enough."""
+        """Kill what is left of the group, and wait for it. May be called again."""
         if self._ended:
             return
         self._ended = True
@@ -204,14 +205,14 @@ class Runner:
         if self._descriptor >= 0:
             os.close(self._descriptor)
 
-    def end(self) -> Run:
-        """Kill what is left of it, and tell how it went."""
+    def end(self) -> RunResult:
+        """Kill what is left of it. Returns the result of the run."""
         status = self._status
         self.kill()
         error, types = "", ()
         if self._error.exists():
             error, types = pickle.loads(self._error.read_bytes())
-        run = Run(read_acks(self._acks), status, error, types)
+        run = RunResult(read_acks(self._acks), status, error, types)
         run.folder, run.inode = os.path.realpath(self._folder), self._folder.stat().st_ino
         run.events = list(read_log(self._log))
         if self._control is not None:
@@ -220,32 +221,30 @@ class Runner:
 
 
 class Checker:
-    """A child that runs the check on folder after folder; replaced when it fails, dies or hangs.
+    """A child that runs the check on many folders; replaced when the check fails, dies or hangs.
 
-    Several cases go to it at once, and it answers when it has done them all, or at the first
-    that fails: what waits for it is woken once. How far it is stands in memory that both see.
-
-    Who writes the next case over the files of an old one (``watchful``) has to know whether a
-    check leaves files open: then it is ``untidy``, and each case needs files of its own.
+    It gets a batch of cases, and answers after the last or the first that fails, so the stage is woken
+    once. Shared memory counts its checks. ``watchful``: files of an old case are used for the next
+    one, unless a check leaves files open, which makes it ``untidy``: each case needs new files then.
     """
 
     def __init__(self, check: Check, timeout: float, acks: list[Any] | None = None, watchful: bool = False) -> None:
         self.untidy = False
         self._watchful = watchful
         self._check = check
-        self._acks = acks or []  # the child is forked with them; a request may name so many of them
+        self._acks = acks or []  # known to the child; a request may send their number
         self._timeout = timeout
         self._pid = 0
         self._pipe: Connection | None = None
-        self._finished = mmap.mmap(-1, _COUNT.size)  # checks the child has come to the end of
-        self._asked = 0  # and how many it was asked for
+        self._finished = mmap.mmap(-1, _COUNT.size)  # checks that the child has finished
+        self._asked = 0  # checks that it has been sent
 
     def __call__(self, folder: Path, acks: int | list[Any]) -> str | None:
-        """None where the check passed, else what was wrong. ``acks``: words, or how many of those known."""
-        return self.several([(folder, acks)])[0]
+        """None if the check passed, else its failure. ``acks``: values, or how many of those known."""
+        return self.check_all([(folder, acks)])[0]
 
-    def several(self, cases: list[tuple[Path, int | list[Any]]]) -> list[str | None]:
-        """The same for several cases, in order: a folder and the words said."""
+    def check_all(self, cases: list[tuple[Path, int | list[Any]]]) -> list[str | None]:
+        """The same for cases of a folder and its acks, in order."""
         verdicts: list[str | None] = []
         while len(verdicts) < len(cases):
             if self._pipe is None or self._asked >= _CHECKS_PER_CHILD:
@@ -258,7 +257,7 @@ class Checker:
         return verdicts
 
     def _ask(self, cases: list[tuple[Path, int | list[Any]]]) -> tuple[int, str | None]:
-        """How many passed, and what was wrong with the next, if anything; the child is gone then."""
+        """How many passed, and the failure of the next, if any; the child is gone then."""
         assert self._pipe is not None
         before = self._asked
         self._asked += len(cases)
@@ -273,7 +272,7 @@ class Checker:
                 self.close()
             return passed, None
         if answer is not None:
-            self.close()  # whoever has failed may have left things behind
+            self.close()  # a failed check may have left things behind
             return passed, answer
         self._pipe.close()
         self._pipe = None
@@ -283,7 +282,7 @@ class Checker:
         return passed, f"the check ended its process with status {ending}"
 
     def _answer(self) -> str:
-        """The child's answer, for which it has so many seconds for each case; EOFError where it has died."""
+        """The child's answer, within the timeout for each case; EOFError if it has died."""
         assert self._pipe is not None
         done = -1
         while done != self._count():
@@ -296,7 +295,7 @@ class Checker:
         return int(_COUNT.unpack_from(self._finished)[0])
 
     def _start(self) -> None:
-        ours, its = Pipe()
+        ours, theirs = Pipe()
         for stream in (sys.stdout, sys.stderr):
             stream.flush()
         _COUNT.pack_into(self._finished, 0, 0)
@@ -305,21 +304,21 @@ class Checker:
             try:
                 ours.close()
                 die_with_parent()
-                self._serve(its)
+                self._serve(theirs)
             finally:
                 os._exit(0)
-        its.close()
+        theirs.close()
         self._pipe = ours
         self._asked = 0
 
     def _serve(self, pipe: Connection) -> None:
-        """In the child: check what is asked for, until something fails or nobody asks."""
+        """In the child: run the checks of each batch, up to the first failure."""
         done = usual = 0
         while True:
             answer = ""
             for folder, acks in pipe.recv():
-                words = list(self._acks[:acks]) if isinstance(acks, int) else acks
-                answer = _checked(self._check, Path(folder), words)
+                known = list(self._acks[:acks]) if isinstance(acks, int) else acks
+                answer = _checked(self._check, Path(folder), known)
                 if answer:
                     break
                 done += 1
@@ -332,7 +331,6 @@ class Checker:
             pipe.send(answer.encode(errors="replace").decode())  # no lone surrogates
 
     def close(self) -> None:
-        """End the child."""
         if self._pipe is not None:
             self._pipe.close()
             self._pipe = None

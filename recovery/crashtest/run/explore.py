@@ -17,7 +17,7 @@ from ..record import recorder
 from . import stage
 from .child import Check, Workload
 from .interrupts import Interrupts
-from .report import CrashTestFailed, Report
+from .report import CrashTestFailed, CrashTestReport
 
 DEFAULT_TIMEOUT = 30.0
 _LAST_SECONDS = 10.0
@@ -26,30 +26,29 @@ _START = "import sys; from raxlog.recovery.crashtest.run.stage import main; sys.
 
 def explore(workload: Workload, check: Check, *, modes: Sequence[stage.Mode], seed: int | None = None,
             budget: float | None = None, timeout: float = DEFAULT_TIMEOUT, keep: str | Path | None = None,
-            workers: int | None = None) -> Report:
+            workers: int | None = None) -> CrashTestReport:
     """Run ``workload(folder, ack)`` and crash it; run ``check(folder, acks)`` on what is left.
 
-    The workload writes files in ``folder`` and calls ``ack(x)``, x any value that can be pickled,
-    when it has been promised that x is safe. The check gets the words said before the crash, and
-    raises where the folder does not hold what was promised; it may write. Both run in processes
-    of their own, so both are functions of a module (not lambdas, nothing nested), or
-    functools.partial of such.
+    The workload writes files in ``folder`` and calls ``ack(x)``, with any value that can be pickled,
+    once x is promised to be safe. The check gets the acks before the crash, and raises if the folder
+    does not hold what was promised; it may write. Both run in processes of their own, so both are
+    functions of a module (not lambdas or nested), or functools.partial of such.
 
-    ``modes``    what to do to it: KillAt, PowerCut, Storm, Errors, Interrupts
-    ``seed``     the same seed draws the same cases; told in the report, drawn where it is None
-    ``budget``   seconds for all modes together; what was left out then is told
+    ``modes``    KillAt, PowerCut, Storm, Errors, Interrupts
+    ``seed``     the same seed draws the same cases; None: random, see the report
+    ``budget``   seconds for all modes together; the report names what was left out
     ``timeout``  seconds for one run or check; longer is a failure, "stuck"
     ``keep``     the folder for failing cases; default: raxlog-crashtest-… in the temporary folder
 
-    Costs one start of an interpreter, then a fork for each run. InvalidArgument where the
-    functions cannot be handed to another process.
+    Costs one start of an interpreter, then a fork for each run. InvalidArgument if the functions
+    cannot be pickled.
     """
     if not modes:
         raise InvalidArgument("explore() needs at least one mode: KillAt, PowerCut, Storm, Errors or Interrupts")
     if seed is None:
         seed = random.SystemRandom().randrange(1 << 32)
     missing = ""
-    # glibc raises this limit by itself, and then each opening of LMDB clears 2 MB that it hardly uses.
+    # glibc raises this limit by itself, and then each opening of LMDB clears 2 MB that it does not use.
     environment = {"MALLOC_MMAP_THRESHOLD_": str(1 << 20), **os.environ}
     if any(isinstance(mode, Interrupts) and mode.how == "traced" for mode in modes):
         environment["RAXLOG_PURE"] = "1"  # compiled kernels have no bytecodes
@@ -67,10 +66,10 @@ def explore(workload: Workload, check: Check, *, modes: Sequence[stage.Mode], se
         packed = pickle.dumps(job)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise InvalidArgument(
-            f"the workload, the check and the modes must be known to another process: {error}. "
+            f"the workload, the check and the modes must be picklable: {error}. "
             "Define the functions at the top of a module."
         ) from error
-    report: Report | str = _performed(pickle.dumps((stage.main_file(packed), sys.path, packed)), environment)
+    report: CrashTestReport | str = _performed(pickle.dumps((stage.main_file(packed), sys.path, packed)), environment)
     if isinstance(report, str):
         raise CrashTestFailed(f"the crash test could not be run: {report}")
     for mode in report.modes:
@@ -91,7 +90,7 @@ def _performed(job: bytes, environment: dict[str, str]) -> Any:
         try:
             process.communicate(job)
         except BaseException:
-            process.terminate()  # it ends its children, and removes what it has laid out
+            process.terminate()  # it ends its children, and removes its scratch folder
             try:
                 process.wait(_LAST_SECONDS)
             except subprocess.TimeoutExpired:

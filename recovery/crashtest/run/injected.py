@@ -1,13 +1,12 @@
 """Injected errors: the N-th call that changes the folder fails, or does half of its work.
 
     write  write  fdatasync  write      one run that counts: 4
-    ENOSPC …                            a run each: the call fails, the workload goes on as it can
-    EIO    …                            once, or from there on for good (sticky)
-    short  …                            half of the bytes are written, and the count says so
-    late   …                            the call is done, and fails all the same
+    ENOSPC …                            a run each: the call fails, the workload goes on
+    EIO    …                            once, or from there on always (sticky)
+    short  …                            half of the bytes are written, as its result states
+    late   …                            the call succeeds, and fails nevertheless
 
-Each case must have fired. The workload may raise (but only what it is allowed to); what it said
-before and after must hold.
+Each case must have fired. The workload may raise what ``allowed`` names; its acks must hold.
 """
 
 from __future__ import annotations
@@ -31,9 +30,8 @@ class Errors:
     ``calls``    the classes that may fail: create, write, size, rename, unlink, name, sync; all by default
     ``sticky``   from the N-th call on all fail, not only one
     ``late``     the call does its work and fails nevertheless
-    ``most``     at most so many N, drawn at random; all where it is None
-    ``allowed``  the names of the errors the workload may raise then ("raxlog.StoreError", or the
-                 class itself); any where it is empty. Dying of a signal is never allowed
+    ``most``     at most so many N, drawn at random; None: all
+    ``allowed``  the errors that the workload may raise then; empty: any. A signal never is
     """
 
     error: str = "ENOSPC"
@@ -51,13 +49,12 @@ class Errors:
 
     @property
     def name(self) -> str:
-        """How the report calls it."""
         calls = ("write",) if self.error == "short" else self.calls
         how = ", ".join(filter(None, ("sticky" if self.sticky else "", "late" if self.late else "", *calls)))
         return f"errors({self.error}: {how})"
 
     def run(self, stage: Stage, result: ModeResult) -> None:
-        """Count the calls of an undisturbed run, then let each of them fail."""
+        """Count the calls of an undisturbed run, then make each of them fail."""
         calls = ("write",) if self.error == "short" else self.calls
         classes = recorder.classes_of(calls)
         run = stage.undisturbed(result, classes=classes)
@@ -75,21 +72,19 @@ class Errors:
             self._fail(stage, result, number, action, error, classes)
 
     def _fail(self, stage: Stage, result: ModeResult, number: int, action: int, error: int, classes: int) -> None:
-        folder = stage.fresh()
-        run = stage.run(folder, target=number, action=action, error=error, sticky=self.sticky, classes=classes)
-        result.cases += 1
+        run = stage.run(target=number, action=action, error=error, sticky=self.sticky, classes=classes)
+        result.count(run.fired_at)
         where = f"call {number} ({run.fired_at or 'not made'})"
-        result.reached[run.fired_at] = result.reached.get(run.fired_at, 0) + 1
         wrong = ""
         if not run.fired:
             wrong = f"never reached: the error was not injected, the workload {run.ending()}"
         elif run.status is None:
-            wrong = "stuck: the workload did not end in time"
+            wrong = f"stuck: the workload {run.ending()}"
         elif run.status < 0:
             wrong = f"the workload {run.ending()}"
         elif run.status != 0 and not self._may_raise(run.error_types):
             wrong = f"the workload {run.ending()}, which it may not\n{run.error}"
-        stage.settle(result, where, folder, run, wrong)
+        stage.settle(result, where, run, wrong)
 
     def _may_raise(self, types: tuple[str, ...]) -> bool:
         names = {f"{one.__module__}.{one.__qualname__}" for one in self.allowed}

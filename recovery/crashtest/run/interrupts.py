@@ -1,10 +1,10 @@
-"""Interrupts: an exception comes into the living workload, and its process goes on.
+"""Interrupts: an exception is raised in the running workload, and its process goes on.
 
     traced    check ─ encode ─ push ✂ count ─ commit     before any bytecode of the plain kernels, in any thread
     signals   check ─ encode ─ push ─ count ─ commit ✂   from a signal handler, in the main thread
 
-As an alarm, a task's time limit and Ctrl-C do it. The workload catches the exception and goes on; where it does
-not, it is called again in the same process. The check runs while that process still lives, with all it holds.
+So do an alarm, a task's time limit and Ctrl-C. The workload catches the exception and goes on; if it does not, it
+is called again in the same process. The check runs while that process still lives, with its locks and memory.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from .child import Ack, read_acks
 from .report import ModeResult
 from .stage import Stage
 
-_OUTSIDE = ("raxlog.recovery.crashtest", "threading", "contextlib")  # not hit, and no part of the workload
-_SOON, _APART = 20e-6, 500e-6  # seconds to the next signal, where one fell outside the code to be hit; where it hit
+_OUTSIDE = ("raxlog.recovery.crashtest", "threading", "contextlib")  # never interrupted, and no part of the workload
+_SOON, _APART = 20e-6, 500e-6  # seconds to the next signal after a miss; after a hit
 
 
 class Interrupted:
-    """A second base of every exception that Interrupts raises."""
+    """A base class of every exception that Interrupts raises."""
 
 
 def interrupted(error: BaseException | None) -> bool:
-    """Whether Interrupts has raised this exception, or caused it where it is an error of raxlog's.
+    """Whether Interrupts has raised this exception, or caused it, if it is an error of raxlog's.
 
-    Or an error of Python's: a Thread.start() that is struck raises KeyError or RuntimeError in its place.
+    An interrupted Thread.start() raises KeyError or RuntimeError instead.
     """
     while isinstance(error, RaxlogError | KeyError | RuntimeError):
         error = error.__cause__ or error.__context__
@@ -50,15 +50,15 @@ def interrupted(error: BaseException | None) -> bool:
 
 @dataclass(frozen=True)
 class Interrupts:
-    """Raise an exception inside the workload, somewhere between its first word and its end.
+    """Raise an exception inside the workload, between its first ack and its end.
 
-    ``how``     "traced": before the N-th bytecode. Kernels are plain then (RAXLOG_PURE=1), for all modes of
-                this explore(). "signals": N microseconds after the first word, by SIGALRM
+    ``how``     "traced": before the N-th bytecode, with plain kernels (RAXLOG_PURE=1) for all modes of this
+                explore(). "signals": N microseconds after the first ack, by SIGALRM
     ``most``    at most so many, at random N; None: at each
-    ``each``    so many in one run; traced, each waits for a word said since the one before
+    ``each``    so many in one run; traced, each after another ack
     ``raises``  the classes, in turn
-    ``inside``  the packages whose code is hit, where the workload has called it
-    ``at``      these N, in one run: a failing case is repeated so
+    ``inside``  the packages whose code is interrupted, when the workload has called it
+    ``at``      these N, in one run: repeats a failing case
     """
 
     how: str = "traced"
@@ -76,7 +76,6 @@ class Interrupts:
 
     @property
     def name(self) -> str:
-        """How the report calls it."""
         return f"interrupts({self.how})"
 
     def run(self, stage: Stage, result: ModeResult) -> None:
@@ -96,7 +95,7 @@ class Interrupts:
             stage.fail(result, "every run", f"never reached: {self.inside}")
 
     def _interrupt(self, stage: Stage, result: ModeResult, moments: tuple[int, ...]) -> int:
-        """One run, and the check beside it; how many exceptions were raised."""
+        """One run, and the check while it lives. Returns how many exceptions were raised."""
         folder, acks = stage.fresh(), stage.scratch / "acks-interrupts"
         ended, struck, stacks = (stage.scratch / name for name in ("ended", "struck", "stacks"))
         for path in (acks, ended):
@@ -122,14 +121,14 @@ class Interrupts:
         return len(lines)
 
     def _perform(self, stage: Stage, moments: tuple[int, ...], stays: bool, folder: Any, ack: Ack) -> None:
-        """The workload in its process: interrupted, called again where that broke it off, then kept alive."""
+        """Run the workload in its process: called again if an interrupt ended it, then kept alive."""
         with (stage.scratch / "stacks").open("w") as stacks, (stage.scratch / "struck").open("ab", 0) as struck:
             faulthandler.dump_traceback_later(stage.job.timeout * 0.9, file=stacks)
             striker = _Striker(self, moments, struck.fileno(), ack)
             ends = False
             while not ends:
                 try:
-                    stage.job.workload(folder, striker.word)
+                    stage.job.workload(folder, striker.ack)
                     ends = True
                 except BaseException as error:
                     if not interrupted(error):
@@ -151,8 +150,8 @@ class _Striker:
         sys.unraisablehook = lambda found: None  # a fork's hooks and destructors let nothing out
         signal.signal(signal.SIGALRM, self._alarm)
 
-    def word(self, what: Any = None) -> None:
-        """Say a word, and begin to raise; or go on, for an exception has ended the tracing."""
+    def ack(self, what: Any = None) -> None:
+        """Ack a value and begin to raise, or begin again: an exception ends the tracing."""
         self._ack(what)
         self._began = self._began or time.monotonic()
         if self._signals:
@@ -162,7 +161,7 @@ class _Striker:
             sys.settrace(self._enter)
 
     def end(self) -> int:
-        """Raise no more; how many bytecodes or microseconds it was."""
+        """Stop raising. Returns the bytecodes or microseconds so far."""
         self._left = []
         sys.settrace(None)
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -194,7 +193,7 @@ class _Striker:
             self._wait(_SOON if len(self._left) == left else _APART)
 
     def _strike(self, frame: FrameType | None) -> None:
-        """Note what is raised here and raise it, where code to be hit runs that the workload has called."""
+        """Log and raise an exception, if code to be interrupted runs that the workload has called."""
         at, call = frame, None
         while at is not None and (call is None or self._is_hit(at) or at.f_globals["__name__"].startswith(_OUTSIDE)):
             call = at if self._is_hit(at) else call
@@ -204,7 +203,7 @@ class _Striker:
         try:
             moment = self._left.pop()
         except IndexError:
-            return  # another thread was faster
+            return  # another thread has raised it
         kind = self._kinds[moment % len(self._kinds)]
         code = frame.f_code
         step = f"{dis.opname[code.co_code[frame.f_lasti]]} at byte {frame.f_lasti} of {code.co_qualname}"
@@ -225,9 +224,8 @@ def _leaving(code: CodeType) -> frozenset[int]:
         PUSH_EXC_INFO  WITH_EXCEPT_START                   its body has raised: the same
         NOP                                                a `try:` in its body, which 3.11 leaves unprotected
 
-    CPython (3.11 to 3.13) delivers signals and asynchronous exceptions when a function is entered, after a
-    call, and at a jump backwards; none of these is among them. An exception there would leave any lock held
-    for ever, and no program meets one. Everything else is raised at.
+    CPython (3.11 to 3.13) delivers signals and asynchronous exceptions at the entry of a function, after a
+    call and at a backward jump, so never here. An exception here would leave any lock held forever.
     """
     found: set[int] = set()
     steps = list(dis.get_instructions(code))

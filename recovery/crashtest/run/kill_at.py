@@ -5,9 +5,9 @@ Named points: at each crash_point() it passes, at each hit of it.
     discovery   app.begin ×3   app.half ×3           one run that only counts
     then        (app.begin, 1) (app.begin, 2) …      one run each, killed there
 
-A pattern that no point fits is a failure: a test that cannot fail proves nothing.
+A pattern that no point matches is a failure: a test that cannot fail proves nothing.
 
-The N-th system call, for every N: it is killed before each call that changes the folder.
+The N-th system call, for every N: killed before each call that changes the folder.
 
     open(O_CREAT)  write  write  fdatasync  write  rename  fsync        one run that counts: 7
     ✂1             ✂2     ✂3     ✂4         ✂5     ✂6      ✂7           seven runs, killed there
@@ -33,13 +33,13 @@ from .stage import Stage
 
 
 class KillAt:
-    """Kill the workload at chosen places; a namespace for the two kinds of places."""
+    """Kill the workload at points in the code or at system calls; a namespace for both."""
 
     @staticmethod
     def points(*patterns: str, most_hits: int | None = None) -> Points:
-        """At every crash_point() whose name fits one of the patterns ("app.*"), at each of its hits.
+        """At every crash_point() whose name matches a pattern ("app.*"), at each of its hits.
 
-        ``most_hits`` limits the hits of one point: they are then spread over all of them.
+        ``most_hits`` limits the hits of one point, which are spread over all of them.
         """
         return Points(patterns, most_hits)
 
@@ -49,8 +49,8 @@ class KillAt:
         """Before the N-th call that changes the folder: ``"all"``, or the numbers, from 1.
 
         ``calls`` names the classes that count (create, write, size, rename, unlink, name, sync;
-        all of them by default). With ``halves`` a write of several sectors is also cut in the
-        middle. Needs a C compiler, and Linux.
+        default: all). With ``halves`` a write of several sectors is also cut in the middle.
+        Needs a C compiler, and Linux.
         """
         if isinstance(which, str) and which != "all":
             raise InvalidArgument(f"which system calls: 'all', or their numbers; not {which!r}")
@@ -71,14 +71,13 @@ class Points:
 
     @property
     def name(self) -> str:
-        """How the report calls it."""
         return f"kill at points({', '.join(self.patterns)})"
 
     def run(self, stage: Stage, result: ModeResult) -> None:
         """Find the points, then kill at each hit of each."""
         counted = stage.scratch / "points"
         counted.write_bytes(b"")
-        run = stage.undisturbed(result, watched=False, before=lambda: crash_point.tell(_Noting(counted)))
+        run = stage.undisturbed(result, watched=False, before=lambda: crash_point.tell(_PointLog(counted)))
         if run is None:
             return
         hits = Counter(counted.read_text(encoding="utf-8").splitlines())
@@ -93,17 +92,13 @@ class Points:
             self._kill(stage, result, name, hit)
 
     def _kill(self, stage: Stage, result: ModeResult, name: str, hit: int) -> None:
-        folder = stage.fresh()
         counted = stage.scratch / "hits"
         counted.write_bytes(b"")
-        run = stage.run(folder, watched=False, before=lambda: crash_point.tell(_Noting(counted, name, hit)))
-        result.cases += 1
-        wrong = ""
-        if counted.read_bytes().count(b"\n") < hit:
-            wrong = f"never reached in this run: it {run.ending()}"
-        else:
-            result.reached[name] = result.reached.get(name, 0) + 1
-        stage.settle(result, f"{name}, hit {hit}", folder, run, wrong)
+        run = stage.run(watched=False, before=lambda: crash_point.tell(_PointLog(counted, name, hit)))
+        missed = counted.read_bytes().count(b"\n") < hit
+        result.count("" if missed else name)
+        wrong = f"never reached in this run: it {run.ending()}" if missed else ""
+        stage.settle(result, f"{name}, hit {hit}", run, wrong)
 
 
 def _spread(count: int, most: int | None) -> list[int]:
@@ -112,11 +107,11 @@ def _spread(count: int, most: int | None) -> list[int]:
     return sorted({1 + (count - 1) * index // max(1, most - 1) for index in range(most)})
 
 
-class _Noting:
-    """Notes the name of every point that is reached, by whatever process of the workload.
+class _PointLog:
+    """Logs the name of every point that any process of the workload reaches.
 
-    With ``hit`` only that of one point, and at its N-th hit all processes are killed. One file counts for all of
-    them: what is appended to it is never lost, and a process that finds the N-th there kills all.
+    With ``hit`` it logs one point only, and at its N-th hit kills all processes. They share one file, whose
+    size is the count.
     """
 
     def __init__(self, path: Path, only: str = "", hit: int = 0) -> None:
@@ -128,10 +123,7 @@ class _Noting:
         if self._only in ("", name):
             os.write(self._descriptor, f"{name}\n".encode())
             if self._most and os.fstat(self._descriptor).st_size >= self._most:
-                os.kill(0, signal.SIGKILL)  # the whole group, this process with it
-
-
-# -- system calls ---------------------------------------------------------------------------
+                os.kill(0, signal.SIGKILL)  # the whole group, with this process
 
 
 @dataclass(frozen=True)
@@ -159,9 +151,9 @@ class SystemCalls:
         missed = 0
         writes = []
         for number in stage.each(result, numbers):
-            fell_on = self._kill(stage, result, number, recorder.KILL, classes)
-            missed += not fell_on
-            if fell_on == "write" and self.halves:
+            struck = self._kill(stage, result, number, recorder.KILL, classes)
+            missed += not struck
+            if struck == "write" and self.halves:
                 writes.append(number)
         for number in stage.each(result, writes):
             missed += not self._kill(stage, result, number, recorder.KILL_HALF, classes)
@@ -171,18 +163,15 @@ class SystemCalls:
             stage.fail(result, "every call", "never reached: no run was killed")
 
     def _kill(self, stage: Stage, result: ModeResult, number: int, action: int, classes: int) -> str:
-        """One run, killed there; the class of the call it fell on, or nothing."""
-        folder = stage.fresh()
-        run = stage.run(folder, target=number, action=action, classes=classes)
-        result.cases += 1
+        """Kill one run there. Returns the class of the call that was struck, or "" if none."""
+        run = stage.run(target=number, action=action, classes=classes)
         where = f"{'half of' if action == recorder.KILL_HALF else 'before'} call {number}"
-        if run.fired:
-            where += f" ({run.fired_at})"
-            result.reached[run.fired_at] = result.reached.get(run.fired_at, 0) + 1
+        where += f" ({run.fired_at})" if run.fired else ""
+        result.count(run.fired_at if run.fired else "")
         wrong = ""
         if run.status is None:
-            wrong = "stuck: the workload did not end in time"
+            wrong = f"stuck: the workload {run.ending()}"
         elif not run.fired and run.status != 0:
             wrong = f"the workload {run.ending()} before it was killed"
-        stage.settle(result, where, folder, run, wrong)
+        stage.settle(result, where, run, wrong)
         return run.fired_at if run.fired else ""

@@ -2,12 +2,11 @@
 
     events  ──w──w──S──ack──w──w──S──r──S──ack──►        a cut after each of them
               │  │  │   │
-              ▼  ▼  ▼   ▼    images.py draws what reached the disk, the check looks at it
-              …  …  …   …    each content only once for the same number of words
+              ▼  ▼  ▼   ▼    images.py draws what reached the disk, the check reads it
+              …  …  …   …    each content only once for the same number of acks
 
-The moments are dealt out in equal stretches to as many workers as there are processors; each
-has a random generator of its own for every moment, so that a seed draws the same images
-however many workers there are.
+Each worker, one a processor, gets an equal stretch of the moments. Every moment has a random
+generator of its own, so a seed draws the same images for any number of workers.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ from typing import Any, ClassVar
 from ....storage.errors import InvalidArgument
 from ....storage.files.disk import remove_tree
 from ..record import images, recorder
-from ..record.disk import Disk, File, Folder
+from ..record.disk import DiskModel, File, Folder
 from ..record.images import Choice, Image, lay_out
-from .child import Ack, Checker, Run, Runner, ack_of
+from .child import Ack, Checker, Runner, RunResult, ack_of
 from .report import ModeResult
-from .stage import ENOUGH, MOST_TOLD, Stage
+from .stage import ENOUGH, MOST_KEPT, Stage
 
 _PASSES = 6
-_BATCH = 8  # images that are handed to the check at once
+_BATCH = 8  # images checked at once
 _TEARS = 24  # of so many images one more is torn inside a sector
 _SHRINK_STEPS = 400
 _FOREVER = 1e6  # seconds
@@ -38,18 +37,17 @@ _FOREVER = 1e6  # seconds
 
 @dataclass(frozen=True)
 class PowerCut:
-    """Cut the power at every moment of one run, and try what the disk may hold then.
+    """Cut the power at every moment of one run, and check what the disk may hold then.
 
-    ``images`` different ones are wanted; where the run has fewer, all that were found are
-    tried. ``ignore`` are patterns of files whose content does not matter after a crash: they
-    are left as the program last saw them. Needs a C compiler, and Linux. Costs a run, and then
-    what the check costs for each image.
+    ``images`` is how many different ones to try, if the run has so many. ``ignore`` are patterns
+    of files whose content does not matter after a crash: they stay as the program last saw
+    them. Needs a C compiler, and Linux. Costs a run, and a check for each image.
     """
 
     images: int = 5000
     ignore: str | tuple[str, ...] = ()
     name: ClassVar[str] = "power cut"
-    needs_recorder: ClassVar[bool] = True  # it looks at every write
+    needs_recorder: ClassVar[bool] = True  # it logs every write
 
     def __post_init__(self) -> None:
         if self.images < 1:
@@ -57,11 +55,9 @@ class PowerCut:
 
     @property
     def ignored(self) -> tuple[str, ...]:
-        """The patterns, also where it is only one."""
         return (self.ignore,) if isinstance(self.ignore, str) else tuple(self.ignore)
 
     def run(self, stage: Stage, result: ModeResult) -> None:
-        """Record one run, draw images, check them."""
         run = stage.undisturbed(result, log=True)
         if run is None:
             return
@@ -70,7 +66,7 @@ class PowerCut:
         result.timeline, unseen = _timeline_of(run, self.ignored)
         moments = [row["event"] for row in result.timeline]
         result.notes += [f"not seen by the recorder: {name}" for name in sorted(unseen)]
-        found = _Found()
+        found = _Tally()
         for number in range(_PASSES):
             wanted = self.images - len(found.digests)
             if wanted <= 0 or stage.out_of_time() or found.failed >= ENOUGH:
@@ -89,14 +85,14 @@ class PowerCut:
         result.failed = found.failed
         if found.unsteady:
             result.notes.append(f"{found.unsteady} images failed only in a process that had checked others before")
-        self._tell(stage, result, run, acks, found)
+        self._keep_failures(stage, result, run, acks, found)
         for entry in result.timeline:
             entry["images"] = found.at.get(entry["event"], 0)
             entry["failed"] = found.failed_at.get(entry["event"], 0)
 
-    def _one_pass(self, stage: Stage, run: Run, acks: list[Any], moments: list[int], each: int,
-                  number: int, found: _Found) -> int:
-        """Every moment, so many images each; how many of them were new."""
+    def _one_pass(self, stage: Stage, run: RunResult, acks: list[Any], moments: list[int], each: int,
+                  number: int, found: _Tally) -> int:
+        """Check ``each`` images at every moment. Returns how many of them were new."""
         workers = max(1, min(stage.job.workers, len(moments)))
         stretch = -(-len(moments) // workers)
         known = len(found.digests)
@@ -115,18 +111,18 @@ class PowerCut:
                 found.add(ended.acks[0])
         return len(found.digests) - known
 
-    def _tell(self, stage: Stage, result: ModeResult, run: Run, acks: list[Any], found: _Found) -> None:
+    def _keep_failures(self, stage: Stage, result: ModeResult, run: RunResult, acks: list[Any], found: _Tally) -> None:
         """Keep the first failing images, the very first shrunk."""
-        told = sorted(found.failures, key=lambda one: (one[0], len(one[1].changes)))[:MOST_TOLD]
-        worker = _Worker(self, stage, run, acks, stage.scratch / "image-told")
+        failures = sorted(found.failures, key=lambda one: (one[0], len(one[1].changes)))[:MOST_KEPT]
+        worker = _Worker(self, stage, run, acks, stage.scratch / "image-kept")
         result.failed = 0
-        for index, (event, choice, acked, message) in enumerate(told):
+        for index, (event, choice, acked, message) in enumerate(failures):
             disk = worker.disk_at(event)
-            where = f"after event {event} of {len(run.events)}, {choice.in_words(disk)}"
+            where = f"after event {event} of {len(run.events)}, {choice.describe(disk)}"
             shrunk = ""
             if index == 0:
                 choice = worker.shrink(disk, choice, acked)
-                shrunk = choice.in_words(disk)
+                shrunk = choice.describe(disk)
             worker.show(images.build(disk, choice))
             stage.fail(result, where, message, worker.place, acks[:acked], event=event, shrunk=shrunk)
         result.failed = found.failed
@@ -134,8 +130,8 @@ class PowerCut:
 
 
 @dataclass
-class _Found:
-    """What a worker, or all of them, have found."""
+class _Tally:
+    """The results of a worker, or of all."""
 
     cases: int = 0
     failed: int = 0
@@ -148,8 +144,8 @@ class _Found:
     failed_at: Counter[int] = field(default_factory=Counter)
     failures: list[tuple[int, Choice, int, str]] = field(default_factory=list)
 
-    def add(self, other: _Found) -> None:
-        """Take in what a worker has found."""
+    def add(self, other: _Tally) -> None:
+        """Add the results of a worker."""
         self.digests |= other.digests
         for name in vars(self).keys() - {"digests"}:
             setattr(self, name, getattr(self, name) + getattr(other, name))
@@ -157,7 +153,7 @@ class _Found:
 
 @dataclass(frozen=True, slots=True)
 class _Case:
-    """An image that is laid out and waits for its check."""
+    """An image laid out for its check."""
 
     event: int
     choice: Choice
@@ -166,9 +162,9 @@ class _Case:
 
 
 class _Worker:
-    """Replays the events, and at its moments builds images and has them checked."""
+    """Replays the events, and at its moments builds images and checks them."""
 
-    def __init__(self, mode: PowerCut, stage: Stage, run: Run, acks: list[Any], scratch: Path) -> None:
+    def __init__(self, mode: PowerCut, stage: Stage, run: RunResult, acks: list[Any], scratch: Path) -> None:
         self._mode = mode
         self._stage = stage
         self._run = run
@@ -179,17 +175,17 @@ class _Worker:
         self._batch: list[_Case] = []
         scratch.mkdir(exist_ok=True)
 
-    def disk_at(self, moment: int) -> Disk:
+    def disk_at(self, moment: int) -> DiskModel:
         """The disk after so many events."""
-        disk = Disk(self._run.folder, self._run.inode, self._mode.ignored)
+        disk = DiskModel(self._run.folder, self._run.inode, self._mode.ignored)
         for event in self._run.events[:moment]:
             disk.take(event)
         return disk
 
     def explore(self, moments: set[int], each: int, number: int, known: set[bytes], _: Path, ack: Ack) -> None:
-        """As a workload: check up to ``each`` new images at each of the moments, and say what was found."""
-        found = _Found()
-        disk = Disk(self._run.folder, self._run.inode, self._mode.ignored)
+        """As a workload: check up to ``each`` new images at each of the moments, and ack the results."""
+        found = _Tally()
+        disk = DiskModel(self._run.folder, self._run.inode, self._mode.ignored)
         acked = 0
         last = max(moments)
         for index, event in enumerate(self._run.events[:last], start=1):
@@ -199,7 +195,7 @@ class _Worker:
                 continue
             rng = random.Random(f"{self._stage.job.seed}.{number}.{index}")
             left = each
-            # They are told apart, and are not to take the time of the others: one in so many, in the first pass.
+            # Torn sectors are counted separately: a few, in the first pass only.
             tears = 0 if number else each // _TEARS + (rng.random() < each % _TEARS / _TEARS)
             drawn: set[Any] = set()
             for choice in images.choices(disk, rng, each * 3 + 8):
@@ -225,10 +221,10 @@ class _Worker:
         self.checker.close()
         ack(found)
 
-    def _is_over(self, found: _Found) -> bool:
+    def _is_over(self, found: _Tally) -> bool:
         return found.failed >= ENOUGH or self._stage.out_of_time()
 
-    def _try(self, found: _Found, choice: Choice, image: Image, index: int, acked: int) -> None:
+    def _try(self, found: _Tally, choice: Choice, image: Image, index: int, acked: int) -> None:
         """Lay an image out, to be checked with others."""
         found.cases += 1
         found.kinds[choice.kind] += 1
@@ -242,9 +238,9 @@ class _Worker:
         if len(self._batch) == _BATCH:
             self._check_batch(found)
 
-    def _check_batch(self, found: _Found) -> None:
+    def _check_batch(self, found: _Tally) -> None:
         batch, self._batch = self._batch, []
-        verdicts = self.checker.several([(case.place, case.acked) for case in batch])
+        verdicts = self.checker.check_all([(case.place, case.acked) for case in batch])
         for case, message in zip(batch, verdicts, strict=True):
             if message is None:
                 continue
@@ -253,13 +249,13 @@ class _Worker:
             elif self._fails(self.disk_at(case.event), case.choice, case.acked):
                 found.failed += 1
                 found.failed_at[case.event] += 1
-                if len(found.failures) < MOST_TOLD:
+                if len(found.failures) < MOST_KEPT:
                     found.failures.append((case.event, case.choice, case.acked, message))
             else:
                 found.unsteady += 1
 
-    def _fails(self, disk: Disk, choice: Choice, acked: int) -> bool:
-        """Whether an image fails, in new files and a process that has checked at most the same before."""
+    def _fails(self, disk: DiskModel, choice: Choice, acked: int) -> bool:
+        """Whether an image fails in new files."""
         self.show(images.build(disk, choice))
         return self.checker(self.place, acked) is not None
 
@@ -268,8 +264,8 @@ class _Worker:
         remove_tree(self.place, ignore_errors=False)
         lay_out(image, self.place)
 
-    def shrink(self, disk: Disk, choice: Choice, acked: int) -> Choice:
-        """The least that still fails: as few writes and names as can be."""
+    def shrink(self, disk: DiskModel, choice: Choice, acked: int) -> Choice:
+        """A smallest choice that still fails."""
         steps = 0
         progress = True
         while progress and steps < _SHRINK_STEPS:
@@ -285,19 +281,19 @@ class _Worker:
 
 
 def _end(message: str) -> str:
-    """In which way the check of an image has failed, by what it said: an error of raxlog's is a refusal."""
+    """How the check of an image has failed: an error of raxlog's is a refusal."""
     if message.startswith(("the check ", "stuck:")):
         return "died"
     return "refused" if message.startswith("raxlog.") else "wrong"
 
 
-def _timeline_of(run: Run, ignore: tuple[str, ...]) -> tuple[list[dict[str, Any]], set[str]]:
-    """One row an event after which a cut may find something new, and what the recorder did not see.
+def _timeline_of(run: RunResult, ignore: tuple[str, ...]) -> tuple[list[dict[str, Any]], set[str]]:
+    """A row for each event after which a cut may find something new, and what the recorder did not see.
 
-    A row is the event's number, what it is, of which file, and its bytes. A file is called what it is called in
-    the end, for most files are renamed into their place.
+    A row has the event's number, its kind, its file and its bytes. A file has its last name, since most
+    files are renamed.
     """
-    disk = Disk(run.folder, run.inode, ignore)
+    disk = DiskModel(run.folder, run.inode, ignore)
     rows: list[tuple[int, recorder.Event, File | Folder | None]] = []
     for index, event in enumerate(run.events, start=1):
         if disk.take(event):

@@ -1,18 +1,35 @@
-"""The report: what each mode tried, what failed, and where the crashes fell."""
+"""The report: what each mode tried, what failed, and where the crashes fell; as text, JSON and HTML.
+
+    power cut                    FAILED: 1,203 cases, 18 failed, 912/s
+      data.tmp     nw·w·····                 w write  = size  S flush  n name  a ack
+      (folder)     ········n·
+      acks         ·········a
+      images       ▂▂▄▄▆▆███▂
+      failed       ········✗✗
+
+Each column is a stretch of the recorded run, with its events above its images.
+"""
 
 from __future__ import annotations
 
+import html
 import json
 import shlex
 import sys
 import warnings
+from collections import Counter
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from . import render
-
 PASSED, FAILED, NOT_RUN = "passed", "failed", "not run"
+
+_COLUMNS = 96
+_MOST_FILES = 8
+_MOST_SHOWN = 4  # failures as text; JSON and HTML have all that were kept
+_SIGNS = {"write": "w", "size": "=", "flush": "S", "name": "n", "ack": "a"}
+_BARS = " ▁▂▃▄▅▆▇█"
+_COLOURS = {"write": "#5b8ff9", "size": "#9270ca", "flush": "#1d7a46", "name": "#e8914c", "ack": "#333"}
 
 
 class CrashTestFailed(AssertionError):
@@ -21,15 +38,15 @@ class CrashTestFailed(AssertionError):
 
 @dataclass
 class Failure:
-    """One crash after which the check was not content."""
+    """One crash after which the check failed."""
 
     mode: str
     where: str  # the point and its hit, the number of the call, the image
-    acked: int  # words said before it
+    acked: int  # acks before it
     found: str  # what the check raised, or how it died
     kept: str = ""  # the folder that holds the case
-    shrunk: str = ""  # the smallest image that fails in the same way, in words
-    event: int = -1  # the place in the timeline, where there is one
+    shrunk: str = ""  # the smallest image that still fails, as text
+    event: int = -1  # its number in the timeline, if there is one
 
     @property
     def replay(self) -> str:
@@ -41,26 +58,31 @@ class Failure:
 
 @dataclass
 class ModeResult:
-    """What came of one mode."""
+    """The result of one mode."""
 
     mode: str
     status: str = PASSED
-    reason: str = ""  # why it was not run, or what its figures do not show
+    reason: str = ""  # why it was not run, or ended early
     cases: int = 0  # crashes tried
-    unique: int = 0  # of these, different ones, where that is known
+    unique: int = 0  # of these, different ones, if known
     failed: int = 0
     planned: int = 0
     reached: dict[str, int] = field(default_factory=dict)  # points, calls or kinds, and how often
-    torn: int = 0  # images with a write cut inside a sector: apart, no disk promises less
-    torn_ends: dict[str, int] = field(default_factory=dict)  # of these: "refused", "died", "wrong", and how many
+    torn: int = 0  # images with a write cut inside a sector, counted separately: disks write sectors whole
+    torn_ends: dict[str, int] = field(default_factory=dict)  # of these: how many "refused", "died", "wrong"
     seconds: float = 0.0
-    failures: list[Failure] = field(default_factory=list)  # the first ones, in full
+    failures: list[Failure] = field(default_factory=list)  # the first ones
     notes: list[str] = field(default_factory=list)
     timeline: list[dict[str, Any]] = field(default_factory=list)
 
+    def count(self, reached: str) -> None:
+        """Count a case, and the point or class of call that it reached."""
+        self.cases += 1
+        if reached:
+            self.reached[reached] = self.reached.get(reached, 0) + 1
+
     @property
     def rate(self) -> float:
-        """Cases a second."""
         return self.cases / self.seconds if self.seconds else 0.0
 
     def torn_failed(self) -> str:
@@ -83,8 +105,8 @@ class ModeResult:
 
 
 @dataclass
-class Report:
-    """What explore() found."""
+class CrashTestReport:
+    """The result of explore()."""
 
     workload: str
     check: str
@@ -93,7 +115,7 @@ class Report:
 
     @property
     def failures(self) -> list[Failure]:
-        """The failures that are told in full, of all modes."""
+        """The failures of all modes that were kept."""
         return [failure for mode in self.modes for failure in mode.failures]
 
     @property
@@ -107,7 +129,7 @@ class Report:
         return all(mode.status == PASSED for mode in self.modes)
 
     def raise_on_failure(self, *, not_run_too: bool = False) -> None:
-        """CrashTestFailed with the whole report, where a crash was not survived.
+        """CrashTestFailed with the whole report, if a crash was not survived.
 
         A mode that could not run here is a warning, or with ``not_run_too`` a failure as well.
         """
@@ -118,7 +140,7 @@ class Report:
             warnings.warn(f"crash test: {mode.line()}", stacklevel=2)
 
     def __str__(self) -> str:
-        return render.terminal(self)
+        return _text(self)
 
     def to_dict(self) -> dict[str, Any]:
         """All of it as plain values."""
@@ -135,5 +157,154 @@ class Report:
         Path(path).write_text(json.dumps(self.to_dict(), indent=1) + "\n", encoding="utf-8")
 
     def write_html(self, path: str | Path) -> None:
-        """Write it as one HTML page, with the timeline drawn."""
-        Path(path).write_text(render.page(self), encoding="utf-8")
+        """Write it as one HTML page, with a drawing of the timeline."""
+        Path(path).write_text(_page(self), encoding="utf-8")
+
+
+# -- as text --------------------------------------------------------------------------------
+
+
+def _text(report: CrashTestReport) -> str:
+    lines = [f"crash test of {report.workload}, checked by {report.check}, seed {report.seed}"]
+    for mode in report.modes:
+        lines.append(f"  {mode.line()}")
+        if mode.reached:
+            lines.append("    " + _reached(mode))
+        lines += [f"    note: {note}" for note in mode.notes]
+        lines += [f"      {row}" for row in _picture(mode.timeline)]
+        for failure in mode.failures[:_MOST_SHOWN]:
+            lines += _failure_lines(failure)
+        if mode.failed > _MOST_SHOWN:
+            lines.append(f"    and {mode.failed - _MOST_SHOWN:,} more")
+    return "\n".join(lines)
+
+
+def _reached(mode: ModeResult) -> str:
+    rows = [f"{name} {count:,}" for name, count in sorted(mode.reached.items())]
+    return ", ".join(rows[:12]) + (f", and {len(rows) - 12} more" if len(rows) > 12 else "")
+
+
+def _failure_lines(failure: Failure) -> list[str]:
+    found = failure.found.strip().splitlines() or [""]
+    lines = [f"    ✗ {failure.where}; {failure.acked} acks", *(f"        {line}" for line in found[:12])]
+    if failure.shrunk:
+        lines.append(f"      smallest: {failure.shrunk}")
+    if failure.kept:
+        lines.append(f"      replay:   {failure.replay}")
+    return lines
+
+
+# -- the timeline ---------------------------------------------------------------------------
+
+
+def _tracks(timeline: list[dict[str, Any]]) -> list[str]:
+    files = Counter(row["file"] for row in timeline if row["what"] != "ack")
+    shown = [name for name, _ in files.most_common(_MOST_FILES)]
+    return sorted(shown, key=lambda name: next(i for i, row in enumerate(timeline) if row["file"] == name))
+
+
+def _picture(timeline: list[dict[str, Any]]) -> list[str]:
+    if not timeline:
+        return []
+    width = min(_COLUMNS, len(timeline))
+    columns: list[list[dict[str, Any]]] = [[] for _ in range(width)]
+    for index, row in enumerate(timeline):
+        columns[index * width // len(timeline)].append(row)
+    tracks = _tracks(timeline)
+    names = [_short(name) for name in tracks]
+    left = max(map(len, [*names, "images"])) + 2
+    rows = []
+    for track, name in zip(tracks, names, strict=True):
+        signs = ""
+        for column in columns:
+            seen = [row["what"] for row in column if row["file"] == track and row["what"] != "ack"]
+            signs += _SIGNS[next((kind for kind in ("name", "flush", "size", "write") if kind in seen), "write")] \
+                if seen else "·"
+        rows.append(f"{name:<{left}}{signs}")
+    rows.append(f"{'acks':<{left}}" + "".join("a" if any(r["what"] == "ack" for r in c) else "·" for c in columns))
+    drawn = [sum(row.get("images", 0) for row in column) for column in columns]
+    top = max(drawn) or 1
+    rows.append(f"{'images':<{left}}" + "".join(_BARS[-(-count * 8 // top)] for count in drawn))
+    failed = [sum(row.get("failed", 0) for row in column) for column in columns]
+    if any(failed):
+        rows.append(f"{'failed':<{left}}" + "".join("✗" if count else "·" for count in failed))
+    rows.append(f"{'':<{left}}w write  = size  S flush  n name  a ack; {len(timeline)} events")
+    return rows
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= 28 else "…" + name[-27:]
+
+
+# -- HTML -----------------------------------------------------------------------------------
+
+_STYLE = """
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 75em; margin: 2em auto; padding: 0 1em; color: #222; }
+table { border-collapse: collapse; } td, th { padding: .25em .8em; text-align: left; border-bottom: 1px solid #ddd; }
+td.n { text-align: right; } .passed { color: #1d7a46; } .failed { color: #b3261e; font-weight: 600; }
+.not { color: #8a5a00; font-weight: 600; } pre { background: #f6f6f4; padding: .8em; overflow-x: auto; }
+svg { width: 100%; height: auto; } svg text { font: 11px system-ui, sans-serif; }
+"""
+
+
+def _page(report: CrashTestReport) -> str:
+    rows, parts = [], []
+    for mode in report.modes:
+        css = {"failed": "failed", "not run": "not"}.get(mode.status, "passed")
+        torn = f"{mode.torn:,} ({mode.torn_failed()})" if mode.torn else ""
+        rows.append(
+            f"<tr><td>{html.escape(mode.mode)}</td><td class={css}>{mode.status}</td><td class=n>{mode.cases:,}</td>"
+            f"<td class=n>{mode.unique or mode.cases:,}</td><td class=n>{mode.failed:,}</td><td class=n>{torn}</td>"
+            f"<td class=n>{mode.rate:,.0f}</td><td>{html.escape(mode.reason)}</td></tr>"
+        )
+        parts.append(_section(mode))
+    return (
+        f"<!doctype html><html lang=en><meta charset=utf-8><title>Crash test: {html.escape(report.workload)}</title>"
+        f"<style>{_STYLE}</style><h1>Crash test of <code>{html.escape(report.workload)}</code></h1>"
+        f"<p>Checked by <code>{html.escape(report.check)}</code>, seed {report.seed}.</p>"
+        "<table><tr><th>mode<th><th>cases<th>unique<th>failed<th>torn in a sector<th>cases/s<th></tr>"
+        f"{''.join(rows)}</table>{''.join(parts)}</html>\n"
+    )
+
+
+def _section(mode: ModeResult) -> str:
+    text = f"<h2>{html.escape(mode.mode)}</h2>"
+    if mode.reached:
+        text += f"<p>{html.escape(_reached(mode))}</p>"
+    text += "".join(f"<p>Note: {html.escape(note)}</p>" for note in mode.notes)
+    text += _svg(mode.timeline)
+    for failure in mode.failures:
+        text += f"<pre>{html.escape(chr(10).join(_failure_lines(failure)))}</pre>"
+    return text
+
+
+def _svg(timeline: list[dict[str, Any]]) -> str:
+    if not timeline:
+        return ""
+    tracks = _tracks(timeline)
+    left, width, row = 190, 1000, 18
+    step = (width - left) / len(timeline)
+    base = row * (len(tracks) + 1)
+    top = max((one.get("images", 0) for one in timeline), default=0) or 1
+    parts = [f'<svg viewBox="0 0 {width} {base + 90}" role="img" aria-label="where the crashes fell">']
+    for number, name in enumerate([*tracks, "acks"]):
+        y = row * number + 12
+        parts.append(f'<text x="0" y="{y}">{html.escape(_short(name))}</text>'
+                     f'<line x1="{left}" x2="{width}" y1="{y - 4}" y2="{y - 4}" stroke="#eee"/>')
+    for index, one in enumerate(timeline):
+        x = left + index * step
+        track = len(tracks) if one["what"] == "ack" else tracks.index(one["file"]) if one["file"] in tracks else -1
+        thick = max(step * 0.8, 0.7)
+        if track >= 0:
+            title = f"event {one['event']}: {one['what']} {one['file']} {one['bytes'] or ''}"
+            parts.append(f'<rect x="{x:.2f}" y="{row * track + 2}" width="{thick:.2f}" height="12" '
+                         f'fill="{_COLOURS[one["what"]]}"><title>{html.escape(title)}</title></rect>')
+        high = 60 * one.get("images", 0) / top
+        colour = "#b3261e" if one.get("failed") else "#bcc4ce"
+        parts.append(f'<rect x="{x:.2f}" y="{base + 70 - high:.1f}" width="{thick:.2f}" height="{high:.1f}" '
+                     f'fill="{colour}"><title>after event {one["event"]}: {one.get("images", 0)} images, '
+                     f'{one.get("failed", 0)} failed</title></rect>')
+    legend = "  ".join(f'<tspan fill="{colour}">■ {name}</tspan>' for name, colour in _COLOURS.items())
+    parts.append(f'<text x="0" y="{base + 66}">images (red: some failed)</text>'
+                 f'<text x="{left}" y="{base + 86}">{legend}</text></svg>')
+    return "".join(parts)

@@ -1,12 +1,12 @@
-"""The stage: the process in which everything happens, apart from the caller's.
+"""The stage: the process that runs the modes.
 
     explore() ── exec, with the recorder preloaded ──► stage
                                                          ├─ fork: a run of the workload
                                                          └─ fork: the check
               ◄────────── the report, pickled ───────────┘
 
-It has one thread, so it may fork; and it imports the workload once, so that a run costs a fork
-and not the start of an interpreter.
+It imports the workload once, so that a run costs a fork and not the start of an interpreter. It is
+no SubprocessTask: it must have a single thread to fork, gets functions pickled, and handles Ctrl-C.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from typing import Any, Protocol, TypeVar
 
 from ....index import store  # noqa: F401 - loaded before the cases fork: what a workload imports is no case
 from ..record.recorder import Control
-from .child import Check, Checker, Run, Runner, Workload, become_reaper
-from .report import FAILED, NOT_RUN, Failure, ModeResult, Report
+from .child import Check, Checker, Runner, RunResult, Workload, become_reaper
+from .report import FAILED, NOT_RUN, CrashTestReport, Failure, ModeResult
 
-MOST_TOLD = 10  # failures of a mode that are kept and told in full
+MOST_KEPT = 10  # failures of a mode that are kept in full
 _Case = TypeVar("_Case")
-ENOUGH = 25  # failures, after which a mode (of power cuts: a worker) does not look for more
+ENOUGH = 25  # failures after which a mode (of power cuts: a worker) stops
 
 
 class Mode(Protocol):
@@ -43,19 +43,19 @@ class Mode(Protocol):
 
     @property
     def name(self) -> str:
-        """How the report calls it."""
+        """Its name in the report."""
 
     @property
     def needs_recorder(self) -> bool:
-        """Whether it can be run only where the recorder can be had."""
+        """Whether it needs the recorder."""
 
     def run(self, stage: Stage, result: ModeResult) -> None:
-        """Do it, and fill in the result."""
+        """Run all cases, and fill in the result."""
 
 
 @dataclass
 class Job:
-    """What explore() hands to the stage."""
+    """What explore() sends to the stage."""
 
     workload: Workload
     check: Check
@@ -65,12 +65,12 @@ class Job:
     budget: float | None
     timeout: float
     workers: int
-    no_recorder: str  # why there is none, or ""
+    no_recorder: str  # why it is missing, or ""
 
 
 @dataclass
 class Stage:
-    """The workload, the check, a place for folders, and what the modes share."""
+    """Runs workload and check for the modes, in a scratch folder."""
 
     job: Job
     scratch: Path
@@ -80,7 +80,7 @@ class Stage:
     _running: Runner | None = None
 
     def __post_init__(self) -> None:
-        self.check = Checker(self.job.check, self.job.timeout)  # in a child of its own: None, or what was wrong
+        self.check = Checker(self.job.check, self.job.timeout)  # in a child of its own
         self.deadline = time.monotonic() + self.job.budget if self.job.budget else float("inf")
 
     def out_of_time(self) -> bool:
@@ -88,7 +88,7 @@ class Stage:
         return time.monotonic() > self.deadline
 
     def is_over(self, result: ModeResult) -> bool:
-        """Whether a mode ends here: out of time, or it has failed often enough."""
+        """Whether a mode ends now: out of time, or after enough failures."""
         if result.failed >= ENOUGH:
             result.reason = f"ended after {result.failed} failures"
             return True
@@ -103,7 +103,7 @@ class Stage:
 
     def start(self, folder: Path, *, log: bool = False, watched: bool = True, before: Callable[[], None] | None = None,
               acks: Path | None = None, workload: Workload | None = None, **orders: Any) -> Runner:
-        """Start the workload, or what stands for it; the recorder watches it where there is one, with ``orders``."""
+        """Start the workload, or another one; ``orders`` are for the recorder, if there is one."""
         control = None
         if watched and self.recorder is not None:
             control = Control(self.scratch / "control", **orders)
@@ -111,30 +111,27 @@ class Stage:
                                recorder=self.recorder if watched else None, before=before, acks=acks)
         return self._running
 
-    def run(self, folder: Path, **options: Any) -> Run:
-        """Run the workload to its end, or for as long as a run may take."""
-        runner = self.start(folder, **options)
+    def run(self, **options: Any) -> RunResult:
+        """Run the workload in a new folder, to its end or the timeout."""
+        runner = self.start(self.fresh(), **options)
         runner.wait(self.job.timeout)
         return runner.end()
 
     def close(self) -> None:
-        """End the checking child, and a workload that was not waited for because this is broken off."""
+        """End the checking child, and the workload if it still runs."""
         self.check.close()
         if self._running is not None:
             self._running.kill()
 
-    def undisturbed(self, result: ModeResult, **options: Any) -> Run | None:
-        """A run that nothing happens to: it must end, and pass the check. Else None, and it is told."""
-        folder = self.fresh()
-        run = self.run(folder, **options)
+    def undisturbed(self, result: ModeResult, **options: Any) -> RunResult | None:
+        """A run without a crash, which must end and pass the check; else it is a failure, and None."""
+        run = self.run(**options)
         wrong = f"the workload {run.ending()} with nothing done to it\n{run.error}".strip() if run.status != 0 else ""
-        return run if self.settle(result, "undisturbed run", folder, run, wrong) else None
+        return run if self.settle(result, "undisturbed run", run, wrong) else None
 
-    def settle(self, result: ModeResult, where: str, folder: Path, run: Run, wrong: str = "") -> bool:
-        """End a run: where nothing is ``wrong`` with it the check looks at its folder, which is removed then.
-
-        Whether all was well; what was not is noted.
-        """
+    def settle(self, result: ModeResult, where: str, run: RunResult, wrong: str = "") -> bool:
+        """End a run: unless it is ``wrong`` already, check its folder; then remove it. False for a failure."""
+        folder = Path(run.folder)
         found = wrong or self.check(folder, run.acks)
         if found is not None:
             self.fail(result, where, found, folder, run.acks)
@@ -151,10 +148,10 @@ class Stage:
 
     def fail(self, result: ModeResult, where: str, found: str, folder: Path | None = None,
              acks: Sequence[Any] = (), **more: Any) -> None:
-        """Note a failure; the first ones are kept with what is needed to run the check again."""
+        """Count a failure; the first ones are kept, so that the check can run again."""
         result.status = FAILED
         result.failed += 1
-        if len(result.failures) >= MOST_TOLD:
+        if len(result.failures) >= MOST_KEPT:
             return
         failure = Failure(result.mode, where, len(acks), found, **more)
         result.failures.append(failure)
@@ -163,21 +160,21 @@ class Stage:
 
 
 def keep(job: Job, failure: Failure, folder: Path, acks: Sequence[Any]) -> Path:
-    """Copy a case to where it stays: the folder, and all the check needs."""
+    """Copy a failing case to the folder for those: its files, and all that the check needs."""
     job.keep.mkdir(parents=True, exist_ok=True)
     place = Path(tempfile.mkdtemp(prefix=f"{failure.mode.split('(')[0].replace(' ', '-')}-", dir=job.keep))
     shutil.copytree(folder, place / "folder", symlinks=True, dirs_exist_ok=True)
     packed = pickle.dumps((job.check, acks))
     (place / "case.pickle").write_bytes(pickle.dumps((main_file(packed), sys.path, packed)))
     (place / "case.txt").write_text(
-        f"{failure.mode}, {failure.where}\nseed {job.seed}\n{failure.acked} words were said\n{failure.found}\n",
+        f"{failure.mode}, {failure.where}\nseed {job.seed}\n{failure.acked} acks\n{failure.found}\n",
         encoding="utf-8",
     )
     return place
 
 
 def main_file(packed: bytes) -> str:
-    """The file of the program that runs, where what is packed are functions defined in it."""
+    """The file of the main program, if the pickled functions are defined in it."""
     if b"__main__" not in packed and b"__mp_main__" not in packed:
         return ""
     return str(getattr(sys.modules["__main__"], "__crashtest_main__", None)
@@ -185,7 +182,7 @@ def main_file(packed: bytes) -> str:
 
 
 def load_main(path: str) -> None:
-    """Let what is pickled as __main__'s be found: run that file, not as a main program."""
+    """Load the file of the main program as module __main__, for functions pickled from there."""
     if not path or not os.path.exists(path) or path.endswith(".so"):
         return
     names = runpy.run_path(path, run_name="__mp_main__")
@@ -195,7 +192,7 @@ def load_main(path: str) -> None:
     sys.modules["__main__"] = sys.modules["__mp_main__"] = module
 
 
-def perform(job: Job) -> Report:
+def perform(job: Job) -> CrashTestReport:
     """Run every mode, in this process."""
     recorder = None
     library = os.environ.get("RAXLOG_CRASHTEST_LIBRARY")
@@ -204,8 +201,8 @@ def perform(job: Job) -> Report:
         recorder.recorder_begin.argtypes = [ctypes.c_char_p] * 3 + [ctypes.c_int] * 2
     become_reaper()
     gc.collect()
-    gc.freeze()  # what is here now need not be looked at, and so not copied, in each child
-    report = Report(_name(job.workload), _name(job.check), job.seed)
+    gc.freeze()  # children need not scan, and so copy, what exists now
+    report = CrashTestReport(_name(job.workload), _name(job.check), job.seed)
     for mode in job.modes:
         result = ModeResult(mode.name)
         report.modes.append(result)
@@ -225,10 +222,7 @@ def perform(job: Job) -> Report:
 
 
 def _fast_folder() -> str | None:
-    """A folder in memory where there is one: what is lost in a power cut is decided here, not by the disk.
-
-    RAXLOG_CRASHTEST_SCRATCH names another, for who wants to find again what a broken-off run has left.
-    """
+    """A folder in memory, if there is one; RAXLOG_CRASHTEST_SCRATCH names another."""
     shared = os.environ.get("RAXLOG_CRASHTEST_SCRATCH", "/dev/shm")
     return shared if os.path.isdir(shared) and os.access(shared, os.W_OK) else None
 
@@ -239,8 +233,8 @@ def _name(function: Any) -> str:
 
 
 def main() -> int:
-    """The process that explore() starts: a job on stdin, the report into the file whose descriptor it names."""
-    for number in (signal.SIGINT, signal.SIGTERM):  # also where whoever started us ignores the one
+    """The process that explore() starts: a job on stdin, the report into the file descriptor in argv."""
+    for number in (signal.SIGINT, signal.SIGTERM):  # even if the parent ignores SIGINT
         signal.signal(number, signal.default_int_handler)
     out = int(sys.argv[1])
     main_path, path, packed = pickle.load(sys.stdin.buffer)

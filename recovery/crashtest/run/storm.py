@@ -4,8 +4,8 @@
                            └ SIGSTOP … SIGCONT  now and then one process is stopped for a while
     check, and the same folder again for its next life, until it has had ``lives``
 
-With several lives the workload must go on from what it finds, as a program does that is
-started again; the words said in all lives of a folder are handed to the check together.
+With several lives the workload must go on from what it finds, as a restarted program does; the
+check gets the acks of all lives of a folder.
 """
 
 from __future__ import annotations
@@ -25,19 +25,18 @@ from .child import Runner
 from .report import ModeResult
 from .stage import Stage
 
-_ENOUGH_TO_TELL = 10  # rounds that all ended by themselves: the storm has tested nothing
+_ENOUGH_TO_TELL = 10  # rounds without a kill: the storm has tested nothing
 
 
 @dataclass(frozen=True)
 class Storm:
     """Kill the workload at random moments, ``rounds`` times.
 
-    ``longest``  seconds after the first word (or the start) within which the kill falls
-    ``lives``    how often one folder is gone on with before a new one is taken
+    ``longest``  seconds after the first ack (or the start) within which the kill falls
+    ``lives``    runs in one folder before a new one is taken
     ``stops``    the share of rounds in which one process is also stopped (SIGSTOP) for up to 50 ms
     ``one_first``  the share of rounds in which one process of several dies some time before the rest
-    A workload that ends by itself before it is killed is checked all the same; from then on the
-    kills fall within the time it took.
+    A workload that ends before the kill is checked too; later kills fall within the time it took.
     """
 
     rounds: int = 200
@@ -53,16 +52,15 @@ class Storm:
             raise InvalidArgument("a storm has at least one round and one life, and no negative time")
 
     def run(self, stage: Stage, result: ModeResult) -> None:
-        """Round after round."""
         rng = random.Random(f"{stage.job.seed}.storm")
         folder = stage.fresh()
         acks = stage.scratch / "acks-storm"
         life = ended = stopped = 0
         longest = self.longest
         for number in stage.each(result, range(1, self.rounds + 1)):
-            words_before = acks.stat().st_size if acks.exists() else 0
+            acked_bytes = acks.stat().st_size if acks.exists() else 0
             runner = stage.start(folder, watched=False, acks=acks)
-            stop, killed, took = self._disturb(runner, rng, acks, words_before, longest, stage.job.timeout)
+            stop, killed, took = self._disturb(runner, rng, acks, acked_bytes, longest, stage.job.timeout)
             stopped += stop
             by_itself = runner.wait(0) and not killed
             if by_itself:
@@ -87,16 +85,16 @@ class Storm:
         if ended == result.cases >= _ENOUGH_TO_TELL:
             stage.fail(result, "every round", "never reached: the workload ends too soon")
 
-    def _disturb(self, runner: Runner, rng: random.Random, acks: Path, words: int, longest: float,
+    def _disturb(self, runner: Runner, rng: random.Random, acks: Path, acked_bytes: int, longest: float,
                  timeout: float) -> tuple[bool, bool, float]:
-        """Wait a random time, stop one process, kill one: which of the two was done, and the time it had.
+        """Wait a random time, stop one process, kill one; end() kills the rest.
 
-        The rest is killed by end().
+        Returns whether it stopped one, whether it killed the first one, and the time the workload had.
         """
-        if rng.random() < 0.8:  # else it may die while it is still coming up
+        if rng.random() < 0.8:  # else it may die while it starts
             deadline = time.monotonic() + timeout
             while time.monotonic() < deadline and not runner.wait(0.0005):
-                if acks.exists() and acks.stat().st_size > words:
+                if acks.exists() and acks.stat().st_size > acked_bytes:
                     break
         began = time.monotonic()
         seconds = rng.random() * longest
@@ -112,5 +110,5 @@ class Storm:
                 os.kill(victim, signal.SIGCONT)
             if alone:
                 os.kill(victim, signal.SIGKILL)
-        time.sleep(max(0.0, seconds - before))  # what is left of it goes on
+        time.sleep(max(0.0, seconds - before))  # the other processes go on
         return stops, alone and victim == runner.pid, time.monotonic() - began

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -82,23 +83,42 @@ def test_wrong(crash_explorer):
 """
 
 
-def test_the_pytest_plugin_gives_fixture_marker_and_options(tmp_path: Path) -> None:
-    (tmp_path / "test_it.py").write_text(PLUGIN_TEST)
+def run_pytest(folder: Path, test: str, *options: str, **environment: str) -> str:
+    """The output of a pytest of its own, with the plugin, on one file."""
+    (folder / "test_it.py").write_text(test)
     path = os.pathsep.join([str(SUPPORT), *filter(None, sys.path)])
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "raxlog.recovery.crashtest.plugin", "--strict-markers",
-         "--crash-seed=11", "--crash-budget=30s", "-p", "no:cacheprovider", "--rootdir", str(tmp_path),
-         "-c", os.devnull, "-rA", str(tmp_path / "test_it.py")],
-        capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": path}, cwd=tmp_path,
+        [sys.executable, "-m", "pytest", "-p", "pytest_raxlog", "--strict-markers", *options, "-p", "no:cacheprovider",
+         "--rootdir", str(folder), "-c", os.devnull, "-rA", str(folder / "test_it.py")],
+        capture_output=True, text=True, check=False, env={**os.environ, "PYTHONPATH": path, **environment},
+        cwd=folder,
     )
     print(done.stdout[-3000:])
-    assert "1 failed, 1 passed" in done.stdout
-    assert "--crash-seed=11" in done.stdout
-    assert "CrashTestFailed" in done.stdout
+    return done.stdout
+
+
+def test_the_pytest_plugin_gives_fixture_marker_and_options(tmp_path: Path) -> None:
+    output = run_pytest(tmp_path, PLUGIN_TEST, "--crash-seed=11", "--crash-budget=30s")
+    assert "1 failed, 1 passed" in output
+    assert "--crash-seed=11" in output
+    assert "CrashTestFailed" in output
+
+
+def test_the_pytest_plugin_imports_nothing_of_raxlog_where_no_test_uses_it(tmp_path: Path) -> None:
+    test = """
+import sys
+
+def test_without_a_crash(pytestconfig):
+    assert pytestconfig.pluginmanager.has_plugin("pytest_raxlog")
+    assert [name for name in sys.modules if name.partition(".")[0] == "raxlog"] == []
+"""
+    assert "1 passed" in run_pytest(tmp_path, test, PYTEST_DISABLE_PLUGIN_AUTOLOAD="1")
+    entry_points = metadata.distribution("raxlog").entry_points.select(group="pytest11")
+    assert [one.value for one in entry_points] == ["pytest_raxlog"]  # and nothing else is loaded
 
 
 def test_a_budget_that_is_no_time_is_refused() -> None:
-    from raxlog.recovery.crashtest.plugin import seconds_of  # noqa: PLC0415
+    from pytest_raxlog import seconds_of  # noqa: PLC0415
 
     assert [seconds_of(one) for one in (None, 3, "30", "30s", "2m", "1h")] == [None, 3, 30.0, 30.0, 120.0, 3600.0]
     with pytest.raises(pytest.UsageError, match="30s"):

@@ -29,7 +29,7 @@ import crash_steps as steps
 import raxlog
 from crash_facts import contents, told
 from raxlog.crashtest import interrupted
-from raxlog.recovery.check import child
+from raxlog.recovery.check.check import perform
 from raxlog.recovery.crashtest.run.interrupts import Interrupted
 from raxlog.storage.files import presence
 
@@ -79,7 +79,7 @@ def check_beside(path: Path) -> None:
 def problems(path: Path) -> list[Any]:
     """What raxlog.check() finds, without the third of a second in which its process starts."""
     messages: list[dict[str, Any]] = []
-    child.run(messages.append, str(path), "walk", "")
+    perform(messages.append, str(path), "walk", "")
     assert any("counts" in message for message in messages)
     return [message["problem"] for message in messages if "problem" in message]
 

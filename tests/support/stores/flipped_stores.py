@@ -25,7 +25,7 @@ from typing import Any
 import lmdb
 import raxlog
 from children import Child
-from raxlog.recovery.check.walk import Walk
+from raxlog.recovery.check.walk import StoreWalk
 from raxlog.storage.format import keys
 
 RIGHT, TOLD, MISSED, WRONG = "right", "told", "missed", "wrong"
@@ -278,7 +278,7 @@ def problems_of(path: Path) -> list[dict[str, Any]]:
             found.append(message["problem"])
 
     generation = path / "000001"
-    walk = Walk(generation, tell)
+    walk = StoreWalk(generation, tell)
     try:
         walk.choose_meta(None)
         try:

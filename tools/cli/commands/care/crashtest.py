@@ -66,7 +66,7 @@ def _run(options: argparse.Namespace) -> int:
     if unknown := set(options.only or ()) - set(_MODES):
         raise Failure(f"--only {min(unknown)} is a part of --long; there are {', '.join(_MODES)}", USAGE)
     from .....recovery import crashtest  # noqa: PLC0415 - only for this command
-    from .....recovery.crashtest.run.replay import main as replay  # noqa: PLC0415
+    from .....recovery.crashtest.__main__ import main as replay  # noqa: PLC0415
 
     if options.replay:
         return replay([options.replay])

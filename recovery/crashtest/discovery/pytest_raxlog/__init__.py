@@ -6,8 +6,9 @@
 
     pytest --crash-seed=7 --crash-budget=60             # the same cases again; seconds for each test
 
-``crash_explorer`` is explore() with modes to begin with (power cuts, every system call, a
-storm), the options filled in, and raise_on_failure() at the end; it returns the report.
+``crash_explorer`` is explore() with default modes (power cuts, every system call, a storm), the
+options filled in, and raise_on_failure() at the end; it returns the report. pytest loads this
+module in every run on a machine that has raxlog, so raxlog itself is imported by the fixture.
 """
 
 from __future__ import annotations
@@ -15,9 +16,12 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from raxlog.crashtest import Report
 
 _MARKER = (
     "crash(images=2000, rounds=50, interrupts=0, seed=None, budget=None, ignore=()): a crash test; how many images of "
@@ -26,20 +30,18 @@ _MARKER = (
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """--crash-seed and --crash-budget."""
     group = parser.getgroup("crash tests")
-    group.addoption("--crash-seed", type=int, default=None, help="the seed of every crash test; drawn if absent")
+    group.addoption("--crash-seed", type=int, default=None, help="the seed of every crash test (default: random)")
     group.addoption("--crash-budget", default=None, metavar="SECONDS",
-                    help="seconds for each crash test, like 30 or 30s; what is left out is told")
+                    help="seconds for each crash test, like 30 or 30s; the report names what was left out")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The marker."""
     config.addinivalue_line("markers", _MARKER)
 
 
 def seconds_of(text: str | float | None) -> float | None:
-    """Seconds as the option gives them: 30, 30s, 2m, 1h."""
+    """The seconds of an option: 30, 30s, 2m, 1h."""
     if text is None or isinstance(text, (int, float)):
         return text
     units = {"s": 1.0, "m": 60.0, "h": 3600.0}
@@ -51,10 +53,9 @@ def seconds_of(text: str | float | None) -> float | None:
 
 
 @pytest.fixture
-def crash_explorer(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Any]:
+def crash_explorer(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[..., Report]:
     """explore(), with the options of the command line and of the marker; raises on failure."""
-    from . import Interrupts, KillAt, PowerCut, Storm  # noqa: PLC0415 - not for tests that crash nothing
-    from .run.explore import explore  # noqa: PLC0415 - not for tests that crash nothing
+    from raxlog.crashtest import Interrupts, KillAt, PowerCut, Storm, explore  # noqa: PLC0415 - only where it is used
 
     marker = request.node.get_closest_marker("crash")
     wanted = dict(marker.kwargs) if marker is not None else {}
@@ -68,9 +69,9 @@ def crash_explorer(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[.
         *(Interrupts(how, many) for how in ("traced", "signals") if (many := wanted.get("interrupts", 0))),
     ]
 
-    def explorer(workload: Any, check: Any, *, modes: Sequence[Any] = usual, **options: Any) -> Any:
+    def explorer(workload: object, check: object, *, modes: Sequence[object] = usual, **options: object) -> Report:
         options = {"seed": seed, "budget": budget, "keep": tmp_path / "crashes", **options}
-        report = explore(workload, check, modes=modes, **options)
+        report = explore(workload, check, modes=modes, **options)  # type: ignore[arg-type]  # checked there
         print(f"--crash-seed={options['seed']}\n{report}")
         report.raise_on_failure()
         return report
