@@ -11,16 +11,14 @@ import os
 import pwd
 import shutil
 import signal
-import socket
-import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import raxlog
 from hypothesis import HealthCheck, settings
+from redis_server import redis_server
 
 # What a shell starts in the background ignores Ctrl-C, and so would all that the tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -68,38 +66,12 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "s.rax"
 
 
-def free_port() -> int:
-    """A loopback port nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 @pytest.fixture(scope="session")
 def redis_address(tmp_path_factory: pytest.TempPathFactory, require: Callable[[str], str]) -> Iterator[tuple[str, int]]:
     """Host and port of a redis-server of our own: nodes of 4096/100, DUMPs not compressed."""
-    program = require("redis")
-    folder = tmp_path_factory.mktemp("redis")
-    port = free_port()
-    server = subprocess.Popen(
-        [program, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no",
-         "--rdbcompression", "no", "--stream-node-max-bytes", "4096", "--stream-node-max-entries", "100",
-         "--dir", str(folder)],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )
-    try:
-        for _ in range(500):
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-            if server.poll() is not None:
-                pytest.fail(f"redis-server ended at once with status {server.returncode}")
-            time.sleep(0.02)
-        yield "127.0.0.1", port
-    finally:
-        server.terminate()
-        server.wait(10)
+    with redis_server(require("redis"), tmp_path_factory.mktemp("redis"), "--rdbcompression", "no",
+                      "--stream-node-max-bytes", "4096", "--stream-node-max-entries", "100") as address:
+        yield address
 
 
 @pytest.fixture
@@ -111,7 +83,6 @@ def real_redis(redis_address: tuple[str, int]) -> Iterator[object]:
     client.flushall()
     yield client
     client.close()
-
 
 
 _missing_here: set[str] = set()

@@ -40,7 +40,7 @@ from pathlib import Path
 from typing import Any
 
 TESTS = Path(__file__).resolve().parent
-sys.path += [str(folder) for folder in (*sorted((TESTS / "support").iterdir()), TESTS / "crash" / "points")]
+sys.path += [str(folder) for folder in sorted((TESTS / "support").iterdir())]
 
 SIZES = {"mixed": 70, "growing": 8, "relaxed": 7, "tidied": 3, "journal": 2, "queue": 2, "swaps": 1}  # chunks of images
 RAISED = {"alone-traced": 20, "alone, commits-traced": 10, "alone-signals": 15, "alone, plain-signals": 5,

@@ -25,7 +25,7 @@ from typing import Any
 import pyspark
 import pytest
 import raxlog
-from conftest import free_port
+from loopback import free_port
 
 pytestmark = pytest.mark.storm
 

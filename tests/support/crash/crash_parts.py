@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import compacted_workload
 import crash_steps as steps
 import flipped_stores
 import interrupted_steps
@@ -129,9 +130,7 @@ def _growing() -> tuple[Any, Any]:
 
 
 def _swaps() -> tuple[Any, Any]:
-    import test_compact_power_cut as swaps  # noqa: PLC0415 - it brings pytest with it
-
-    return swaps.append_and_compact, swaps.nothing_is_lost
+    return compacted_workload.append_and_compact, compacted_workload.nothing_is_lost
 
 
 def _journal() -> tuple[Any, Any]:

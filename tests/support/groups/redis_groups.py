@@ -25,35 +25,17 @@ from typing import Any
 import pytest
 import raxlog
 from group_counters import CounterRules
-from raxlog import GroupExists, InvalidArgument, InvalidStreamID, NoGroup
+from raxlog import NoGroup
 from raxlog.stream.entries import header as headers
 from raxlog.stream.group import pending_check
 from raxlog.stream.group.seen_times import SEEN_EVERY
 from raxlog.stream.group.state import find_group
+from redis_errors import GROUP_ERRORS, NO_KEY, exception_for
 from stored_nodes import check_stream
-from test_redis_differential import MEANINGS
 
 STREAMS = (b"orders", b"mail", b"logs")
 TOLERANCE = 10_000  # ms
 
-GROUP_MEANINGS: list[tuple[str, type[Exception]]] = [
-    ("BUSYGROUP", GroupExists),
-    ("NOGROUP", NoGroup),
-    ("ID is meaningless in the context of XREADGROUP", InvalidStreamID),
-    ("The > ID can be specified only when calling XREADGROUP", InvalidStreamID),
-    ("Unrecognized XCLAIM option", InvalidStreamID),  # an ID that is none is taken for an option
-    ("value for ENTRIESREAD must be positive or -1", InvalidArgument),
-    ("Invalid min-idle-time argument", InvalidArgument),
-    ("option argument for XCLAIM", InvalidArgument),
-    ("COUNT must be > 0", InvalidArgument),
-    ("timeout is negative", InvalidArgument),
-    ("timeout is not an integer", InvalidArgument),
-    ("value is not an integer or out of range", InvalidArgument),
-    ("syntax error", InvalidArgument),
-    *MEANINGS,
-]
-# XGROUP on a key that is not there: to create a group on it is NoStream, the rest is NoGroup.
-NO_KEY = "The XGROUP subcommand requires the key to exist"
 
 
 def answer(client: Any, words: list[Any]) -> tuple[Any, str | None]:
@@ -168,7 +150,7 @@ class TwoWorlds:
         self.given.append(words)
         theirs, refusal = answer(self.client, words)
         if refusal is not None:
-            meant = no_key if NO_KEY in refusal else meaning(refusal)
+            meant = no_key if NO_KEY in refusal else exception_for(refusal, GROUP_ERRORS)
             with pytest.raises(raxlog.RaxlogError) as caught:
                 call()
             assert type(caught.value) is meant, f"{words}: Redis says {refusal}, we {caught.value!r}"
@@ -287,9 +269,3 @@ class TwoWorlds:
                     assert counted == {number: many for number, many in totals.items() if many}
 
 
-def meaning(text: str) -> type[Exception]:
-    """The exception that means what an error of Redis says."""
-    for part, kind in GROUP_MEANINGS:
-        if part in text:
-            return kind
-    raise AssertionError(f"Redis answers with an error of unknown meaning: {text}")
