@@ -34,8 +34,6 @@ from raxlog.storage.files.lmdb_file import PageFile
 from raxlog.storage.format import block, keys
 from raxlog.stream.node import decode as node
 
-pytestmark = pytest.mark.storm
-
 pytest_plugins = ["cli_fixtures"]
 PAGE = 4096
 
