@@ -42,7 +42,7 @@ def missing_oracle(name: str) -> None:
 
 @pytest.fixture(scope="session")
 def require() -> Callable[[str], str]:
-    """``require("cc")`` gives the program's path, or skips (or fails) the test."""
+    """``require("cc")`` returns the program's path, or skips (or fails) the test."""
 
     def path_of(name: str) -> str:
         path = shutil.which(_PROGRAMS[name])
@@ -101,7 +101,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def nobody(tmp_path: Path) -> int:
-    """A user without rights here. Root is bound by no permission bits, so only root can play him."""
+    """The number of a user without rights here. Only root can take it on, since permission bits do not bind root."""
     if os.getuid() != 0:
         pytest.skip("only root can become another user")
     for folder in (tmp_path, *tmp_path.parents[:3]):

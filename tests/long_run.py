@@ -290,7 +290,7 @@ def main() -> int:
     parser.add_argument("--place", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     interrupted: Callable[..., Any] = signal.default_int_handler
-    for number in (signal.SIGINT, signal.SIGTERM):  # also where whoever started us ignores the one
+    for number in (signal.SIGINT, signal.SIGTERM):  # also where the parent process ignores the one
         signal.signal(number, interrupted)
     if options.chunk is not None:
         return perform_here(chunks()[options.chunk], options.seed, options.place)

@@ -48,7 +48,7 @@ IGNORED = ("wake", "lock.mdb", "writer")  # nothing in them is believed after a 
 CLEAR = (raxlog.RaxlogError,)
 FUZZER = Path(__file__).with_name("fuzz_decoders.py")
 MOST_OF_ONE_RUN = 7_500  # images; beyond that more and more that are drawn have been seen
-_KNOWN = 700  # steps of a storm; whoever comes so far ends, so the lives of a store are few enough
+_KNOWN = 700  # steps of a storm; a writer that comes so far ends, so the lives of a store are few enough
 
 
 @dataclass

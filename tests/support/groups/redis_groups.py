@@ -9,8 +9,8 @@ idle times of nothing or of hours, so that no decision hangs on the difference. 
 every command begins in a millisecond of its own, and what it has set to "now" must be the same
 set in both worlds.
 
-Redis 7.0 creates a consumer only when he gets something; since 7.2, as with us, he is created
-by any read or claim. Where that matters Redis 7.0 is told to create him.
+Redis 7.0 creates a consumer only when it gets something; since 7.2, as here, any read or claim creates
+it. Where that matters Redis 7.0 is sent a command that creates it.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ class TwoWorlds:
         return theirs
 
     def seen_in_redis(self, names: Iterable[bytes], group: bytes, consumer: bytes) -> None:
-        """Have Redis 7.0 create a consumer who got nothing."""
+        """Have Redis 7.0 create a consumer that got nothing."""
         if self.version < (7, 2):
             for name in names:
                 self.client.execute_command("XGROUP", "CREATECONSUMER", name, group, consumer)
@@ -230,10 +230,10 @@ class TwoWorlds:
             assert self._same_time(at, nack.time), f"{where}: {sid} delivered at {nack.time}, in Redis at {at}"
         assert group.pending == flat[b"pel-count"] == len(rows)
         assert group.consumers == len(consumers)
-        whose = [as_dict(consumer) for consumer in flat[b"consumers"]]
-        assert [(c.name, c.pending) for c in consumers] == [(c[b"name"], c[b"pel-count"]) for c in whose], where
+        listed = [as_dict(consumer) for consumer in flat[b"consumers"]]
+        assert [(c.name, c.pending) for c in consumers] == [(c[b"name"], c[b"pel-count"]) for c in listed], where
         if self.version >= (7, 2):
-            for ours, known in zip(consumers, whose, strict=True):
+            for ours, known in zip(consumers, listed, strict=True):
                 assert self._seen_lately(known[b"seen-time"], ours.seen), f"{where}: {ours.name!r} seen"
                 assert self._same_time(known[b"active-time"], ours.active), f"{where}: {ours.name!r} active"
 
