@@ -11,16 +11,14 @@ import os
 import pwd
 import shutil
 import signal
-import socket
-import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 import raxlog
 from hypothesis import HealthCheck, settings
+from redis_server import redis_server
 
 # What a shell starts in the background ignores Ctrl-C, and so would all that the tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -44,7 +42,7 @@ def missing_oracle(name: str) -> None:
 
 @pytest.fixture(scope="session")
 def require() -> Callable[[str], str]:
-    """``require("cc")`` gives the program's path, or skips (or fails) the test."""
+    """``require("cc")`` returns the program's path, or skips (or fails) the test."""
 
     def path_of(name: str) -> str:
         path = shutil.which(_PROGRAMS[name])
@@ -68,38 +66,12 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "s.rax"
 
 
-def free_port() -> int:
-    """A loopback port nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
-
-
 @pytest.fixture(scope="session")
 def redis_address(tmp_path_factory: pytest.TempPathFactory, require: Callable[[str], str]) -> Iterator[tuple[str, int]]:
     """Host and port of a redis-server of our own: nodes of 4096/100, DUMPs not compressed."""
-    program = require("redis")
-    folder = tmp_path_factory.mktemp("redis")
-    port = free_port()
-    server = subprocess.Popen(
-        [program, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no",
-         "--rdbcompression", "no", "--stream-node-max-bytes", "4096", "--stream-node-max-entries", "100",
-         "--dir", str(folder)],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )
-    try:
-        for _ in range(500):
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-            if server.poll() is not None:
-                pytest.fail(f"redis-server ended at once with status {server.returncode}")
-            time.sleep(0.02)
-        yield "127.0.0.1", port
-    finally:
-        server.terminate()
-        server.wait(10)
+    with redis_server(require("redis"), tmp_path_factory.mktemp("redis"), "--rdbcompression", "no",
+                      "--stream-node-max-bytes", "4096", "--stream-node-max-entries", "100") as address:
+        yield address
 
 
 @pytest.fixture
@@ -111,7 +83,6 @@ def real_redis(redis_address: tuple[str, int]) -> Iterator[object]:
     client.flushall()
     yield client
     client.close()
-
 
 
 _missing_here: set[str] = set()
@@ -130,7 +101,7 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def nobody(tmp_path: Path) -> int:
-    """A user without rights here. Root is bound by no permission bits, so only root can play him."""
+    """The number of a user without rights here. Only root can take it on, since permission bits do not bind root."""
     if os.getuid() != 0:
         pytest.skip("only root can become another user")
     for folder in (tmp_path, *tmp_path.parents[:3]):

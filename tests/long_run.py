@@ -40,7 +40,7 @@ from pathlib import Path
 from typing import Any
 
 TESTS = Path(__file__).resolve().parent
-sys.path += [str(folder) for folder in (*sorted((TESTS / "support").iterdir()), TESTS / "crash" / "points")]
+sys.path += [str(folder) for folder in sorted((TESTS / "support").iterdir())]
 
 SIZES = {"mixed": 70, "growing": 8, "relaxed": 7, "tidied": 3, "journal": 2, "queue": 2, "swaps": 1}  # chunks of images
 RAISED = {"alone-traced": 20, "alone, commits-traced": 10, "alone-signals": 15, "alone, plain-signals": 5,
@@ -290,7 +290,7 @@ def main() -> int:
     parser.add_argument("--place", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     interrupted: Callable[..., Any] = signal.default_int_handler
-    for number in (signal.SIGINT, signal.SIGTERM):  # also where whoever started us ignores the one
+    for number in (signal.SIGINT, signal.SIGTERM):  # also where the parent process ignores the one
         signal.signal(number, interrupted)
     if options.chunk is not None:
         return perform_here(chunks()[options.chunk], options.seed, options.place)

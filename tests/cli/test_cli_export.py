@@ -19,10 +19,10 @@ import pyarrow.parquet as pq
 import pytest
 import raxlog
 from cli_runs import CLI, Run, entries, one_line, process
+from raw_records import changed_copy, flipped, records_of
 from raxlog.storage.format import keys
 from raxlog.tools.cli.arguments import Failure
 from raxlog.tools.cli.commands.history.export import parsed_columns
-from test_corruption import changed_copy, flipped, records_of
 
 pytest_plugins = ["cli_fixtures"]
 

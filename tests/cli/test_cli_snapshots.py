@@ -10,8 +10,6 @@ import pytest
 import raxlog
 from cli_runs import Run, entries, one_line
 
-pytestmark = pytest.mark.storm
-
 pytest_plugins = ["cli_fixtures"]
 
 

@@ -1,6 +1,6 @@
 """The decoder: listpacks straight into Arrow's buffers, beside what range() makes of them.
 
-Every test runs with the compiled kernels and, within test_two_speeds.py, with the plain ones.
+CI runs every test with the compiled kernels and once more with the plain ones.
 """
 
 from __future__ import annotations

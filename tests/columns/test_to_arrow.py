@@ -19,9 +19,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import raxlog
+from raw_records import changed_copy, flipped, records_of
 from raxlog.storage.format import keys as layout
 from raxlog.stream.columns.arrow import ROWS, Tally, batches, projection
-from test_corruption import changed_copy, flipped, records_of
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "small": {"node_max_entries": 7}, "page": {}, "zstd": {"compression": "zstd"},

@@ -10,18 +10,15 @@ import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import lmdb
-import msgpack
 import pytest
 import raxlog
 import second_reader
-import xxhash
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from raw_records import raw_records, resealed
 from raxlog.stream.node import listpack
 
 PAGE = Path(__file__).parents[2] / "docs" / "format.md"
@@ -73,16 +70,6 @@ def second_reader_in_another_process(path: Path) -> second_reader.Store:
         shutil.rmtree(copy)
     shutil.copytree(path, copy)
     return second_reader.read_store(copy)
-
-
-def keys_of(path: Path) -> dict[bytes, bytes]:
-    """All keys and values of a store that nobody has open."""
-    env = lmdb.open(str(path / "000001"), readonly=True, lock=False)
-    try:
-        with env.begin() as txn:
-            return {bytes(key): bytes(value) for key, value in txn.cursor()}
-    finally:
-        env.close()
 
 
 def test_the_second_reader_knows_nothing_of_raxlog() -> None:
@@ -259,7 +246,7 @@ def closed(tmp_path: Path) -> dict[bytes, bytes]:
     with raxlog.open(tmp_path / "closed.rax", node_max_entries=10) as store:
         ids = store.stream("s").extend({"n": n} for n in range(100))
         store.stream("s").delete(*ids[25:65])
-    return keys_of(tmp_path / "closed.rax")
+    return raw_records(tmp_path / "closed.rax")
 
 
 def test_the_second_reader_notices_every_flipped_bit(closed: dict[bytes, bytes]) -> None:
@@ -295,15 +282,6 @@ def one_node_less(row: list[Any]) -> None:
     row[10] -= 1
 
 
-def resealed(key: bytes, value: bytes, change: Callable[[list[Any]], None]) -> bytes:
-    """A record with its row changed and its checksum right, as the page says."""
-    row = second_reader.record(value)
-    change(row)
-    body = b"\x01" + msgpack.packb(row)
-    seed = xxhash.xxh3_64_intdigest(key)
-    return xxhash.xxh3_64_intdigest(body, seed).to_bytes(8, "little") + body
-
-
 # -- the page's own examples ----------------------------------------------------------------
 
 
@@ -319,7 +297,7 @@ def test_the_examples_of_the_page_are_what_raxlog_writes(tmp_path: Path) -> None
         stream = store.stream("orders")
         stream.append({"name": "bob", "age": 7}, id="1000-5")
         stream.append({"x": 300}, id="1003-1")
-    written = keys_of(tmp_path / "example.rax")
+    written = raw_records(tmp_path / "example.rax")
     assert written[hex_after(page, "key    ")] == hex_after(page, "value  ")
     example = page.split("as a whole block.")[1].split("```")[1]
     block = b"".join(bytes.fromhex(line.split("   ")[0]) for line in example.split("\n") if line)

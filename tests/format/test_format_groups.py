@@ -24,10 +24,10 @@ import second_reader
 import second_reader_groups as reader
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from raw_records import raw_records, resealed
 from raxlog.stream import stream as stream_module
 from raxlog.stream.group import blocking_read as group_read_module
 from raxlog.stream.group import group as group_module
-from test_format import keys_of, resealed
 
 PAGE = Path(__file__).parents[2] / "docs" / "format-groups.md"
 READERS = Path(__file__).parents[1] / "support" / "readers"
@@ -216,7 +216,7 @@ def test_deletion_policies_and_destroyed_groups_leave_nothing_behind(
     other.destroy()
     store.stream("orders").create_group("audit")
     assert assert_same(store, clock).groups[b"orders"][b"audit"].number == 3
-    kinds = {key[8] for key in keys_of(store.path.with_name(store.path.name + ".copy"))}
+    kinds = {key[8] for key in raw_records(store.path.with_name(store.path.name + ".copy"))}
     assert 0x03 not in kinds
     store.delete_stream("orders")
     assert assert_same(store, clock).groups == {}
@@ -341,7 +341,7 @@ def closed(tmp_path: Path, clock: Clock) -> dict[bytes, bytes]:
         group.nack(*ids[3:5], delay=1)
         store.state["k"] = b"v"
         store.stream("orders").append({"a": 1}, producer="p", idempotent_id="i")
-    return keys_of(tmp_path / "closed.rax")
+    return raw_records(tmp_path / "closed.rax")
 
 
 GROUP_KINDS = (0x04, 0x22, 0x23, 0x24, 0x25, *range(0x32, 0x38))
@@ -435,10 +435,10 @@ def test_the_examples_of_the_page_are_what_raxlog_writes(tmp_path: Path, clock: 
         stream.append({"name": "bob", "age": 7}, id="1000-5")
         stream.append({"x": 300}, id="1003-1")
         stream.create_group("billing", start="0").read("w1")
-    read = keys_of(path)
+    read = raw_records(path)
     with raxlog.open(path) as store:
         store.stream("orders").group("billing").nack("1003-1", delay=30)
-    released = keys_of(path)
+    released = raw_records(path)
     ((key,), (as_read, as_released)) = examples(page, "bucket key"), examples(page, "bucket value")
     assert (read[key], released[key]) == (as_read, as_released)
     for label in ("name", "released"):

@@ -15,8 +15,6 @@ from raxlog.stream.node import decode
 from snapshot_cases import STORE, fill, records
 from xxhash import xxh3_64_hexdigest, xxh3_64_intdigest
 
-pytestmark = pytest.mark.storm
-
 CHUNK = 8_388_608
 
 

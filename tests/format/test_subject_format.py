@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 import raxlog
+from raw_records import resealed
 from raxlog.index.subjects import match, remote_interest, sublist
 from raxlog.index.subjects.check import problems
 from raxlog.index.subjects.handle import Sublist
 from raxlog.index.subjects.subscription import BINDING, DURABLE, Subscription
 from second_reader import Wrong
 from second_reader_subjects import read_index
-from test_format import resealed
 
 PAGE = Path(__file__).parents[2] / "docs" / "format-subjects.md"
 

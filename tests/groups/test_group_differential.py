@@ -9,9 +9,6 @@ with a count over the entries, always. RAXLOG_SEED=n replays a run.
 from __future__ import annotations
 
 import os
-import socket
-import subprocess
-import time
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -19,11 +16,12 @@ from typing import Any
 
 import pytest
 import raxlog
-from conftest import free_port
 from group_commands import Profile
 from group_deliveries import Run
 from group_errors import ERRORS, NEWER_ERRORS, Call
-from redis_groups import NO_KEY, answer, meaning
+from redis_errors import GROUP_ERRORS, NO_KEY, exception_for
+from redis_groups import answer
+from redis_server import redis_server
 
 OPERATIONS = 800
 COMPARE_EVERY = 10
@@ -64,24 +62,8 @@ def newer_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[st
     program = os.environ.get("RAXLOG_REDIS_82")
     if not program:
         pytest.skip("missing oracle: redis 8.2 (its path in RAXLOG_REDIS_82)")
-    port = free_port()
-    server = subprocess.Popen(
-        [program, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no",
-         "--dir", str(tmp_path_factory.mktemp("redis82"))],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-    try:
-        for _ in range(500):
-            with socket.socket() as probe:
-                if probe.connect_ex(("127.0.0.1", port)) == 0:
-                    break
-            if server.poll() is not None:
-                pytest.fail(f"{program} ended at once with status {server.returncode}")
-            time.sleep(0.02)
-        yield "127.0.0.1", port
-    finally:
-        server.terminate()
-        server.wait(10)
+    with redis_server(program, tmp_path_factory.mktemp("redis82")) as address:
+        yield address
 
 
 @pytest.fixture(params=["redis on this machine", "redis 8.2"])
@@ -168,7 +150,7 @@ def test_what_is_an_error_in_redis_has_its_exception_and_changes_nothing(
     if "unknown command" in refusal:
         pytest.skip("a command of Redis 8.2")
     assert text in refusal
-    assert text == NO_KEY or meaning(refusal) is expected
+    assert text == NO_KEY or exception_for(refusal, GROUP_ERRORS) is expected
     refuses(with_pending, call, expected)
 
 

@@ -16,6 +16,7 @@ import pytest
 import raxlog
 from children import Child
 from cli_runs import Run
+from not_stores import as_store, bad_stores, everything_in
 from raxlog.recovery.check.page_tree import PageTree
 from raxlog.storage.files.lmdb_file import PageFile
 from raxlog.storage.format import keys as layout
@@ -47,13 +48,6 @@ def overwrite(path: Path, page: int, data: bytes, offset: int = 0) -> None:
 def changed(path: Path, key: bytes, value: bytes | None) -> None:
     with lmdb.open(str(path / "000001"), map_size=1 << 28) as env, env.begin(write=True) as txn:
         assert txn.delete(key) if value is None else txn.put(key, value)
-
-
-def everything_in(folder: Path) -> dict[str, tuple[int, bytes]]:
-    """All files and what is in them; of LMDB's lock file, where readers come and go, that it is there."""
-    return {str(file.relative_to(folder)):
-            (file.stat().st_mode, file.read_bytes() if file.is_file() and file.name != "lock.mdb" else b"")
-            for file in sorted(folder.rglob("*"))}
 
 
 def test_a_sound_store_has_no_problems_and_nothing_is_created_or_changed(copy: Path) -> None:
@@ -167,49 +161,6 @@ def test_a_wide_store_keeps_the_first_thousand_problems_and_counts_all(tmp_path:
 
 
 # -- bad input ----------------------------------------------------------------------------
-
-
-def as_store(path: Path, data: bytes) -> Path:
-    (path / "000001").mkdir(parents=True)
-    (path / "CURRENT").write_text("000001\n")
-    (path / "000001" / "data.mdb").write_bytes(data)
-    return path
-
-
-def other_program(path: Path) -> Path:
-    with lmdb.open(str(path / "000001"), map_size=1 << 20) as env, env.begin(write=True) as txn:
-        txn.put(b"some key", b"some value")
-    return path
-
-
-def newer(path: Path) -> Path:
-    with raxlog.open(path):
-        pass
-    from raxlog.storage.format import records  # noqa: PLC0415 - a store of a format to come
-
-    with lmdb.open(str(path / "000001"), map_size=1 << 20) as env, env.begin(write=True) as txn:
-        row = records.unseal(layout.STORE_KEY, bytes(txn.get(layout.STORE_KEY)))
-        txn.put(layout.STORE_KEY, records.seal(layout.STORE_KEY, [layout.FORMAT + 1, *row[1:]]))
-    return path
-
-
-def bad_stores(tmp_path: Path) -> list[tuple[Path, type[Exception]]]:
-    """Paths that hold no store that can be checked or salvaged, and what is raised for each."""
-    (tmp_path / "empty").write_bytes(b"")
-    (tmp_path / "random").write_bytes(os.urandom(20_000))
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "folder" / "something").write_text("else")
-    other = tmp_path / "other.rax"
-    (other / "000001").mkdir(parents=True)
-    (other / "CURRENT").write_text("000001\n")
-    return [
-        (tmp_path / "absent", raxlog.NotAStore),
-        (tmp_path / "empty", raxlog.NotAStore),
-        (tmp_path / "random", raxlog.NotAStore),
-        (tmp_path / "folder", raxlog.NotAStore),
-        (other_program(other), raxlog.NotAStore),
-        (newer(tmp_path / "newer.rax"), raxlog.UnsupportedFormat),
-    ]
 
 
 def test_what_is_no_store_is_a_clear_error_and_is_left_alone(tmp_path: Path) -> None:

@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-import lmdb
 import pytest
 import raxlog
+from raw_records import changed_copy, flipped, raw_records, records_of
 from raxlog.storage.format import keys as layout
 from raxlog.storage.trees.rax import Rax
 
@@ -47,23 +47,6 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Content]:
     """A store without damage, and what is in it."""
     path = tmp_path_factory.mktemp("sound") / "store.rax"
     return path, build(path)
-
-
-def raw_values(path: Path) -> dict[bytes, bytes]:
-    with lmdb.open(str(path / "000001"), readonly=True, lock=False) as env, env.begin() as txn:
-        return {bytes(key): bytes(value) for key, value in txn.cursor()}
-
-
-def changed_copy(sound: Path, copy: Path, changes: dict[bytes, bytes | None]) -> Path:
-    """A copy of the store with these values put, or taken out (None), past raxlog."""
-    shutil.copytree(sound, copy)
-    with lmdb.open(str(copy / "000001"), map_size=1 << 30, sync=False) as env, env.begin(write=True) as txn:
-        for key, value in changes.items():
-            if value is None:
-                assert txn.delete(key)
-            else:
-                txn.put(key, value)
-    return copy
 
 
 class Reader:
@@ -138,15 +121,6 @@ def read_damaged(path: Path, content: Content, name: bytes, seed: int) -> list[r
     return told
 
 
-def records_of(path: Path, number: int, kind: int) -> list[tuple[bytes, bytes]]:
-    prefix = layout.family(number, kind)
-    return [(key, value) for key, value in sorted(raw_values(path).items()) if key.startswith(prefix)]
-
-
-def flipped(value: bytes, at: int, mask: int) -> bytes:
-    return value[:at] + bytes([value[at] ^ mask]) + value[at + 1 :]
-
-
 def spread(records: list[tuple[bytes, bytes]], many: int) -> Iterable[tuple[bytes, bytes]]:
     """The first, the last, and some between."""
     return [records[place * (len(records) - 1) // max(1, many - 1)] for place in range(min(many, len(records)))]
@@ -195,7 +169,7 @@ def test_a_flipped_bit_in_a_record_is_told(sound: tuple[Path, Content], tmp_path
 
 def test_a_flipped_bit_in_a_name_is_told_and_leaves_the_others(sound: tuple[Path, Content], tmp_path: Path) -> None:
     key = layout.NAMES + b"orders"
-    value = raw_values(sound[0])[key]
+    value = raw_records(sound[0])[key]
     for at in range(len(value)):
         path = changed_copy(sound[0], tmp_path / str(at), {key: flipped(value, at, 4)})
         assert read_damaged(path, sound[1], b"orders", at)
@@ -203,7 +177,7 @@ def test_a_flipped_bit_in_a_name_is_told_and_leaves_the_others(sound: tuple[Path
 
 
 def test_a_flipped_bit_in_the_stores_own_record_refuses_the_store(sound: tuple[Path, Content], tmp_path: Path) -> None:
-    value = raw_values(sound[0])[layout.STORE_KEY]
+    value = raw_records(sound[0])[layout.STORE_KEY]
     for at in range(0, len(value), 5):
         path = changed_copy(sound[0], tmp_path / str(at), {layout.STORE_KEY: flipped(value, at, 1)})
         with pytest.raises(raxlog.CorruptionError):
@@ -273,7 +247,7 @@ def test_appending_behind_a_damaged_last_node_is_refused(sound: tuple[Path, Cont
             with pytest.raises(raxlog.CorruptionError) as caught:
                 store.stream("orders").append({"n": 1})
             assert caught.value.stream == "'orders'"
-        before = raw_values(path)
+        before = raw_records(path)
         assert before.get(key) == change
 
 

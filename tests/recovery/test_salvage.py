@@ -25,6 +25,7 @@ import raxlog
 from children import Child
 from cli_runs import Run
 from environment_cases import cut_off_reserve
+from not_stores import as_store, bad_stores, everything_in
 from raxlog.recovery.check.check import perform as perform_check
 from raxlog.recovery.check.page_tree import PageTree
 from raxlog.recovery.salvage.report import SalvageReport
@@ -32,9 +33,6 @@ from raxlog.recovery.salvage.salvage import rescue
 from raxlog.storage.files.lmdb_file import PageFile
 from raxlog.storage.format import block, keys
 from raxlog.stream.node import decode as node
-from test_check import as_store, bad_stores, everything_in
-
-pytestmark = pytest.mark.storm
 
 pytest_plugins = ["cli_fixtures"]
 PAGE = 4096

@@ -23,8 +23,6 @@ from raxlog.recovery.snapshot.shards import ShardSet
 from raxlog.stream.node import decode
 from snapshot_cases import change, fill, told
 
-pytestmark = pytest.mark.storm
-
 SEED = int(os.environ.get("RAXLOG_SEED", time.time_ns() % 1_000_000_007))
 FIRST, LAST = (0, 0), (2**64 - 1, 2**64 - 1)
 RAW = b"\xff\x00raw"

@@ -19,8 +19,6 @@ from raxlog.recovery import subprocess_task
 from raxlog.recovery.snapshot import manifest
 from snapshot_cases import JOURNAL, change, fill, left_beside, live_records, records, small_disk
 
-pytestmark = pytest.mark.storm
-
 __all__ = ["small_disk"]
 
 NOBODY = 65534

@@ -25,8 +25,6 @@ from raxlog.storage.errors import RaxlogError
 from snapshot_cases import STORE, files_of, fill, flipped, records
 from xxhash import xxh3_64_hexdigest, xxh3_64_intdigest
 
-pytestmark = pytest.mark.storm
-
 SEED = int(os.environ.get("RAXLOG_SEED", time.time_ns() % 1_000_000_007))
 LONG = os.environ.get("RAXLOG_LONG") == "1"
 

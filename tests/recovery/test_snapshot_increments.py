@@ -17,8 +17,6 @@ from raxlog.recovery.snapshot import manifest, restore
 from raxlog.storage.files import directory
 from snapshot_cases import STORE, change, fill, left_beside, live_records, records, small_disk
 
-pytestmark = pytest.mark.storm
-
 __all__ = ["small_disk"]
 
 SEED = int(os.environ.get("RAXLOG_SEED", time.time_ns() % 1_000_000_007))

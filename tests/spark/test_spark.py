@@ -21,7 +21,7 @@ from raxlog.tools.spark.options import Options, parse
 from raxlog.tools.spark.plan import Part, Window
 from spark_scans import ENTRIES, reading, refusal
 
-pytestmark = pytest.mark.storm
+pytestmark = pytest.mark.spark
 
 pytest_plugins = ["spark_session"]
 

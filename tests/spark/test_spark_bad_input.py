@@ -27,8 +27,6 @@ from raxlog.tools.spark.source import RaxlogDataSource
 from spark_scans import reading, refusal
 from xxhash import xxh3_64_hexdigest
 
-pytestmark = pytest.mark.storm
-
 pytest_plugins = ["spark_session"]
 
 GIVEN = {"path": "backup.rax", "stream": "orders"}
@@ -131,6 +129,7 @@ def test_a_snapshot_of_a_newer_format_is_refused(store: raxlog.Store, tmp_path: 
         find(str(tmp_path / "snapshot"))
 
 
+@pytest.mark.spark
 def test_spark_users_see_our_messages_before_a_task_starts(spark: Any, store: raxlog.Store, tmp_path: Path) -> None:
     store.stream("orders").append({"n": 1})
     tracker = spark.sparkContext.statusTracker()
@@ -155,6 +154,7 @@ def test_streams_that_are_not_there_cannot_be_followed(tmp_path: Path) -> None:
         reader.initialOffset()
 
 
+@pytest.mark.spark
 def test_the_mode_decides_what_a_damaged_node_does(spark: Any, store: raxlog.Store, tmp_path: Path) -> None:
     entries = [{"n": n, "text": "x" * 50} for n in range(1000)]
     store.stream("orders").extend(entries, ids=[f"5-{n}" for n in range(1000)])

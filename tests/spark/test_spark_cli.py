@@ -13,8 +13,6 @@ import raxlog
 from cli_runs import CLI, Run, one_line, process
 from spark_scans import environment
 
-pytestmark = pytest.mark.storm
-
 pytest_plugins = ["cli_fixtures"]
 
 
@@ -79,6 +77,7 @@ def test_scan_says_how_to_get_java(thousand: str, tmp_path: Path) -> None:
     assert "openjdk" in one_line(told.stderr)
 
 
+@pytest.mark.spark
 def test_scan_runs_sql_over_a_stream_and_prints_a_table(thousand: str, require: Callable[[str], str]) -> None:
     require("java")
     query = "select item, count(*) many, sum(qty) qty from entries group by item order by item"
@@ -96,6 +95,7 @@ def test_scan_runs_sql_over_a_stream_and_prints_a_table(thousand: str, require: 
     assert b"WARN " not in told.stderr
 
 
+@pytest.mark.spark
 def test_a_query_that_cannot_be_is_told_without_sparks_stack(thousand: str, require: Callable[[str], str]) -> None:
     require("java")
     told = subprocess.run(

@@ -25,9 +25,9 @@ from typing import Any
 import pyspark
 import pytest
 import raxlog
-from conftest import free_port
+from loopback import free_port
 
-pytestmark = pytest.mark.storm
+pytestmark = pytest.mark.spark
 
 ROOT = Path(raxlog.__file__).resolve().parent
 ENTRIES = 30_000
@@ -138,7 +138,6 @@ def until(condition: Callable[[], object], what: str, seconds: float = 120.0) ->
         time.sleep(0.1)
 
 
-@pytest.mark.storm
 def test_a_cluster_reads_shards_from_a_url_though_an_executor_is_killed_in_the_middle(
     require: Callable[[str], str], fresh_python: Path, tmp_path: Path
 ) -> None:

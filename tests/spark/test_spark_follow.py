@@ -20,7 +20,7 @@ from pyspark.sql.types import IntegerType, StructField, StructType
 from raxlog.tools.spark.source import RaxlogDataSource
 from spark_scans import environment, refusal
 
-pytestmark = pytest.mark.storm
+pytestmark = pytest.mark.spark
 
 pytest_plugins = ["spark_session"]
 

@@ -14,7 +14,7 @@ from raxlog.tools.spark.options import WRITE, parse
 from raxlog.tools.spark.writer import AppendingWriter
 from spark_scans import reading, refusal
 
-pytestmark = pytest.mark.storm
+pytestmark = pytest.mark.spark
 
 pytest_plugins = ["spark_session"]
 

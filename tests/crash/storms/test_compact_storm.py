@@ -112,12 +112,12 @@ def test_an_opening_that_comes_while_the_old_file_goes_ends_in_the_new_one(tmp_p
     code = """
 import sys, shutil, raxlog.store
 from pathlib import Path
-from raxlog.storage import folder
-old, real = Path(sys.argv[1], "000001"), folder.generation
+from raxlog.storage.files import directory
+old, real = Path(sys.argv[1], "000001"), directory.generation
 left = [old, old]  # what looks whether there is a store asks as well
 def generation(path):
     return left.pop() if left else real(path)
-folder.generation = generation
+directory.generation = generation
 with raxlog.open(sys.argv[1]) as store:
     print(len(store.stream("s")))
 """

@@ -7,28 +7,15 @@ import random
 import pytest
 import raxlog
 from raxlog.index.subjects import match, sublist, subscribers
-from raxlog.index.subjects.check import problems
 from raxlog.index.subjects.handle import Sublist
 from raxlog.index.subjects.subscription import BINDING, DURABLE, LIVE, Subscription
+from sublist_records import size_on_disk, sound
 
 
 @pytest.fixture
 def index(store: raxlog.Store) -> Sublist:
     """The index of a fresh store, through a cache."""
     return Sublist(store._source)
-
-
-def sound(index: Sublist) -> bool:
-    """Whether records, rows and counts agree."""
-    with index._source.read() as txn:
-        assert list(problems(txn)) == []
-    return True
-
-
-def size_on_disk(index: Sublist) -> int:
-    """How many records the index has, its own record among them."""
-    with index._source.read() as txn:
-        return sum(key[:8] == bytes(8) and 0x10 <= key[8] <= 0x1A for key, _ in txn.cursor())
 
 
 # -- inserting and matching ---------------------------------------------------------------

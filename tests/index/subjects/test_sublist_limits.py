@@ -11,7 +11,7 @@ from raxlog.index.subjects.handle import Sublist
 from raxlog.index.subjects.match_cache import Cache
 from raxlog.index.subjects.subscription import Subscription
 from raxlog.stream.entries.session import Within
-from test_sublist import size_on_disk, sound
+from sublist_records import size_on_disk, sound
 
 
 @pytest.fixture

@@ -19,14 +19,10 @@ import raxlog
 import redis_dump
 from raxlog import (
     IDTooSmall,
-    InvalidArgument,
-    InvalidFields,
-    InvalidStreamID,
-    NoStream,
-    StreamExhausted,
     StreamID,
 )
 from raxlog.stream.node.decode import last_entry_id
+from redis_errors import STREAM_ERRORS, exception_for
 from stored_nodes import check_stream, nodes_of
 
 MAX64 = (1 << 64) - 1
@@ -42,28 +38,6 @@ GOLDEN_PAYLOAD = (
     bytes.fromhex("15 01 10") + GOLDEN_KEY + bytes.fromhex("404a") + GOLDEN_LISTPACK
     + bytes.fromhex("02 43eb01 43e805 43eb00 03 00 0c00") + bytes(8)
 )  # fmt: skip
-
-MEANINGS: list[tuple[str, type[Exception]]] = [
-    ("equal or smaller than the target stream top item", IDTooSmall),
-    # Redis 7.0's words for ms-* when the last sequence of that ms is used up; 7.2 says the above.
-    ("Elements are too large to be stored", IDTooSmall),
-    ("must be greater than 0-0", IDTooSmall),
-    ("exhausted the last possible ID", StreamExhausted),
-    ("smaller than the provided max_deleted_entry_id", IDTooSmall),
-    ("smaller than current max_deleted_entry_id", IDTooSmall),
-    ("smaller than the target stream top item", IDTooSmall),
-    ("smaller than the target stream length", InvalidArgument),
-    ("entries_added must be positive", InvalidArgument),
-    ("Invalid stream ID specified", InvalidStreamID),
-    ("invalid start ID for the interval", InvalidStreamID),
-    ("invalid end ID for the interval", InvalidStreamID),
-    ("MAXLEN argument must be >= 0", InvalidArgument),
-    ("LIMIT argument must be >= 0", InvalidArgument),
-    ("LIMIT cannot be used without", InvalidArgument),
-    ("options at the same time are not compatible", InvalidArgument),
-    ("wrong number of arguments", InvalidFields),
-    ("no such key", NoStream),
-]
 
 
 def test_the_golden_payload_is_read_back_to_its_node_and_counters() -> None:
@@ -325,11 +299,10 @@ class Duel:
 
     def refused(self, words: list[Any], said: str, ours: Callable[[], Any]) -> None:
         """We must refuse what Redis has refused, for the same reason."""
-        meant = [kind for text, kind in MEANINGS if text in said]
-        assert meant, f"Redis answers {words} with an error of unknown meaning: {said}"
+        expected = exception_for(said, STREAM_ERRORS)
         with pytest.raises(raxlog.RaxlogError) as caught:
             ours()
-        assert type(caught.value) is meant[0], f"{words}: Redis says {said}, we {caught.value!r}"
+        assert type(caught.value) is expected, f"{words}: Redis says {said}, we {caught.value!r}"
 
     def append(self) -> None:
         rng = self.rng

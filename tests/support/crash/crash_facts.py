@@ -2,7 +2,7 @@
 
     contents       everything that does not hang on a clock, in 16 bytes
     told           that, the marks of its transactions, the state: asked in full
-    known_or_told  the same, for who checks ten thousands of images that hold a few states
+    known_or_told  the same, for checks of ten thousands of images that hold a few states
 """
 
 from __future__ import annotations

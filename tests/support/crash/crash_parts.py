@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+import compacted_workload
 import crash_steps as steps
 import flipped_stores
 import interrupted_steps
@@ -47,7 +48,7 @@ IGNORED = ("wake", "lock.mdb", "writer")  # nothing in them is believed after a 
 CLEAR = (raxlog.RaxlogError,)
 FUZZER = Path(__file__).with_name("fuzz_decoders.py")
 MOST_OF_ONE_RUN = 7_500  # images; beyond that more and more that are drawn have been seen
-_KNOWN = 700  # steps of a storm; whoever comes so far ends, so the lives of a store are few enough
+_KNOWN = 700  # steps of a storm; a writer that comes so far ends, so the lives of a store are few enough
 
 
 @dataclass
@@ -129,9 +130,7 @@ def _growing() -> tuple[Any, Any]:
 
 
 def _swaps() -> tuple[Any, Any]:
-    import test_compact_power_cut as swaps  # noqa: PLC0415 - it brings pytest with it
-
-    return swaps.append_and_compact, swaps.nothing_is_lost
+    return compacted_workload.append_and_compact, compacted_workload.nothing_is_lost
 
 
 def _journal() -> tuple[Any, Any]:

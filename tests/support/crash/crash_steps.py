@@ -1,6 +1,6 @@
 """All kinds of operations on a stream, as steps: what the store holds after n steps depends on n alone.
 
-    golden(n)     digests of what a stream holds after 0, 1, … n steps that nobody disturbed
+    golden(n)     digests of what a stream holds after 0, 1, … n undisturbed steps
     mixed         one stream, step by step; several_writers: processes and threads, a stream each
     check_…       what is there must be the digest after as many steps as were promised, or one more
 
@@ -257,7 +257,7 @@ def split_transaction(folder: Path, ack: Ack, *, steps: int = 30) -> None:
 
 
 def unflushed(folder: Path, ack: Ack, *, steps: int = 30) -> None:
-    """Every commit goes without its flush: LMDB is told that syncing is nobody's business."""
+    """Every commit goes without its flush: LMDB runs without sync."""
     import lmdb  # noqa: PLC0415 - in the child that is to be spoilt
 
     real = lmdb.open
@@ -303,8 +303,8 @@ def check_tidied(folder: Path, acks: list[tuple[str, int]], *, known: tuple[byte
 def minding(folder: Path, ack: Ack, *, steps: int, known: tuple[bytes, ...]) -> None:
     """A program that minds errors: it tries again in the same process, and after that opens anew.
 
-    An error of raxlog's leaves the question whether the step was done (after a failed flush
-    nobody can know); it looks, as any program must.
+    An error of raxlog's leaves open whether the step was done (after a failed flush it cannot
+    be known); it looks, as any program must.
     """
     store: raxlog.Store | None = None
     n = failures = 0

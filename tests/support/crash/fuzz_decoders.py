@@ -48,7 +48,7 @@ def decoders() -> list[Callable[[bytes], object]]:
                 list(elements(lp))
 
     def elements(lp: bytes) -> list[bytes]:
-        """Every element, walked forwards; a walk over bytes that nobody has validated must end too."""
+        """Every element, walked forwards; a walk over bytes that have not been validated must end too."""
         found = []
         at = listpack.first(lp)
         while at >= 0:

@@ -55,7 +55,7 @@ def check(folder: Path, acks: list[Any]) -> None:
 
 
 def consume(folder: Path, ack: Any) -> None:
-    """A group reads and acknowledges, and nobody looks: most of it is in the journal only."""
+    """A group reads and acknowledges without a check between: most of it is in the journal only."""
     with raxlog.open(folder / "q.rax", map_size=1 << 20) as store:
         stream = store.stream("q")
         group = stream.create_group("g", "0", create_stream=True)

@@ -302,11 +302,11 @@ class GroupCommands(TwoWorlds):
         if group not in self.groups_of(name):
             self.both(["XINFO", "CONSUMERS", name, group], lambda: self.group(name, group).consumers())
             return
-        whose = [as_dict(flat) for flat in self.client.execute_command("XINFO", "CONSUMERS", name, group)]
+        listed = [as_dict(flat) for flat in self.client.execute_command("XINFO", "CONSUMERS", name, group)]
         ours = self.group(name, group).consumers()
-        assert [(c.name, c.pending) for c in ours] == [(c[b"name"], c[b"pending"]) for c in whose]
+        assert [(c.name, c.pending) for c in ours] == [(c[b"name"], c[b"pending"]) for c in listed]
         if self.version >= (7, 2):
-            for one, other in zip(ours, whose, strict=True):
+            for one, other in zip(ours, listed, strict=True):
                 assert self.near(other[b"idle"], one.idle * 1000)
                 assert (one.inactive is None) == (other[b"inactive"] < 0)
                 assert self.near(other[b"inactive"], -1 if one.inactive is None else one.inactive * 1000)

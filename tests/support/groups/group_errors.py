@@ -14,7 +14,7 @@ from typing import Any
 
 import raxlog
 from raxlog import GroupExists, InvalidArgument, InvalidStreamID, NoGroup, NoStream
-from redis_groups import NO_KEY
+from redis_errors import NO_KEY
 
 MAX = "18446744073709551615-18446744073709551615"
 X: Any = "x"  # where a number belongs

@@ -9,8 +9,8 @@ idle times of nothing or of hours, so that no decision hangs on the difference. 
 every command begins in a millisecond of its own, and what it has set to "now" must be the same
 set in both worlds.
 
-Redis 7.0 creates a consumer only when he gets something; since 7.2, as with us, he is created
-by any read or claim. Where that matters Redis 7.0 is told to create him.
+Redis 7.0 creates a consumer only when it gets something; since 7.2, as here, any read or claim creates
+it. Where that matters Redis 7.0 is sent a command that creates it.
 """
 
 from __future__ import annotations
@@ -25,35 +25,17 @@ from typing import Any
 import pytest
 import raxlog
 from group_counters import CounterRules
-from raxlog import GroupExists, InvalidArgument, InvalidStreamID, NoGroup
+from raxlog import NoGroup
 from raxlog.stream.entries import header as headers
 from raxlog.stream.group import pending_check
 from raxlog.stream.group.seen_times import SEEN_EVERY
 from raxlog.stream.group.state import find_group
+from redis_errors import GROUP_ERRORS, NO_KEY, exception_for
 from stored_nodes import check_stream
-from test_redis_differential import MEANINGS
 
 STREAMS = (b"orders", b"mail", b"logs")
 TOLERANCE = 10_000  # ms
 
-GROUP_MEANINGS: list[tuple[str, type[Exception]]] = [
-    ("BUSYGROUP", GroupExists),
-    ("NOGROUP", NoGroup),
-    ("ID is meaningless in the context of XREADGROUP", InvalidStreamID),
-    ("The > ID can be specified only when calling XREADGROUP", InvalidStreamID),
-    ("Unrecognized XCLAIM option", InvalidStreamID),  # an ID that is none is taken for an option
-    ("value for ENTRIESREAD must be positive or -1", InvalidArgument),
-    ("Invalid min-idle-time argument", InvalidArgument),
-    ("option argument for XCLAIM", InvalidArgument),
-    ("COUNT must be > 0", InvalidArgument),
-    ("timeout is negative", InvalidArgument),
-    ("timeout is not an integer", InvalidArgument),
-    ("value is not an integer or out of range", InvalidArgument),
-    ("syntax error", InvalidArgument),
-    *MEANINGS,
-]
-# XGROUP on a key that is not there: to create a group on it is NoStream, the rest is NoGroup.
-NO_KEY = "The XGROUP subcommand requires the key to exist"
 
 
 def answer(client: Any, words: list[Any]) -> tuple[Any, str | None]:
@@ -168,7 +150,7 @@ class TwoWorlds:
         self.given.append(words)
         theirs, refusal = answer(self.client, words)
         if refusal is not None:
-            meant = no_key if NO_KEY in refusal else meaning(refusal)
+            meant = no_key if NO_KEY in refusal else exception_for(refusal, GROUP_ERRORS)
             with pytest.raises(raxlog.RaxlogError) as caught:
                 call()
             assert type(caught.value) is meant, f"{words}: Redis says {refusal}, we {caught.value!r}"
@@ -179,7 +161,7 @@ class TwoWorlds:
         return theirs
 
     def seen_in_redis(self, names: Iterable[bytes], group: bytes, consumer: bytes) -> None:
-        """Have Redis 7.0 create a consumer who got nothing."""
+        """Have Redis 7.0 create a consumer that got nothing."""
         if self.version < (7, 2):
             for name in names:
                 self.client.execute_command("XGROUP", "CREATECONSUMER", name, group, consumer)
@@ -248,10 +230,10 @@ class TwoWorlds:
             assert self._same_time(at, nack.time), f"{where}: {sid} delivered at {nack.time}, in Redis at {at}"
         assert group.pending == flat[b"pel-count"] == len(rows)
         assert group.consumers == len(consumers)
-        whose = [as_dict(consumer) for consumer in flat[b"consumers"]]
-        assert [(c.name, c.pending) for c in consumers] == [(c[b"name"], c[b"pel-count"]) for c in whose], where
+        listed = [as_dict(consumer) for consumer in flat[b"consumers"]]
+        assert [(c.name, c.pending) for c in consumers] == [(c[b"name"], c[b"pel-count"]) for c in listed], where
         if self.version >= (7, 2):
-            for ours, known in zip(consumers, whose, strict=True):
+            for ours, known in zip(consumers, listed, strict=True):
                 assert self._seen_lately(known[b"seen-time"], ours.seen), f"{where}: {ours.name!r} seen"
                 assert self._same_time(known[b"active-time"], ours.active), f"{where}: {ours.name!r} active"
 
@@ -287,9 +269,3 @@ class TwoWorlds:
                     assert counted == {number: many for number, many in totals.items() if many}
 
 
-def meaning(text: str) -> type[Exception]:
-    """The exception that means what an error of Redis says."""
-    for part, kind in GROUP_MEANINGS:
-        if part in text:
-            return kind
-    raise AssertionError(f"Redis answers with an error of unknown meaning: {text}")

@@ -1,7 +1,7 @@
 """A real Spark for the tests, and a history of over a million entries to read with it.
 
 A test file asks for it as its plugin. Fixtures: ``spark`` (one local session for all test files
-of a process), ``history`` (built once a run, whoever needs it first).
+of a process), ``history`` (built once a run, by the first process that needs it).
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ STORE = bytes(8) + b"\x01"
 
 
 def records(path: Path) -> dict[bytes, bytes]:
-    """Every record of a store or full snapshot that nobody has open, its journal left out."""
+    """Every record of a store or full snapshot that no process has open, its journal left out."""
     generation = path / (path / "CURRENT").read_text().strip()
     size = (generation / "data.mdb").stat().st_size
     with lmdb.open(str(generation), readonly=True, lock=False, map_size=size, max_dbs=1) as env, env.begin() as txn:

@@ -1,4 +1,4 @@
-"""Those who wait, as the tests of waiting need them: sleeping threads, and what they have seen."""
+"""Waiting readers for the tests of waiting: sleeping threads, and what they have seen."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SOON = 2.0  # seconds; far more than a wake-up takes, far less than a test may
 
 
 def seen_now(env: Environment, *names: bytes) -> dict[Probe, Hashable]:
-    """What a reader has seen who has read everything there is."""
+    """What a reader has seen that has read everything there is."""
     txn: Any
     with env.read() as txn:
         return {probe: probe.value(txn) for probe in map(StreamProbe, names)}

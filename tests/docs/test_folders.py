@@ -1,0 +1,22 @@
+"""No folder of the project, product or tests, grows past what is read at a glance."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+MOST = 16  # Python files in one folder
+
+
+def test_no_folder_holds_more_than_sixteen_python_files() -> None:
+    if not (ROOT / "pyproject.toml").is_file():
+        pytest.skip("the tests were taken out of their repository")
+    counts = {}
+    for folder, folders, files in os.walk(ROOT):
+        folders[:] = [name for name in folders if not name.startswith(".") and name not in ("build", "dist")]
+        counts[os.path.relpath(folder, ROOT)] = sum(name.endswith(".py") for name in files)
+    assert counts["stream/group"] > 0
+    assert {folder: many for folder, many in counts.items() if many > MOST} == {}
