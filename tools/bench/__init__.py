@@ -1,7 +1,7 @@
 """Benchmarks against real peers, in one run side by side: ``raxlog bench``.
 
     raxlog bench ──> CASES ──> a case in cases/ ──> rounds.py   contests: slices in turn, medians
-                                     │                 └── sampling.py   where the time goes
+                                     │                 └── sampler.py    where the time goes
                                      ├── peers.py      sqlite3, bare LMDB, the disk
                                      └── children.py   what other processes do
 """

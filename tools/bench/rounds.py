@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from .sampling import Sampler
+from .sampler import Sampler
 
 
 class Slice(NamedTuple):

@@ -19,9 +19,9 @@ import lmdb
 
 from ..... import __version__
 from .....storage import kernels
-from ....bench import CASES, TABLE, drawing, measure
+from ....bench import CASES, TABLE, measure, plot
 from ....bench.rounds import Figure, Rounds
-from ....bench.sampling import Profile, Sampler
+from ....bench.sampler import Profile, Sampler
 from ... import output
 from ...arguments import DONE, USAGE, Failure, argument, command, flag, positive, seconds
 from ...progress import parts
@@ -65,7 +65,7 @@ def _run(args: argparse.Namespace) -> int:
     if args.plot:
         if args.cpu or not Path(args.plot).absolute().parent.is_dir():
             raise Failure("--plot FILE.png is for figures, without --cpu, in a folder that is there", USAGE)
-        drawing.load()
+        plot.load()
     figures: list[Figure] = []
     sampler = Sampler() if args.cpu else None
     with tempfile.TemporaryDirectory(dir=args.dir, prefix="raxlog-bench-") as folder, parts(still=True) as bars:
@@ -88,7 +88,7 @@ def _run(args: argparse.Namespace) -> int:
         output.answer(args.json, {"about": about, "profiles": profiles}, "\n\n".join(map(_profile_text, profiles)))
         return DONE
     if args.plot:
-        drawing.draw(figures, Path(args.plot))
+        plot.draw(figures, Path(args.plot))
     heading = ", ".join(f"{name} {value}" for name, value in about.items())
     output.answer(args.json, {"about": about, "figures": [_document(figure) for figure in figures]},
                   f"{heading}\n{_table(figures)}")

@@ -43,7 +43,7 @@ from ...arguments import (
     typed,
     writing,
 )
-from ..entries.write import pair
+from ..entries.add import pair
 
 # -- pub ----------------------------------------------------------------------------------
 
