@@ -20,8 +20,8 @@ import pytest
 import raxlog
 from cli_runs import CLI, Run, entries, one_line, process
 from raxlog.storage.format import keys
-from raxlog.tools.cli.arguments import Failure
 from raxlog.tools.cli.commands.history.export import parsed_columns
+from raxlog.tools.cli.status import CommandError
 from test_corruption import changed_copy, flipped, records_of
 
 pytest_plugins = ["cli_fixtures"]
@@ -182,7 +182,7 @@ def test_columns_are_parsed_as_spark_writes_them() -> None:
         "item": "string", "qty": "bigint", "price": "decimal(10, 2)", "fields": "map<string,binary>"}  # fmt: skip
     assert parsed_columns("`a b` int, `c``d` int, `e,f` int") == {"a b": "int", "c`d": "int", "e,f": "int"}
     for wrong in ("", "a", "a int,", "`a int", ", a int", "a int b int", "a decimal(5"):
-        with pytest.raises(Failure):
+        with pytest.raises(CommandError):
             parsed_columns(wrong)
 
 

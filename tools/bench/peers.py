@@ -99,7 +99,7 @@ class BareLmdb:
         self._env.close()
 
 
-class Disk:
+class RawDisk:
     """4 KB written in place and flushed: what the disk itself takes."""
 
     def __init__(self, path: Path) -> None:

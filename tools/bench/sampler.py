@@ -24,7 +24,7 @@ _THREAD_CLOCK, _TO_THREAD = 3, 4  # CLOCK_THREAD_CPUTIME_ID, SIGEV_THREAD_ID
 Key = tuple[str, str]  # module, function
 
 
-class _Event(ctypes.Structure):
+class _SignalEvent(ctypes.Structure):
     _fields_ = (("value", ctypes.c_void_p), ("signal", ctypes.c_int), ("how", ctypes.c_int),
                 ("thread", ctypes.c_int), ("_rest", ctypes.c_int * 11))
 
@@ -74,7 +74,7 @@ class Sampler:
             last = now
 
         system, timer = ctypes.CDLL(None, use_errno=True), ctypes.c_void_p()
-        event = _Event(None, signal.SIGPROF, _TO_THREAD, threading.get_native_id())
+        event = _SignalEvent(None, signal.SIGPROF, _TO_THREAD, threading.get_native_id())
         before = signal.signal(signal.SIGPROF, look)
         every = (ctypes.c_long * 4)(0, 100_000, 0, 100_000)  # the kernel makes a tick of it
         assert system.timer_create(_THREAD_CLOCK, ctypes.byref(event), ctypes.byref(timer)) == 0

@@ -38,9 +38,10 @@ from typing import TextIO
 
 from ... import __version__
 from ...storage import kernels
-from ...storage.errors import InvalidArgument, NotInstalled, RaxlogError, StreamError, SubscriptionError
+from ...storage.errors import RaxlogError
 from . import output
-from .arguments import DONE, INTERRUPTED, JSON, LOADED, NO, STORE, USAGE, Failure, Parser, flag
+from .arguments import JSON, LOADED, Parser, flag
+from .status import DONE, INTERRUPTED, STORE, USAGE, CommandError, status_of
 
 COMMANDS = {
     "add": ("entries.add", "append one entry"),
@@ -131,7 +132,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return DONE
     except KeyboardInterrupt:
         return _say("interrupted", INTERRUPTED)
-    except Failure as failure:
+    except CommandError as failure:
         return _say(str(failure), failure.status)
     except RaxlogError as error:
         from . import messages  # noqa: PLC0415
@@ -142,13 +143,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     return status
 
 
-def status_of(error: RaxlogError) -> int:
-    """The exit status that stands for an error."""
-    if isinstance(error, InvalidArgument | NotInstalled):
-        return USAGE
-    return NO if isinstance(error, StreamError | SubscriptionError) else STORE
-
-
 def _run(arguments: list[str]) -> int:
     if arguments and arguments[0] in COMMANDS:
         name, rest = arguments[0], arguments[1:]
@@ -156,7 +150,7 @@ def _run(arguments: list[str]) -> int:
         command = LOADED[name]
         return command.run(command.parser(name, COMMANDS[name][1]).parse_intermixed_args(rest)) or DONE
     if any(not argument.startswith("-") for argument in arguments):
-        raise Failure(_unknown(arguments), USAGE)
+        raise CommandError(_unknown(arguments), USAGE)
     width = max(map(len, COMMANDS)) + 2
     listed = "\n".join(f"  {name:{width}}{summary}" for name, (_, summary) in COMMANDS.items())
     parser = Parser(prog="raxlog", description=_DESCRIPTION.format(listed), epilog=_EPILOG,

@@ -1,42 +1,17 @@
-"""What all commands share: the parser, the options, and how a store is opened.
-
-    reading commands    readonly=True; never create anything
-    add, import         create the store, if nothing is at the path; so do bind and sub, which may
-                        come before the first message, and create-group --create-stream
-    other writing ones  need a store: there is nothing to delete or trim in a new one
-
-Arguments are read and checked before the store is opened, so that a slip of the pen creates nothing.
-"""
+"""The arguments of commands: how one is declared and read, those that several share, and the commands loaded."""
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
-
-import raxlog
+from typing import Any, NamedTuple, NoReturn
 
 from ...storage.engine.store_map import DURABILITIES
-from ...storage.errors import NoStream
-from ...stream.entries.header import shown
 from ...stream.node.names import member_name, name_bytes
 from ...stream.node.stream_id import parse_end, parse_id, parse_start
-
-if TYPE_CHECKING:
-    from raxlog import Group, Store, Stream
-
-DONE, NO, USAGE, STORE, INTERRUPTED = 0, 1, 2, 3, 130
-
-
-class Failure(Exception):
-    """What a command ends with when the reason is no RaxlogError: a line and a status."""
-
-    def __init__(self, message: str, status: int) -> None:
-        super().__init__(message)
-        self.status = status
+from .status import USAGE, CommandError
 
 
 class Parser(argparse.ArgumentParser):
@@ -48,7 +23,7 @@ class Parser(argparse.ArgumentParser):
         super().__init__(*args, **{"allow_abbrev": False} | options)
 
     def error(self, message: str) -> NoReturn:
-        raise Failure(f"{message} (see '{self.prog} --help')", USAGE)
+        raise CommandError(f"{message} (see '{self.prog} --help')", USAGE)
 
 
 # -- arguments ----------------------------------------------------------------------------
@@ -190,38 +165,3 @@ def command(name: str, arguments: Iterable[Add], description: str, *examples: st
         return run
 
     return add
-
-
-# -- opening ------------------------------------------------------------------------------
-
-
-def reading(args: argparse.Namespace) -> Store:
-    """The store at STORE, open for reading."""
-    return raxlog.open(args.store, readonly=True)
-
-
-def writing(args: argparse.Namespace, create: bool = False) -> Store:
-    """The store at STORE, open for writing; created only if ``create``."""
-    return raxlog.open(args.store, create=create, durability=args.durability, lock_timeout=args.lock_timeout)
-
-
-def existing(store: Store, name: bytes) -> Stream:
-    """A handle on a stream that is there, else NoStream."""
-    stream = store.stream(name)
-    if not stream.exists():
-        raise NoStream(f"there is no stream {shown(name)} in {store.path}; 'raxlog streams' lists those")
-    return stream
-
-
-@contextlib.contextmanager
-def stream_of(args: argparse.Namespace, opened: Callable[[argparse.Namespace], Store] = reading) -> Iterator[Stream]:
-    """A handle on STREAM, with the store open as long as the block lasts. NoStream."""
-    with opened(args) as store:
-        yield existing(store, args.stream)
-
-
-@contextlib.contextmanager
-def group_of(args: argparse.Namespace, opened: Callable[[argparse.Namespace], Store] = reading) -> Iterator[Group]:
-    """The same for GROUP of STREAM. Where there is no such group, NoGroup comes when the handle is used."""
-    with stream_of(args, opened) as stream:
-        yield stream.group(args.group)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-Report = Callable[[int, int], None]  # bytes of the file read, entries durable
+ByteReport = Callable[[int, int], None]  # bytes of the file read, entries durable
 StepReport = Callable[[str, int, int], None]  # what is being done, how much of it, and of how much
 
 _SOURCE = "{task.fields[source]}"
@@ -53,7 +53,7 @@ class _TextLine:
 
 
 @contextlib.contextmanager
-def progress(name: str, size: int | None) -> Iterator[Report]:
+def progress(name: str, size: int | None) -> Iterator[ByteReport]:
     """A function to report bytes and entries to. ``size`` is None where the input's length is unknown."""
     began = time.monotonic()
     with _bars(

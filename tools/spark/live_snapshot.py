@@ -25,7 +25,7 @@ from pathlib import Path
 from ...recovery.snapshot import full, manifest
 from ...storage.engine.environment import Environment
 from ...storage.errors import RaxlogError, StoreError
-from .location import LIVE, SNAPSHOT, Place, opened
+from .location import LIVE, SNAPSHOT, DataLocation, opened
 from .options import Options
 
 _LOCK = ".raxlog-lock"
@@ -36,7 +36,7 @@ def default_folder() -> Path:
     return Path(tempfile.gettempdir()) / f"raxlog-snapshots-{os.getuid()}"
 
 
-def at_rest(place: Place, options: Options) -> Place:
+def at_rest(place: DataLocation, options: Options) -> DataLocation:
     """The place itself if it rests; for a live store a snapshot of it, taken now or lately.
 
     StoreFull where the copy has no room: give another ``snapshotDir``.
@@ -53,7 +53,7 @@ def at_rest(place: Place, options: Options) -> Place:
             found = home / f"{moment}-{os.urandom(4).hex()}"
             full.make(Path(place.path), found, None)
         touch(found)
-    return Place(SNAPSHOT, str(found), manifest.read(found))
+    return DataLocation(SNAPSHOT, str(found), manifest.read(found))
 
 
 def touch(path: Path) -> None:

@@ -26,7 +26,7 @@ SNAPSHOT, SHARDS, LIVE = "snapshot", "shards", "live store"
 
 
 @dataclass(frozen=True)
-class Place:
+class DataLocation:
     """Where the data lies. ``manifest`` is None for a live store, and for one at rest."""
 
     kind: str
@@ -34,32 +34,32 @@ class Place:
     manifest: Manifest | None = None
 
 
-def find(path: str) -> Place:
+def find(path: str) -> DataLocation:
     """What lies at ``path``. NotAStore, UnsupportedFormat, CorruptionError, StoreError.
 
     Opens no data, but looks at manifests.
     """
     if "://" in path and not path.startswith("file://"):
-        return Place(SHARDS, path)
+        return DataLocation(SHARDS, path)
     there = Path(path.removeprefix("file://")).absolute()
     if directory.is_snapshot(there):
         found = manifest.read(there)
         if found.kind == "shards":
-            return Place(SHARDS, str(there), found)
+            return DataLocation(SHARDS, str(there), found)
         if found.kind != "full":
             raise InvalidArgument(
                 f"{there} is an {found.kind}: it holds what changed since {found.parent_name}, and cannot be "
                 "scanned alone. Restore it into a store, and scan that."
             )
-        return Place(SNAPSHOT, str(there), found)
+        return DataLocation(SNAPSHOT, str(there), found)
     if (newest := newest_snapshot(there)) is not None:
         return newest
     generation = directory.generation(there)  # raises where there is no store
     directory.require_whole(generation)
-    return Place(LIVE if directory.can_register(generation) else SNAPSHOT, str(there))
+    return DataLocation(LIVE if directory.can_register(generation) else SNAPSHOT, str(there))
 
 
-def newest_snapshot(parent: Path) -> Place | None:
+def newest_snapshot(parent: Path) -> DataLocation | None:
     """The newest of the full snapshots in a folder, None where the folder holds none.
 
     InvalidArgument where they are of different stores: none of them would be the newest.
@@ -74,10 +74,10 @@ def newest_snapshot(parent: Path) -> Place | None:
         names = ", ".join(child.name for _, child in found)
         raise InvalidArgument(f"{parent} holds snapshots of different stores ({names}); name one of them")
     made, child = max(found, key=lambda pair: pair[0].created_ms)  # commits are counted anew by each generation
-    return Place(SNAPSHOT, str(child), made)
+    return DataLocation(SNAPSHOT, str(child), made)
 
 
-def require_data(place: Place) -> None:
+def require_data(place: DataLocation) -> None:
     """The data of a snapshot must be there, and as long as its manifest states. Opens nothing.
 
     NotAStore, CorruptionError.

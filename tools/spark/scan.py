@@ -19,7 +19,7 @@ from ...recovery.snapshot.shards import ShardSet
 from ...stream.columns import arrow
 from ...stream.columns.scan import StoredNode, read_nodes
 from . import data_loss, live_snapshot, plan
-from .location import SHARDS, Place, opened, require_data
+from .location import SHARDS, DataLocation, opened, require_data
 from .options import Options
 from .plan import Part, Piece, Window
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 CACHE_BYTES = 8 << 30
 
 
-def planned(place: Place, options: Options, window: Window, only: set[bytes] | None = None) -> list[Part]:
+def planned(place: DataLocation, options: Options, window: Window, only: set[bytes] | None = None) -> list[Part]:
     """The parts of a scan. NoStream where no stream is as the options say; StreamError, see data_loss.py.
 
     ``only`` are the streams that can matter, of those chosen; None: all of them.

@@ -38,7 +38,7 @@ from ...stream.entries.count import Counter
 from ...stream.entries.header import StreamHeader, shown
 from ...stream.node.stream_id import StreamID, make_id, parse_id
 from . import data_loss, plan, scan, worker_gc
-from .location import SHARDS, Place, find, opened
+from .location import SHARDS, DataLocation, find, opened
 from .options import Options
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class _View(NamedTuple):
         return self.position(make_id(*self.header.last))
 
 
-class _Step(NamedTuple):
+class _Share(NamedTuple):
     """What a stream has for the next batch: ``left`` entries behind ``after``, up to ``upto``."""
 
     view: _View
@@ -147,7 +147,7 @@ class FollowingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     end[_key(step.view.name)] = step.view.position(upto).entry()
         return dict(sorted(end.items()))
 
-    def _step(self, view: _View, start: Offset) -> _Step | None:
+    def _step(self, view: _View, start: Offset) -> _Share | None:
         """What is to be read of a stream now; None: nothing."""
         key = _key(view.name)
         position = self._checked(view, _position(start.get(key)))
@@ -157,7 +157,7 @@ class FollowingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._target is not None:
             upto = StreamID(*min(upto, self._target[key]))
         left = max(0, view.rank_behind(upto) - view.rank_behind(position.after))
-        return _Step(view, position.after, upto, left)
+        return _Share(view, position.after, upto, left)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Note where the streams end now: what comes later is for the next run."""
@@ -248,7 +248,7 @@ class FollowingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # -- within -------------------------------------------------------------------------
 
-    def _place(self) -> Place:
+    def _place(self) -> DataLocation:
         place = find(self._options.path)
         if place.kind == SHARDS:
             raise InvalidArgument(

@@ -25,7 +25,7 @@ from ...stream.group.info import GroupInfo, describe_group
 from ...stream.group.state import NOBODY, find_group, groups
 from ...stream.node.stream_id import StreamID
 from . import live_snapshot, plan
-from .location import SHARDS, Place, find, opened
+from .location import SHARDS, DataLocation, find, opened
 from .options import Options
 
 ROWS = 16_384
@@ -86,7 +86,7 @@ class TableReader(DataSourceReader):
             yield pa.RecordBatch.from_pylist(some, schema=self._schema)
 
 
-def _tables(place: Place, options: Options) -> Iterator[_Table]:
+def _tables(place: DataLocation, options: Options) -> Iterator[_Table]:
     if place.kind == SHARDS:
         held = (place.manifest or ShardSet(place.path).manifest).streams
         for name in plan.chosen([stream.name for stream in held], options):

@@ -29,7 +29,7 @@ AT_ONCE = 10_000
 _FANS = count()
 
 
-class Case(NamedTuple):
+class GrowthCase(NamedTuple):
     """One line of the table: what is done one by one, and how many of it."""
 
     name: str
@@ -45,7 +45,7 @@ def cliffs(rounds: Rounds) -> list[Figure]:
     folder, numbers = rounds.folder, count()
     with raxlog.open(folder / "cliffs.rax", durability="relaxed") as store:
 
-        def run(case: Case, size: int) -> float:
+        def run(case: GrowthCase, size: int) -> float:
             work = case.prepare(store if case.is_wide else store.stream(f"s{next(numbers)}"), size)
             start = case.clock()
             done = work()
@@ -223,24 +223,24 @@ def buffered(store: raxlog.Store, threads: int) -> Callable[[], int]:
 
 
 CASES = [
-    Case("autoclaim, a row claimed", 20_000,
+    GrowthCase("autoclaim, a row claimed", 20_000,
          of_pending(lambda group, ids: len(group.autoclaim("b", count=len(ids))[1]))),
-    Case("autoclaim, a row not due", 20_000,
+    GrowthCase("autoclaim, a row not due", 20_000,
          of_pending(lambda group, ids: len(ids) + len(group.autoclaim("b", min_idle=3600, count=len(ids))[1]))),
-    Case("pending(min_idle=), a page of none that is due", 1_000_000,
+    GrowthCase("pending(min_idle=), a page of none that is due", 1_000_000,
          of_pending(lambda group, _: 1 + len(group.pending("-", count=100, min_idle=3600)))),
-    Case("info() and groups(), by entries", 1_000_000, info),
-    Case("consumers(), pending() and info() together, by consumers", 10_000, consumers),
-    Case("streams(), a name", 10_000, names, is_wide=True),
-    Case("a waiting reader, processor time a second", 200, idle_readers, clock=time.process_time),
-    Case("ack_delete, an ID", 10_000, of_pending(lambda group, ids: len(group.ack_delete(*ids)))),
-    Case("delete_ex of one ID, acked, by groups", 5_000, partial(delete_ex, refs="acked")),
-    Case("delete_ex of one ID, delref, by groups", 5_000, partial(delete_ex, refs="delref")),
-    Case("delete_ex of one ID after another process' commit, by groups", 5_000, delete_ex_cold, is_wide=True),
-    Case("remove_owner, of so many on one subject", 10_000, remove_owner, is_wide=True),
-    Case("an append to one of so many streams, in a transaction", 10_000, appends_to_many, is_wide=True),
-    Case("an opening after a compaction, by entries", 1_000_000, reopening, is_wide=True),
-    Case("live subscription, made and closed", 10_000, live, is_wide=True),
-    Case("live delivery, by callbacks", 10_000, fan_out, is_wide=True),
-    Case("buffered append, by threads", 64, buffered, is_wide=True),
+    GrowthCase("info() and groups(), by entries", 1_000_000, info),
+    GrowthCase("consumers(), pending() and info() together, by consumers", 10_000, consumers),
+    GrowthCase("streams(), a name", 10_000, names, is_wide=True),
+    GrowthCase("a waiting reader, processor time a second", 200, idle_readers, clock=time.process_time),
+    GrowthCase("ack_delete, an ID", 10_000, of_pending(lambda group, ids: len(group.ack_delete(*ids)))),
+    GrowthCase("delete_ex of one ID, acked, by groups", 5_000, partial(delete_ex, refs="acked")),
+    GrowthCase("delete_ex of one ID, delref, by groups", 5_000, partial(delete_ex, refs="delref")),
+    GrowthCase("delete_ex of one ID after another process' commit, by groups", 5_000, delete_ex_cold, is_wide=True),
+    GrowthCase("remove_owner, of so many on one subject", 10_000, remove_owner, is_wide=True),
+    GrowthCase("an append to one of so many streams, in a transaction", 10_000, appends_to_many, is_wide=True),
+    GrowthCase("an opening after a compaction, by entries", 1_000_000, reopening, is_wide=True),
+    GrowthCase("live subscription, made and closed", 10_000, live, is_wide=True),
+    GrowthCase("live delivery, by callbacks", 10_000, fan_out, is_wide=True),
+    GrowthCase("buffered append, by threads", 64, buffered, is_wide=True),
 ]

@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import raxlog
 
 from ..children import at_work, running
-from ..peers import ROW, BareLmdb, Disk, Row, SqliteLog, rows
+from ..peers import ROW, BareLmdb, RawDisk, Row, SqliteLog, rows
 from ..rounds import Figure, Rounds, Slice, cpu_seconds
 
 THREADS, PROCESSES, BATCH = 16, 8, 1000
@@ -38,18 +38,18 @@ class Sides(NamedTuple):
     sqlite: SqliteLog
     store: raxlog.Store
     stream: raxlog.Stream
-    disk: Disk
+    disk: RawDisk
 
 
 @contextmanager
 def sides(rounds: Rounds, name: str) -> Iterator[Sides]:
     """An empty store, an SQLite database with an empty log, and the disk."""
     with (closing(SqliteLog(rounds.folder / f"{name}.sqlite")) as sqlite, raxlog.open(rounds.folder / f"{name}.rax") as
-          store, closing(Disk(rounds.folder / f"{name}.disk")) as disk):
+          store, closing(RawDisk(rounds.folder / f"{name}.disk")) as disk):
         yield Sides(sqlite, store, store.stream("events"), disk)
 
 
-def flushing(rounds: Rounds, disk: Disk, entries: int = 1) -> Contenders:
+def flushing(rounds: Rounds, disk: RawDisk, entries: int = 1) -> Contenders:
     """The last of a contest: as many entries a second as there would be if a commit of so many were a flush alone."""
     def flush() -> int:
         disk.flush()

@@ -23,8 +23,9 @@ from ....bench import CASES, TABLE, measure, plot
 from ....bench.rounds import Figure, Rounds
 from ....bench.sampler import Profile, Sampler
 from ... import output
-from ...arguments import DONE, USAGE, Failure, argument, command, flag, positive, seconds
+from ...arguments import argument, command, flag, positive, seconds
 from ...progress import parts
+from ...status import DONE, USAGE, CommandError
 
 _BAR, _FUNCTIONS = 20, 30
 
@@ -61,10 +62,10 @@ also:
 def _run(args: argparse.Namespace) -> int:
     names = [*dict.fromkeys(args.cases or TABLE)]
     if unknown := [name for name in names if name not in CASES]:
-        raise Failure(f"there is no case {unknown[0]!r}; there are {', '.join(CASES)}", USAGE)
+        raise CommandError(f"there is no case {unknown[0]!r}; there are {', '.join(CASES)}", USAGE)
     if args.plot:
         if args.cpu or not Path(args.plot).absolute().parent.is_dir():
-            raise Failure("--plot FILE.png is for figures, without --cpu, in a folder that is there", USAGE)
+            raise CommandError("--plot FILE.png is for figures, without --cpu, in a folder that is there", USAGE)
         plot.load()
     figures: list[Figure] = []
     sampler = Sampler() if args.cpu else None
@@ -82,7 +83,7 @@ def _run(args: argparse.Namespace) -> int:
              "lmdb": ".".join(map(str, lmdb.version())), "slices": args.slices, "seconds": args.seconds}
     if sampler:
         if not sampler.profiles:
-            raise Failure(f"--cpu: nothing of raxlog runs in slices in {', '.join(names)}", USAGE)
+            raise CommandError(f"--cpu: nothing of raxlog runs in slices in {', '.join(names)}", USAGE)
         profiles = [_profile(figure, sampler.profiles[f"{figure.contest}: {figure.contender}"])
                     for figure in figures if f"{figure.contest}: {figure.contender}" in sampler.profiles]
         output.answer(args.json, {"about": about, "profiles": profiles}, "\n\n".join(map(_profile_text, profiles)))

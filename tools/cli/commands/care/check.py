@@ -18,8 +18,9 @@ from .....recovery.check.report import Report
 from .....recovery.salvage.report import SalvageReport
 from .....recovery.salvage.salvage import salvage
 from ... import output
-from ...arguments import DONE, NO, OF_STORE, argument, command, flag
+from ...arguments import OF_STORE, argument, command, flag
 from ...progress import parts
+from ...status import DONE, NO
 
 _SHOWN = 50  # problems or losses in a table; --json has all
 

@@ -6,8 +6,9 @@ import argparse
 from pathlib import Path
 
 from ... import output
-from ...arguments import OF_STORE, WRITING, command, writing
+from ...arguments import OF_STORE, WRITING, command
 from ...progress import steps
+from ...stores import writing
 
 _STEPS = {
     "copying": "copying",

@@ -15,7 +15,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ...arguments import DONE, NO, USAGE, Failure, argument, command, flag, one_of, positive
+from ...arguments import argument, command, flag, one_of, positive
+from ...status import DONE, NO, USAGE, CommandError
 
 _MODES = ("points", "cuts", "calls", "storm", "errors", "interrupts")
 _ROOT = Path(__file__).resolve().parents[4]
@@ -60,11 +61,11 @@ on a case that was kept; --long runs raxlog's own crash tests for hours, from it
 )
 def _run(options: argparse.Namespace) -> int:
     if bool(options.file) + bool(options.replay) + options.long != 1:
-        raise Failure("name a FILE, or --replay KEPT, or --long; one of them", USAGE)
+        raise CommandError("name a FILE, or --replay KEPT, or --long; one of them", USAGE)
     if options.long:
         return _run_long(options)
     if unknown := set(options.only or ()) - set(_MODES):
-        raise Failure(f"--only {min(unknown)} is a part of --long; there are {', '.join(_MODES)}", USAGE)
+        raise CommandError(f"--only {min(unknown)} is a part of --long; there are {', '.join(_MODES)}", USAGE)
     from .....recovery import crashtest  # noqa: PLC0415 - only for this command
     from .....recovery.crashtest.run.replay import main as replay  # noqa: PLC0415
 
@@ -82,7 +83,7 @@ def _run(options: argparse.Namespace) -> int:
     }
     chosen = [mode for name in _MODES if name in (options.only or _MODES) for mode in modes[name]]
     if not chosen:
-        raise Failure("--only points needs --points, which says at which; --only interrupts --interrupts", USAGE)
+        raise CommandError("--only points needs --points, which says at which; --only interrupts --interrupts", USAGE)
     report = crashtest.explore(workload, check, modes=chosen, seed=options.seed, budget=options.budget,
                                keep=options.keep)
     if options.html:
@@ -94,26 +95,26 @@ def _run(options: argparse.Namespace) -> int:
 def _functions(file: str, *names: str) -> list[Any]:
     path = Path(file).resolve()
     if not path.is_file() or path.suffix != ".py" or not path.stem.isidentifier():
-        raise Failure(f"{file} is no Python file that can be imported", USAGE)
+        raise CommandError(f"{file} is no Python file that can be imported", USAGE)
     sys.path.insert(0, str(path.parent))
     try:
         module = importlib.import_module(path.stem)
     except Exception as error:
-        raise Failure(f"{file} cannot be imported: {type(error).__name__}: {error}", USAGE) from error
+        raise CommandError(f"{file} cannot be imported: {type(error).__name__}: {error}", USAGE) from error
     if Path(str(module.__file__)).resolve() != path:
-        raise Failure(f"{path.stem} is the name of another module ({module.__file__}); rename {file}", USAGE)
+        raise CommandError(f"{path.stem} is the name of another module ({module.__file__}); rename {file}", USAGE)
     missing = [name for name in names if not callable(getattr(module, name, None))]
     if missing:
-        raise Failure(f"{file} has no function {' and no '.join(missing)}; name it with --workload or --check", USAGE)
+        raise CommandError(f"{file} has no function {' and no '.join(missing)}; see --workload and --check", USAGE)
     return [getattr(module, name) for name in names]
 
 
 def _run_long(options: argparse.Namespace) -> int:
     program = _ROOT / "tests" / "long_run.py"
     if not program.is_file():
-        raise Failure("the long crash tests are in raxlog's repository, and this is an installed package", USAGE)
+        raise CommandError("the long crash tests are in raxlog's repository, and this is an installed package", USAGE)
     if unknown := set(options.only or ()) - set(LONG):
-        raise Failure(f"--only {min(unknown)} is no part of --long; there are {', '.join(LONG)}", USAGE)
+        raise CommandError(f"--only {min(unknown)} is no part of --long; there are {', '.join(LONG)}", USAGE)
     command = [sys.executable, str(program), "--jobs", str(options.jobs)]
     command += [word for part in options.only or () for word in ("--only", part)]
     command += ["--seed", str(options.seed)] if options.seed is not None else []

@@ -11,8 +11,10 @@ from .....recovery.snapshot.restore import restore, verify
 from .....storage.errors import ReadOnlyStore
 from .....store import Store
 from ... import output
-from ...arguments import DONE, NO, OF_STORE, argument, command, one_of, positive, reading, writing
+from ...arguments import OF_STORE, argument, command, one_of, positive
 from ...progress import steps
+from ...status import DONE, NO
+from ...stores import reading, writing
 
 _STEPS = {"copy": "copying", "check": "checking", "sum": "summing", "cut": "cutting", "upload": "uploading",
           "apply": "applying", "verify": "verifying"}

@@ -28,9 +28,10 @@ from .....storage import kernels
 from .....storage.files import directory
 from .....store import Store
 from ... import output
-from ...arguments import DONE, NO, USAGE, Failure, argument, command, positive, whole
+from ...arguments import argument, command, positive, whole
+from ...status import DONE, NO, USAGE, CommandError
 from . import sample_text
-from .kill_rounds import SOURCE, Figures, Lost, Say, kill_rounds
+from .kill_rounds import SOURCE, Figures, Mismatch, Say, kill_rounds
 from .sample_text import Pairs
 
 _BATCH = 1000
@@ -75,7 +76,7 @@ def _run(args: argparse.Namespace) -> int:
             with Store.open(path, readonly=True) as store:
                 done |= _scan(store, found.events) | _probe(store, found.events, chance)
             figures |= done | {"ok": True}
-        except Lost as lost:
+        except Mismatch as lost:
             figures |= {"ok": False, "lost": str(lost)}
         _print(figures, args)
     return DONE if figures["ok"] else NO
@@ -123,10 +124,10 @@ def _scan(store: Store, events: list[Pairs]) -> Figures:
     scanned = sum(1 for entry in stream.range() if entry.fields)
     took = time.perf_counter() - began
     if scanned != len(events) or len(stream) != scanned:
-        raise Lost(f"{len(events)} entries were imported, {scanned} are there")
+        raise Mismatch(f"{len(events)} entries were imported, {scanned} are there")
     for entry, event in zip(stream.range(), events, strict=True):
         if entry.pairs != event:
-            raise Lost(f"the imported entry {entry.id} is not as it was read from the input")
+            raise Mismatch(f"the imported entry {entry.id} is not as it was read from the input")
     return {"scan_per_second": scanned / took}
 
 
@@ -158,7 +159,7 @@ def _probe(store: Store, events: list[Pairs], chance: random.Random) -> Figures:
             and timed("select", lambda k=k: stream.select(k)) == sid
         )
         if not right:
-            raise Lost(f"entry no. {k}, {sid}, is not told of rightly by range, get, count, rank or select")
+            raise Mismatch(f"entry no. {k}, {sid}, is not told of rightly by range, get, count, rank or select")
     return {"probes": len(places)} | {f"{name}_seconds": total / len(places) for name, total in spent.items()}
 
 
@@ -212,5 +213,5 @@ def _place(keep: str | None) -> Iterator[Path]:
         return
     path = Path(keep, "demo.rax")
     if not directory.is_vacant(path):
-        raise Failure(f"{path} is there already; remove it, or name another directory to --keep", USAGE)
+        raise CommandError(f"{path} is there already; remove it, or name another directory to --keep", USAGE)
     yield path

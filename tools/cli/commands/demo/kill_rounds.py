@@ -24,7 +24,7 @@ from typing import Any
 
 from .....store import Store
 from .....stream.node.stream_id import StreamID
-from ...arguments import STORE, Failure
+from ...status import STORE, CommandError
 from .sample_text import Pairs
 
 SOURCE = "imported"
@@ -35,12 +35,12 @@ Figures = dict[str, Any]
 Say = Callable[[str], None]
 
 
-class Lost(Exception):
+class Mismatch(Exception):
     """What the demo is there to find: an entry that is not as it should be."""
 
 
 def kill_rounds(path: Path, events: list[Pairs], rounds: int, chance: random.Random, say: Say) -> Figures:
-    """Kill ``rounds`` writers, one after the other, and check after each. Raises Lost."""
+    """Kill ``rounds`` writers, one after the other, and check after each. Raises Mismatch."""
     known: list[StreamID] = []  # of every entry that must be there, in order
     acknowledged = unacknowledged = 0
     seconds = 0.0
@@ -116,14 +116,14 @@ def _write_until_killed(path: Path, first: int, delay: float) -> tuple[list[Stre
         heard += child.stdout.read()  # what was on its way
         complaint = child.stderr.read().decode(errors="replace").strip()
     if died is not None or child.returncode != -signal.SIGKILL:
-        raise Failure(f"the demo's writer ended by itself: {complaint[-300:] or child.returncode}", STORE)
+        raise CommandError(f"the demo's writer ended by itself: {complaint[-300:] or child.returncode}", STORE)
     if not heard:
-        raise Failure(f"the demo's writer acknowledged nothing within {_START_LIMIT:.0f} s", STORE)
+        raise CommandError(f"the demo's writer acknowledged nothing within {_START_LIMIT:.0f} s", STORE)
     told: list[StreamID] = []
     for line in heard.decode().split("\n")[:-1]:
         number, _, sid = line.partition(" ")
         if int(number) != first + len(told):
-            raise Lost(f"the writer told of entry {number} where {first + len(told)} was to come")
+            raise Mismatch(f"the writer told of entry {number} where {first + len(told)} was to come")
         told.append(StreamID(sid))
     return told, took
 
@@ -134,13 +134,13 @@ def check_round(store: Store, events: list[Pairs], known: list[StreamID], told: 
     there = []
     for number, entry in enumerate(store.stream(TARGET).range()):
         if number < len(expected) and entry.id != expected[number]:
-            raise Lost(f"entry {number} should be {expected[number]} and is {entry.id}")
+            raise Mismatch(f"entry {number} should be {expected[number]} and is {entry.id}")
         if entry.pairs != events[number % len(events)]:
-            raise Lost(f"entry {entry.id} is not as it was written")
+            raise Mismatch(f"entry {entry.id} is not as it was written")
         there.append(entry.id)
     if len(there) < len(expected):
-        raise Lost(f"{len(expected) - len(there)} acknowledged entries are gone, from {expected[len(there)]} on")
+        raise Mismatch(f"{len(expected) - len(there)} acknowledged entries are gone, from {expected[len(there)]} on")
     extra = there[len(expected) :]
     if len(extra) > 1:
-        raise Lost(f"{len(extra)} entries are there that were never acknowledged, from {extra[0]} on")
+        raise Mismatch(f"{len(extra)} entries are there that were never acknowledged, from {extra[0]} on")
     return extra

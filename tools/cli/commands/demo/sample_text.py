@@ -19,7 +19,7 @@ from itertools import islice
 from pathlib import Path
 
 from ... import output
-from ...arguments import USAGE, Failure
+from ...status import USAGE, CommandError
 from ..entries import input_formats
 
 Pairs = list[tuple[bytes, bytes]]
@@ -44,7 +44,7 @@ class DemoInput:
 
 
 def read_file(path: str, most: int) -> DemoInput:
-    """The first ``most`` events of a file in any format that import knows. Failure if none."""
+    """The first ``most`` events of a file in any format that import knows. CommandError if none."""
     found = DemoInput()
     try:
         with open(path, "rb") as file:
@@ -53,9 +53,9 @@ def read_file(path: str, most: int) -> DemoInput:
             records = input_formats.records(kind, input_formats.Lines(file), delimiter=delimiter)
             found.take(_good(path, records), most, f"{path} ({kind})", "events")
     except OSError as error:
-        raise Failure(f"{path} cannot be read: {error.strerror}", USAGE) from None
+        raise CommandError(f"{path} cannot be read: {error.strerror}", USAGE) from None
     if not found.events:
-        raise Failure(f"{path} has nothing in it to import", USAGE)
+        raise CommandError(f"{path} has nothing in it to import", USAGE)
     return found
 
 
@@ -70,14 +70,14 @@ def read_what_is_here(most: int) -> DemoInput:
     if _LICENCES.is_dir():
         found.take(_lines_of(sorted(_LICENCES.iterdir())), most, f"the licences in {_LICENCES}")
     if not found.events:
-        raise Failure("there is no text here to take; name a file", USAGE)
+        raise CommandError("there is no text here to take; name a file", USAGE)
     return found
 
 
 def _good(path: str, records: Iterator[input_formats.Record | input_formats.Bad]) -> Iterator[Pairs]:
     for record in records:
         if isinstance(record, input_formats.Bad):
-            raise Failure(f"{path}:{record.line}: {output.one_line(record.what)}", USAGE)
+            raise CommandError(f"{path}:{record.line}: {output.one_line(record.what)}", USAGE)
         yield [(_raw(name), _raw(value)) for name, value in record.pairs]
 
 

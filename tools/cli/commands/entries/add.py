@@ -13,26 +13,9 @@ from .....stream.group.delete_policy import KEEPREF, POLICIES, DeleteResult
 from .....stream.node.entry import flatten
 from .....stream.node.stream_id import parse_new_id
 from ... import output
-from ...arguments import (
-    DONE,
-    IDS,
-    NO,
-    OF_STREAM,
-    USAGE,
-    WRITING,
-    Add,
-    Failure,
-    argument,
-    command,
-    existing,
-    flag,
-    one_of,
-    positive,
-    stream_name,
-    stream_of,
-    whole,
-    writing,
-)
+from ...arguments import IDS, OF_STREAM, WRITING, Add, argument, command, flag, one_of, positive, stream_name, whole
+from ...status import DONE, NO, USAGE, CommandError
+from ...stores import existing, stream_of, writing
 
 _REFS = argument("--refs", choices=POLICIES, default=KEEPREF,
                  help="keepref: pending entries stay pending (default); delref: they leave every group; "
@@ -137,7 +120,7 @@ def _rename(args: argparse.Namespace) -> None:
     with writing(args) as store:
         existing(store, args.stream)
         if not store.rename_stream(args.stream, args.new):
-            raise Failure(f"the stream {shown(args.stream)} has that name already", NO)
+            raise CommandError(f"the stream {shown(args.stream)} has that name already", NO)
     output.answer(args.json, {"renamed": args.stream, "to": args.new},
                   f"stream {output.text(args.stream)} renamed to {output.text(args.new)}")
 
@@ -151,7 +134,7 @@ def _delete_stream(args: argparse.Namespace) -> None:
     with writing(args) as store:
         entries = len(existing(store, args.stream))
         if not store.delete_stream(args.stream):
-            raise Failure(f"the stream {shown(args.stream)} was deleted by another program", NO)
+            raise CommandError(f"the stream {shown(args.stream)} was deleted by another program", NO)
     output.answer(args.json, {"deleted": entries}, f"{output.many(entries, 'entry')} deleted")
 
 
@@ -177,7 +160,7 @@ def _configure(args: argparse.Namespace) -> None:
     given = {name: getattr(args, name) for name in _SETTINGS if getattr(args, name) is not None}
     if not given:
         options = ", ".join("--" + name.replace("_", "-") for name in _SETTINGS)
-        raise Failure(f"nothing to change: give one of {options}", USAGE)
+        raise CommandError(f"nothing to change: give one of {options}", USAGE)
     with stream_of(args, writing) as stream:
         changed = stream.configure(**given)
     line = ", ".join(f"{setting.replace('_', '-')} is now {value}" for setting, value in changed.items())

@@ -22,22 +22,9 @@ from .....stream.node.entry import Entry
 from .....stream.node.stream_id import StreamID, make_id, parse_id
 from .....stream.stream import Stream
 from ... import output
-from ...arguments import (
-    DONE,
-    NO,
-    OF_STORE,
-    STORE,
-    USAGE,
-    Failure,
-    argument,
-    command,
-    flag,
-    one_of,
-    reading,
-    stream_name,
-    stream_of,
-    whole,
-)
+from ...arguments import OF_STORE, argument, command, flag, one_of, stream_name, whole
+from ...status import DONE, NO, STORE, USAGE, CommandError
+from ...stores import reading, stream_of
 from ..groups.groups import group_json, groups_table
 from . import node_diagram
 
@@ -66,10 +53,10 @@ the exit status is then 3.""",
 )
 def _run(args: argparse.Namespace) -> int:
     if args.count is not None and not args.full:
-        raise Failure("--count is for --full", USAGE)
+        raise CommandError("--count is for --full", USAGE)
     if args.stream is None:
         if args.rax or args.full or args.node is not None:
-            raise Failure("--rax, --node and --full tell of one stream: name it", USAGE)
+            raise CommandError("--rax, --node and --full tell of one stream: name it", USAGE)
         with reading(args) as store:
             return _store(store, args.json)
     with stream_of(args) as stream:
@@ -212,6 +199,6 @@ def _moment(unix: float) -> str:
 def _node(stream: Stream, sid: StreamID, as_json: bool) -> None:
     stored = stored_node(stream, sid)
     if stored is None:
-        raise Failure(f"no node of stream {shown(stream.name)} begins at {sid} or before", NO)
+        raise CommandError(f"no node of stream {shown(stream.name)} begins at {sid} or before", NO)
     drawn = node_diagram.read(stream.name, *stored)
     output.answer(as_json, drawn.as_dict(), drawn.text())

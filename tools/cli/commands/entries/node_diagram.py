@@ -34,7 +34,7 @@ _CODECS = {block.RAW: "raw", block.ZSTD: "zstd"}
 
 
 @dataclass(frozen=True)
-class _Row:
+class _StoredEntry:
     """An entry as it is stored."""
 
     offset: int
@@ -58,7 +58,7 @@ class DrawnNode:
     deleted: int
     fields: list[bytes]
     master: bytes
-    rows: list[_Row]
+    rows: list[_StoredEntry]
 
     def as_dict(self) -> dict[str, Any]:
         """The node for JSON, its bytes in hexadecimal."""
@@ -136,7 +136,7 @@ def _taken_apart(stream: bytes, master_id: StreamID, key: bytes, value: bytes) -
             pairs = list(zip(flat[::2], flat[1::2], strict=True))
             at += 1 + 2 * own
         at += 1  # lp-count
-        rows.append(_Row(offsets[start], packed[offsets[start] : offsets[at]], sid, flags, pairs))
+        rows.append(_StoredEntry(offsets[start], packed[offsets[start] : offsets[at]], sid, flags, pairs))
     return DrawnNode(stream, master_id, len(value), head, packed, len(values), live, deleted, names, master, rows)
 
 

@@ -17,20 +17,9 @@ from .....stream.node.entry import Entry
 from .....stream.node.stream_id import StreamID, parse_id
 from .....stream.stream import Stream
 from ... import output
-from ...arguments import (
-    DONE,
-    NO,
-    OF_STREAM,
-    RANGE,
-    Failure,
-    argument,
-    command,
-    existing,
-    flag,
-    reading,
-    stream_of,
-    whole,
-)
+from ...arguments import OF_STREAM, RANGE, argument, command, flag, whole
+from ...status import DONE, NO, CommandError
+from ...stores import existing, reading, stream_of
 
 _LOOK_FOR_STORE = 0.1  # seconds
 _LOOK_ANYWAY = 1.0  # seconds; news wakes at once, a deleted stream is noticed by looking
@@ -72,7 +61,7 @@ def _get(args: argparse.Namespace) -> None:
     with stream_of(args) as stream:
         entry = stream.get(args.id)
     if entry is None:
-        raise Failure(f"there is no entry {args.id} in stream {shown(stream.name)}", NO)
+        raise CommandError(f"there is no entry {args.id} in stream {shown(stream.name)}", NO)
     output.print_entry(entry, args.json)
 
 

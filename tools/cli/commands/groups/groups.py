@@ -24,23 +24,9 @@ from .....stream.entries.header import shown
 from .....stream.group.info import GroupInfo
 from .....stream.node.stream_id import parse_id
 from ... import output
-from ...arguments import (
-    NO,
-    OF_CONSUMER,
-    OF_GROUP,
-    OF_STREAM,
-    WRITING,
-    Failure,
-    argument,
-    command,
-    consumer_name,
-    existing,
-    flag,
-    group_of,
-    one_of,
-    stream_of,
-    writing,
-)
+from ...arguments import OF_CONSUMER, OF_GROUP, OF_STREAM, WRITING, argument, command, consumer_name, flag, one_of
+from ...status import NO, CommandError
+from ...stores import existing, group_of, stream_of, writing
 
 # -- groups, lag --------------------------------------------------------------------------
 
@@ -131,7 +117,7 @@ def _destroy_group(args: argparse.Namespace) -> None:
     with group_of(args, writing) as group:
         info = group.info()
         if not group.destroy():
-            raise Failure(f"the consumer group {shown(group.name)} was destroyed by another program", NO)
+            raise CommandError(f"the consumer group {shown(group.name)} was destroyed by another program", NO)
     with_it = f"{output.many(info.consumers, 'consumer')} and {output.many(info.pending, 'pending entry')}"
     output.answer(args.json, {"destroyed": group.name, "consumers": info.consumers, "pending": info.pending},
                   f"group destroyed, with {with_it}")
@@ -183,7 +169,7 @@ def _consumers(args: argparse.Namespace) -> None:
 def _create_consumer(args: argparse.Namespace) -> None:
     with group_of(args, writing) as group:
         if not group.create_consumer(args.consumer):
-            raise Failure(f"group {shown(group.name)} has a consumer {shown(args.consumer)} already", NO)
+            raise CommandError(f"group {shown(group.name)} has a consumer {shown(args.consumer)} already", NO)
     output.answer(args.json, {"created": args.consumer})
 
 
@@ -200,7 +186,7 @@ becomes of them. Handed over they keep their times and delivery counts.""",
 def _delete_consumer(args: argparse.Namespace) -> None:
     with group_of(args, writing) as group:
         if args.consumer not in {known.name for known in group.consumers()}:
-            raise Failure(f"group {shown(group.name)} has no consumer {shown(args.consumer)}", NO)
+            raise CommandError(f"group {shown(group.name)} has no consumer {shown(args.consumer)}", NO)
         had = group.delete_consumer(args.consumer, pending="drop" if args.drop else "refuse", to=args.to)
     fate = f"handed over to {output.text(args.to)}" if args.to is not None else "dropped"
     output.answer(args.json, {"deleted": args.consumer, "pending": had, "to": args.to},

@@ -16,9 +16,7 @@ from .....stream.node.entry import Entry
 from .....stream.node.stream_id import StreamID, parse_end, parse_id, parse_start
 from ... import output
 from ...arguments import (
-    DONE,
     IDS,
-    NO,
     OF_CONSUMER,
     OF_GROUP,
     WRITING,
@@ -27,13 +25,13 @@ from ...arguments import (
     command,
     consumer_name,
     flag,
-    group_of,
     one_of,
     positive,
     seconds,
     whole,
-    writing,
 )
+from ...status import DONE, NO
+from ...stores import group_of, writing
 
 _DELIVERY = (argument("--retrycount", type=whole, metavar="N", help="set the delivery count to N"),
              flag("--force", "also entries that are not pending: they become it"))

@@ -20,28 +20,22 @@ from .....stream.node.entry import Entry
 from .....stream.node.stream_id import StreamID, parse_id
 from ... import output
 from ...arguments import (
-    DONE,
     IDS,
-    NO,
     OF_GROUP,
     OF_STORE,
-    USAGE,
     WRITING,
-    Failure,
     argument,
     command,
     consumer_name,
-    existing,
     flag,
     group_name,
-    group_of,
     positive,
-    reading,
     seconds,
     stream_name,
     titled,
-    writing,
 )
+from ...status import DONE, NO, USAGE, CommandError
+from ...stores import existing, group_of, reading, writing
 
 # -- read ---------------------------------------------------------------------------------
 
@@ -100,13 +94,13 @@ def _read(args: argparse.Namespace) -> int:
 def _delivered(args: argparse.Namespace) -> dict[bytes, list[Entry]]:
     """What the group gives this consumer, of every stream."""
     if args.consumer is None:
-        raise Failure("--group needs --consumer: who in the group is reading", USAGE)
+        raise CommandError("--group needs --consumer: who in the group is reading", USAGE)
     if args.after is not None and not args.history:
-        raise Failure("--after pages through a consumer's --history; new entries come in their order", USAGE)
+        raise CommandError("--after pages through a consumer's --history; new entries come in their order", USAGE)
     if args.history and (args.noack or args.block is not None or args.claim_idle is not None):
-        raise Failure("--history gives what is pending already; --block, --claim-idle and --noack are for new", USAGE)
+        raise CommandError("--history reads pending entries; --block, --claim-idle and --noack are for new ones", USAGE)
     if args.ack and len(args.streams) > 1:
-        raise Failure("--ack is for one stream: in several an ID could be anyone's", USAGE)
+        raise CommandError("--ack is for one stream: in several an ID could be anyone's", USAGE)
     after = (args.after or StreamID.MIN) if args.history else ">"
     streams = _once((typed, after) for typed in args.streams)
     with writing(args) as store:
@@ -121,10 +115,10 @@ def _behind_ids(args: argparse.Namespace) -> dict[bytes, list[Entry]]:
     """What lies behind an ID, of every stream."""
     for option in ("consumer", "history", "after", "claim_idle", "ack", "noack"):
         if getattr(args, option) not in (None, False):
-            raise Failure(f"--{option.replace('_', '-')} is for reading in a consumer group: add --group", USAGE)
+            raise CommandError(f"--{option.replace('_', '-')} is for reading in a consumer group: add --group", USAGE)
     for typed in args.streams:
         if "=" not in typed:
-            raise Failure(f"{typed!r} is no STREAM=ID; only with --group a stream needs no ID", USAGE)
+            raise CommandError(f"{typed!r} is no STREAM=ID; only with --group a stream needs no ID", USAGE)
     behind = (typed.rpartition("=") for typed in args.streams)
     streams = _once((name, after if after in ("$", "+") else parse_id(after)) for name, _, after in behind)
     with reading(args) as store:
@@ -139,7 +133,7 @@ def _once(streams: Iterable[tuple[str, Any]]) -> dict[bytes, Any]:
     for typed, after in streams:
         name = stream_name(typed)
         if name in named:
-            raise Failure(f"the stream {typed!r} is named twice", USAGE)
+            raise CommandError(f"the stream {typed!r} is named twice", USAGE)
         named[name] = after
     return named
 
@@ -161,7 +155,7 @@ pending with that consumer (any more) is an error that names its owner, and none
 )
 def _ack(args: argparse.Namespace) -> int:
     if args.refs is not None and not args.delete:
-        raise Failure("--refs is for --delete", USAGE)
+        raise CommandError("--refs is for --delete", USAGE)
     document, also = {}, ""
     with group_of(args, writing) as group:
         if args.delete:

@@ -19,8 +19,10 @@ from typing import Any
 
 from .....stream.columns.arrow import MODES, PERMISSIVE, Projection, Tally, load, projection, reader
 from ... import output
-from ...arguments import DONE, NO, OF_STREAM, RANGE, USAGE, Failure, argument, command, flag, stream_of
-from ...progress import Report, progress
+from ...arguments import OF_STREAM, RANGE, argument, command, flag
+from ...progress import ByteReport, progress
+from ...status import DONE, NO, USAGE, CommandError
+from ...stores import stream_of
 
 _FORMATS = {"parquet": (".parquet", ".pq"), "arrow": (".arrow", ".ipc", ".feather"), "csv": (".csv",)}
 _COMPRESSIONS = ("zstd", "snappy", "none")
@@ -64,9 +66,9 @@ def _run(args: argparse.Namespace) -> int:
     schema = None if args.columns is None else parsed_columns(args.columns)
     columns = projection(schema, id_column=args.id, timestamp_column=args.timestamp)
     if kind == "csv" and any(column[0] == "map" for column in columns.columns):
-        raise Failure('CSV holds no maps: name the fields to export, as in --columns "item string, qty bigint"', USAGE)
+        raise CommandError('CSV holds no maps: name fields to export, as in --columns "item string, qty bigint"', USAGE)
     if path.exists() and not args.force:
-        raise Failure(f"{path} is there already; --force replaces it", USAGE)
+        raise CommandError(f"{path} is there already; --force replaces it", USAGE)
     tally, name = Tally(), os.fsdecode(args.stream)
     began = time.perf_counter()
     with stream_of(args) as stream:
@@ -92,14 +94,14 @@ def parsed_columns(text: str) -> dict[str, str]:
     while more:
         match = _COLUMN.match(text, at)
         if match is None or (not match["more"] and match.end() < len(text)):
-            raise Failure(
+            raise CommandError(
                 f"--columns: {text[at:].strip()!r} does not begin with a name and a type, as in "
                 '"item string, qty bigint"',
                 USAGE,
             )
         name = match["plain"] or match["quoted"].replace("``", "`")
         if name in columns:
-            raise Failure(f"--columns: {name!r} stands there twice", USAGE)
+            raise CommandError(f"--columns: {name!r} stands there twice", USAGE)
         columns[name] = match["type"].strip()
         at, more = match.end(), bool(match["more"])
     return columns
@@ -110,7 +112,7 @@ def _guessed(path: Path) -> str:
         if path.suffix.lower() in endings:
             return kind
     known = ", ".join(ending for endings in _FORMATS.values() for ending in endings)
-    raise Failure(f"the format of {path} cannot be told from its ending ({known}); say --format", USAGE)
+    raise CommandError(f"the format of {path} cannot be told from its ending ({known}); say --format", USAGE)
 
 
 @contextlib.contextmanager
@@ -123,13 +125,13 @@ def _whole(path: Path) -> Iterator[Path]:
             os.fsync(file.fileno())
         part.replace(path)
     except OSError as error:
-        raise Failure(f"{path} cannot be written: {error.strerror or error}", USAGE) from None
+        raise CommandError(f"{path} cannot be written: {error.strerror or error}", USAGE) from None
     finally:
         part.unlink(missing_ok=True)
 
 
 def _write(kind: str, part: Path, columns: Projection, batches: Any, compression: str, tally: Tally,
-           report: Report) -> None:
+           report: ByteReport) -> None:
     pa = load()
     write: Callable[[Any], None]
     held: list[Any] = []

@@ -22,7 +22,8 @@ from ....spark.options import Options, parse
 from ....spark.plan import Part, Window
 from ....spark.requirements import require, require_java
 from ... import output
-from ...arguments import DONE, NO, OF_STREAM, USAGE, Failure, argument, command, positive
+from ...arguments import OF_STREAM, argument, command, positive
+from ...status import DONE, NO, USAGE, CommandError
 
 _WIDTH = 50
 _VIEW = "entries"
@@ -182,8 +183,8 @@ def _told(error: Exception) -> Exception:
         if colon and name.startswith("raxlog.") and name.endswith(tuple(_OURS)):
             return InvalidArgument(message)
     if "[TABLE_OR_VIEW_NOT_FOUND]" in text:
-        return Failure(f"--sql names a table that is not there: the stream is the table '{_VIEW}'", USAGE)
-    return Failure(" ".join(text.split("JVM stacktrace", maxsplit=1)[0].split())[:2000], USAGE)
+        return CommandError(f"--sql names a table that is not there: the stream is the table '{_VIEW}'", USAGE)
+    return CommandError(" ".join(text.split("JVM stacktrace", maxsplit=1)[0].split())[:2000], USAGE)
 
 
 _OURS = ("InvalidArgument", "InvalidStreamID", "NoStream", "NotAStore", "CorruptionError", "MalformedValue",

@@ -19,7 +19,9 @@ from .....index.subjects.subscription import BINDING, DURABLE, LIVE, Subscriptio
 from .....storage.errors import NoSubscription
 from .....store import Store
 from ... import output
-from ...arguments import DONE, NO, OF_STORE, argument, command, reading, typed
+from ...arguments import OF_STORE, argument, command, typed
+from ...status import DONE, NO
+from ...stores import reading
 
 _KINDS = {BINDING: "binding", DURABLE: "durable", LIVE: "live"}
 
@@ -27,12 +29,12 @@ _KINDS = {BINDING: "binding", DURABLE: "durable", LIVE: "live"}
 
 
 @dataclass
-class _Branch:
+class _Token:
     """A token of the tree."""
 
     plain: int = 0
     queued: int = 0
-    below: dict[bytes, _Branch] = field(default_factory=dict)
+    below: dict[bytes, _Token] = field(default_factory=dict)
 
 
 @command(
@@ -48,11 +50,11 @@ how many members of queues. Exit status 1 if there is none.""",
 def _subjects(args: argparse.Namespace) -> int:
     with reading(args) as store:
         found = store.subjects.patterns(args.within)
-    root = _Branch()
+    root = _Token()
     for pattern, plain, queued in found:
         branch = root
         for token in subjects.tokens(pattern):
-            branch = branch.below.setdefault(token, _Branch())
+            branch = branch.below.setdefault(token, _Token())
         branch.plain, branch.queued = plain, queued
     output.answer(
         args.json,
@@ -62,7 +64,7 @@ def _subjects(args: argparse.Namespace) -> int:
     return DONE if found else NO
 
 
-def _drawn(token: bytes, branch: _Branch, first: str, rest: str) -> Iterator[str]:
+def _drawn(token: bytes, branch: _Token, first: str, rest: str) -> Iterator[str]:
     counts = [str(branch.plain)] if branch.plain else []
     if branch.queued:
         counts.append(f"{branch.queued} in queues")

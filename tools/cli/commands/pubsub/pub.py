@@ -26,23 +26,9 @@ from .....store import Store
 from .....stream.node.clock import duration_ms
 from .....stream.node.entry import flatten
 from ... import output
-from ...arguments import (
-    DONE,
-    NO,
-    OF_STORE,
-    USAGE,
-    WRITING,
-    Failure,
-    argument,
-    command,
-    flag,
-    positive,
-    reading,
-    seconds,
-    stream_name,
-    typed,
-    writing,
-)
+from ...arguments import OF_STORE, WRITING, argument, command, flag, positive, seconds, stream_name, typed
+from ...status import DONE, NO, USAGE, CommandError
+from ...stores import reading, writing
 from ..entries.add import pair
 
 # -- pub ----------------------------------------------------------------------------------
@@ -79,7 +65,7 @@ def _pub(args: argparse.Namespace) -> int:
 
 def _pub_on_channel(args: argparse.Namespace) -> int:
     if len(args.fields) != 1:
-        raise Failure(f"--channel publishes one text, and {len(args.fields)} were given; quote it", USAGE)
+        raise CommandError(f"--channel publishes one text, and {len(args.fields)} were given; quote it", USAGE)
     with writing(args) as store:
         copies = store.channels.publish(args.subject, os.fsencode(args.fields[0]))
     output.answer(args.json, {"copies": copies}, f"sent {output.many(copies, 'copy')}")
@@ -115,11 +101,11 @@ def _sub(args: argparse.Namespace) -> int:
     names = [os.fsencode(typed) for typed in args.subjects]
     by_channel = args.channel or args.glob
     if args.channel and args.glob:
-        raise Failure("--channel and --glob: choose one of the two", USAGE)
+        raise CommandError("--channel and --glob: choose one of the two", USAGE)
     if by_channel and (args.queue is not None or args.durable is not None):
-        raise Failure("channels have neither --queue nor --durable; subjects do", USAGE)
+        raise CommandError("channels have neither --queue nor --durable; subjects do", USAGE)
     if len(names) > 1 and not by_channel:
-        raise Failure("one SUBJECT at a time: run the command twice, or use a pattern", USAGE)
+        raise CommandError("one SUBJECT at a time: run the command twice, or use a pattern", USAGE)
     if not by_channel:
         subjects.pattern(names[0])
     if args.timeout is not None:
@@ -212,7 +198,7 @@ def _bind(args: argparse.Namespace) -> None:
 )
 def _unbind(args: argparse.Namespace) -> int:
     if args.all == (args.subject is not None):
-        raise Failure("name the SUBJECT that was bound, or give --all for all of the stream", USAGE)
+        raise CommandError("name the SUBJECT that was bound, or give --all for all of the stream", USAGE)
     with writing(args) as store:
         ended = store.unbind(args.subject, args.stream)
     output.answer(args.json, {"unbound": ended},
