@@ -23,6 +23,7 @@ from .....storage.format import block, keys
 from .....stream.entries.header import shown
 from .....stream.entries.writer import located
 from .....stream.node import decode, listpack
+from .....stream.node.json_form import fields_form
 from .....stream.node.stream_id import MAX64, StreamID
 from ... import output
 
@@ -73,7 +74,7 @@ class DrawnNode:
             "entries": [
                 {"id": row.id, "offset": row.offset, "bytes": row.raw.hex(), "flags": row.flags,
                  "deleted": bool(row.flags & _DELETED), "same_fields": bool(row.flags & _SAMEFIELDS),
-                 "fields": output.fields_json(row.pairs)}
+                 "fields": fields_form(row.pairs)}
                 for row in self.rows
             ],
         }  # fmt: skip

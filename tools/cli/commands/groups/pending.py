@@ -13,6 +13,7 @@ from typing import Any
 
 from .....stream.group.info import Pending, PendingSummary
 from .....stream.node.entry import Entry
+from .....stream.node.json_form import entry_form
 from .....stream.node.stream_id import StreamID, parse_end, parse_id, parse_start
 from ... import output
 from ...arguments import (
@@ -124,7 +125,7 @@ def _claim(args: argparse.Namespace) -> int:
 
 
 def _claimed_json(entry: Entry | StreamID) -> dict[str, Any]:
-    return {"id": entry} if isinstance(entry, StreamID) else output.entry_json(entry) | output.delivery_json(entry)
+    return {"id": entry} if isinstance(entry, StreamID) else entry_form(entry) | output.delivery_json(entry)
 
 
 def _claimed_text(entry: Entry | StreamID) -> str:

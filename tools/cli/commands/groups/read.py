@@ -17,6 +17,7 @@ from typing import Any
 from .....storage.errors import InvalidStreamID
 from .....stream.group.delete_policy import POLICIES, DeleteResult
 from .....stream.node.entry import Entry
+from .....stream.node.json_form import entry_form
 from .....stream.node.stream_id import StreamID, parse_id
 from ... import output
 from ...arguments import (
@@ -85,7 +86,7 @@ def _read(args: argparse.Namespace) -> int:
         for entry in entries:
             if args.json:
                 delivery = {} if args.group is None else output.delivery_json(entry)
-                output.print_json({"stream": name} | output.entry_json(entry) | delivery)
+                output.print_json({"stream": name} | entry_form(entry) | delivery)
             else:
                 output.print_text(before + output.entry_text(entry))
     return DONE if any(found.values()) else NO

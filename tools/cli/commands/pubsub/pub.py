@@ -25,6 +25,7 @@ from .....storage.files import directory
 from .....store import Store
 from .....stream.node.clock import duration_ms
 from .....stream.node.entry import flatten
+from .....stream.node.json_form import fields_form
 from ... import output
 from ...arguments import OF_STORE, WRITING, argument, command, flag, positive, seconds, stream_name, typed
 from ...status import DONE, NO, USAGE, CommandError
@@ -139,7 +140,7 @@ def _print(message: Any, as_json: bool) -> None:
         line = f"{output.text(message.channel)}\t{output.text(message.data)}"
     else:
         assert isinstance(message, Message)
-        told = {"subject": message.subject, "fields": output.fields_json(message.pairs)}
+        told = {"subject": message.subject, "fields": fields_form(message.pairs)}
         if message.id is not None:
             told |= {"id": message.id, "deliveries": message.deliveries}
         line = "\t".join([output.text(message.subject), *output.pairs_text(message.pairs)])
