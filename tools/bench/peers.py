@@ -33,7 +33,7 @@ def read_hundred(stream: raxlog.Stream) -> Callable[[], object]:
 
 
 class SqliteLog:
-    """A table of (id, msgpack row): WAL, synchronous FULL unless told otherwise, one flush a commit."""
+    """A table of (id, msgpack row): WAL, synchronous FULL by default, one flush a commit."""
 
     def __init__(self, path: Path, synchronous: str = "FULL") -> None:
         self.path = path

@@ -21,7 +21,7 @@ from .sampler import Sampler
 
 
 class Slice(NamedTuple):
-    """What one slice gave."""
+    """The result of one slice."""
 
     rate: float  # operations a second
     cpu: float  # processor time of one operation, user and kernel, in microseconds
@@ -60,14 +60,14 @@ class Figure:
 
 @dataclass
 class Rounds:
-    """Where and how long it is measured; the cases take it, and give its contests their contenders."""
+    """Where and how long to measure; the cases pass it the contenders of their contests."""
 
     folder: Path
     slices: int = 7
     seconds: float = 1.0  # of a slice
     entries: int = 1_000_000
     report: Callable[[int, int], object] = lambda done, total: None  # slices of the contest under way
-    sampler: Sampler | None = None  # then only raxlog runs, and it is noted where it spends its time
+    sampler: Sampler | None = None  # then only raxlog runs, and is profiled
 
     def contest(self, name: str, contenders: Mapping[str, Callable[[], float | Slice]], unit: str = "/s",
                 lower_is_better: bool = False, slices: int = 0) -> list[Figure]:
