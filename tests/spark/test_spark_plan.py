@@ -168,13 +168,13 @@ def test_a_stream_of_which_all_is_gone_is_lost_up_to_its_last_id(store: raxlog.S
 
 _SETTLES = """
 import gc
-from raxlog.tools.spark import worker
+from raxlog.tools.spark import worker_gc
 
-worker.settle()
+worker_gc.settle()
 frozen = gc.get_freeze_count()
 held = []
 held.append(held)
-worker.settle()
+worker_gc.settle()
 assert 0 < gc.get_freeze_count() <= frozen
 del held
 assert gc.collect() >= 1

@@ -1,30 +1,17 @@
 """The command line: ``raxlog COMMAND STORE …``, one command for each thing a store can do.
 
-    argv ──> __init__.py    finds the command, loads its module only, prints errors in one line
+    argv ──> __init__.py    finds the command in COMMANDS, loads its module only, prints errors in one line
               └── commands/
-                    entries/   add.py          add  delete  trim  rename  delete-stream  configure
-                               import_file.py  import         (input_formats.py reads, progress.py draws)
-                               range.py        range  get  tail
-                               streams.py      streams
-                               info.py         info           (node_diagram.py draws one node)
-                    groups/    groups.py       groups  lag  consumers, and what creates, moves, deletes them
-                               read.py         read  ack
-                               pending.py      pending  claim  autoclaim  nack
-                    pubsub/    pub.py          pub  sub  unsub  bind  unbind  bindings
-                               interest.py     subjects  interest
-                    care/      check.py        check  salvage
-                               snapshot.py     snapshot  restore  verify
-                               compact.py      compact
-                               crashtest.py    crashtest
-                               bench.py        bench
-                    history/   export.py       export         (pyarrow, in the extra raxlog[spark])
-                               scan.py         scan  plan     (scan: Spark, in the same extra)
-                    demo/      demo.py         demo           (sample_text.py, kill_rounds.py)
+                    entries/   add  import_file (input_formats)  range  streams  info (node_diagram)
+                    groups/    groups  read  pending
+                    pubsub/    pub  interest
+                    care/      check  snapshot  compact  crashtest  bench
+                    history/   export  scan         with pyarrow and Spark: the extra raxlog[spark]
+                    demo/      demo (sample_text, kill_rounds)
 
     arguments.py   what commands share: the parser, options, the table of loaded commands
-    stores.py      opening a store
-    status.py      exit statuses
-    output.py      entries, IDs and bytes as text and as JSON
+    stores.py      opening a store              status.py     exit statuses
+    output.py      entries and figures as text and as JSON
     progress.py    bars, where the extra raxlog[cli] has brought rich; else a line of text
     messages.py    the library's messages in the words of the command line
 

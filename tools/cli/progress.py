@@ -26,7 +26,7 @@ _REDRAW = 0.1  # seconds between two changes of the line of text
 
 
 class _TextLine:
-    """Stands in for rich's Progress: one line, rewritten in place, about the task changed last."""
+    """Used instead of rich's Progress: one line, rewritten in place, about the task changed last."""
 
     def __init__(self) -> None:
         self._tasks: list[dict[str, object]] = []

@@ -57,7 +57,7 @@ class _Table(NamedTuple):
 
 
 class TableReader(DataSourceReader):
-    """Reads groups or pending entries. A user's schema picks columns, in his order."""
+    """Reads groups or pending entries. A schema that is given selects columns, in its order."""
 
     def __init__(self, options: Options, wanted: StructType) -> None:
         from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415
@@ -107,8 +107,8 @@ def _tables(place: DataLocation, options: Options) -> Iterator[_Table]:
 def _group_rows(table: _Table) -> Iterator[dict[str, Any]]:
     if table.kind == SHARDS:
         summary = ShardSet(table.path).manifest.stream(table.stream)
-        for told in summary.groups if summary is not None else ():
-            yield _group_row(table, told, told.last_delivered)
+        for group in summary.groups if summary is not None else ():
+            yield _group_row(table, group, group.last_delivered)
         return
     with opened(table.path) as source, source.read() as txn:
         if (found := headers.find(txn, table.stream)) is not None:

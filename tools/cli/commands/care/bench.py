@@ -1,4 +1,4 @@
-"""The command bench: cases of tools/bench, as a table with bars, as JSON, as a picture.
+"""The command bench: cases of tools/bench, as a table with bars, as JSON, as a plot.
 
     a durable append
       sqlite3 (WAL, FULL)    4,630 /s  4,510 .. 4,702  × 1.00  118 µs  × 1.00  ━━━━━━━━━━━━━━━━
@@ -110,7 +110,7 @@ def _median(values: list[float]) -> float | None:
 
 
 def _table(figures: list[Figure]) -> str:
-    """A block for each contest; the columns are as wide as in the others."""
+    """A block for each contest, with columns of the same width in all."""
     contests = [(name, list(those)) for name, those in groupby(figures, lambda figure: figure.contest)]
     rows = [_row(figure, max(other.median for other in those)) for _, those in contests for figure in those]
     lines = iter(output.table(rows, (1, 3, 4, 5, 6)))

@@ -43,14 +43,14 @@ LONG = ("kills", "calls", "images", "errors", "flips", "contention", "interrupts
      argument("--ignore", action="append", default=[], metavar="PATTERN",
               help="files whose content does not matter after a power cut, like '*.lock'; may be repeated"),
      argument("--seed", type=int, metavar="N", help="draw the same cases as a run that printed this seed"),
-     argument("--budget", type=float, metavar="SECONDS", help="end after so long, and tell what was left out"),
+     argument("--budget", type=float, metavar="SECONDS", help="end after so long, and list what was left out"),
      argument("--keep", metavar="FOLDER", help="where failing cases are kept (default: a temporary folder)"),
      argument("--jobs", type=positive, default=1, metavar="N", help="with --long: so many at a time (1)"),
      argument("--results", metavar="PATH",
-              help="with --long: where each piece's figures go as it ends, a line of JSON each; a run that was "
-              "broken off goes on behind them (default: a temporary folder)"),
+              help="with --long: the figures of each piece, a line of JSON as it ends; a run that was broken off "
+              "continues after them (default: a temporary folder)"),
      argument("--html", metavar="PATH", help="write the report as a page, with the timeline drawn")),
-    """The file has workload(folder, ack), which writes and says ack(x) for what it was promised, and
+    """The file has workload(folder, ack), which writes and calls ack(x) for what it was promised, and
 check(folder, acks), which raises if what it finds is not what was promised. Images of what a
 disk may hold after a power cut are checked; the workload is killed before each system call
 that changes the folder, and at random moments; its calls fail in turn. Exit status 0 if all of
@@ -83,7 +83,7 @@ def _run(options: argparse.Namespace) -> int:
     }
     chosen = [mode for name in _MODES if name in (options.only or _MODES) for mode in modes[name]]
     if not chosen:
-        raise CommandError("--only points needs --points, which says at which; --only interrupts --interrupts", USAGE)
+        raise CommandError("--only points needs --points PATTERN, --only interrupts needs --interrupts N", USAGE)
     report = crashtest.explore(workload, check, modes=chosen, seed=options.seed, budget=options.budget,
                                keep=options.keep)
     if options.html:
@@ -122,4 +122,4 @@ def _run_long(options: argparse.Namespace) -> int:
     known = [os.path.abspath(path) for path in sys.path if os.path.exists(os.path.join(path, "raxlog"))]
     path = os.pathsep.join([*known, *filter(None, [os.environ.get("PYTHONPATH")])])
     sys.stdout.flush()
-    os.execve(sys.executable, command, {**os.environ, "PYTHONPATH": path})  # signals are its own business then
+    os.execve(sys.executable, command, {**os.environ, "PYTHONPATH": path})  # it handles its signals itself

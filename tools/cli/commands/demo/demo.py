@@ -2,15 +2,15 @@
 
     1  real text       ──import, 1,000 a commit──>   stream "imported"    compared, entry by entry
     2  a child process ──append, durable, one by one──>  stream "copied"
-           ├─ tells each acknowledged ID through a pipe
+           ├─ writes each acknowledged ID to a pipe
            └─ SIGKILL at a random moment                                  five times over
     3  open again: every acknowledged entry is there, whole and in order,
-       and at most one that was on disk when the kill came before its word
+       and at most one that was on disk, but not yet acknowledged
     4  ranges, get, count, rank, select at random places                  compared
     5  a table of rates
 
-What is compared is what was read from the input, held in this process, never what the store
-itself says of it.
+Entries are compared with the input as this process has read it, never with what the store
+reports about them.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ _RANGE = 100
      argument("--rounds", type=positive, default=5, metavar="N", help="how often to kill (default: 5)"),
      argument("--seed", type=whole, metavar="N", help="for the moments and places (default: a new one)")),
     """Imports real text into a new store, then starts a writer as a process of its own that appends
-the entries durably one by one and tells each acknowledged ID, kills it with SIGKILL at a random
-moment, opens the store again and compares: every acknowledged entry must be there, whole and
-in order, and at most one beside them. Then it reads ranges, asks for entries, counts, ranks
-and places, and prints rates. Exit status 0 only if everything was there, else 1.""",
+the entries durably one by one and prints each acknowledged ID, kills it with SIGKILL at a random
+moment, opens the store again and compares: every acknowledged entry must be there, intact and
+in order, and at most one more. Then it reads ranges, looks up entries, counts, ranks and
+positions, and prints rates. Exit status 0 only if everything was there, else 1.""",
     "raxlog demo",
     "raxlog demo events.ndjson --keep /tmp/look --rounds 10",
 )
@@ -82,9 +82,6 @@ def _run(args: argparse.Namespace) -> int:
     return DONE if figures["ok"] else NO
 
 
-# -- 1: the import ------------------------------------------------------------------------
-
-
 def _import(path: Path, events: list[Pairs]) -> Figures:
     with Store.open(path) as store:
         stream = store.stream(SOURCE)
@@ -100,9 +97,6 @@ def _import(path: Path, events: list[Pairs]) -> Figures:
         "bytes_per_entry": size / len(events),
         "text_per_entry": text / len(events),
     }
-
-
-# -- 4: reading ---------------------------------------------------------------------------
 
 
 def _open(path: Path) -> Figures:
@@ -159,11 +153,8 @@ def _probe(store: Store, events: list[Pairs], chance: random.Random) -> Figures:
             and timed("select", lambda k=k: stream.select(k)) == sid
         )
         if not right:
-            raise Mismatch(f"entry no. {k}, {sid}, is not told of rightly by range, get, count, rank or select")
+            raise Mismatch(f"entry no. {k}, {sid}, is not found as written by range, get, count, rank or select")
     return {"probes": len(places)} | {f"{name}_seconds": total / len(places) for name, total in spent.items()}
-
-
-# -- 5: the table -------------------------------------------------------------------------
 
 
 def _print(figures: Figures, args: argparse.Namespace) -> None:

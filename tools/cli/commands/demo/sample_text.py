@@ -1,11 +1,11 @@
-"""What the demo is run on: a file that is named, else real text found on this machine.
+"""The demo's input: a file that is named, else real text found on this machine.
 
     1  the history of the git repository here: an event for each file a commit changed
     2  the lines of the files it tracks                               until there are
     3  the lines of Python's own library                              100,000 events
     4  the texts of the licences in /usr/share/common-licenses
 
-Nothing is made up. ``taken`` says in words what came from where.
+Nothing is made up. ``taken`` lists what came from where.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ..entries import input_formats
 
 Pairs = list[tuple[bytes, bytes]]
 
-_COMMIT = "\x1e%H%x1f%aI%x1f%an%x1f%s"  # what marks off commits and fields in git's answer
+_COMMIT = "\x1e%H%x1f%aI%x1f%an%x1f%s"  # separates commits and fields in git's output
 _LICENCES = Path("/usr/share/common-licenses")
 
 
@@ -86,7 +86,7 @@ def _raw(value: str | bytes) -> bytes:
 
 
 def _git(*arguments: str) -> bytes:
-    """What git answers; nothing where there is no git, or no repository."""
+    """The output of git; empty where there is no git, or no repository."""
     command = ["git", "-c", "core.quotePath=false", *arguments]
     try:
         return subprocess.run(command, capture_output=True, timeout=5, check=True).stdout
@@ -118,7 +118,7 @@ def _lines_of(files: list[Path]) -> Iterator[Pairs]:
         try:
             content = path.read_bytes()
         except OSError:
-            continue  # a folder, a dangling link, a file for other eyes
+            continue  # a folder, a dangling link, a file without permission
         if b"\0" in content[:8192]:
             continue  # no text
         name = str(path).encode("utf-8", "surrogateescape")

@@ -4,8 +4,8 @@
                        │                                    │
                     a bad one: named by file and line       Ctrl-C: what is durable stays
 
-However an import ends, it can say how many entries are durable and at which line the first
-one starts that is not: every batch is one commit, and Ctrl-C waits for the one under way.
+However an import ends, it reports how many entries are durable and the line of the first
+that is not: every batch is one commit, and Ctrl-C waits for the current one.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ _BATCH_BYTES = 8 << 20  # of input: long lines make a batch full earlier
 class DeferredInterrupt:
     """Ctrl-C while importing: at once between commits, after the commit within one.
 
-    A second Ctrl-C in a commit that takes too long, because it waits for another writer, gets
-    through. Does nothing outside the main thread, or where Ctrl-C is handled by somebody else.
+    A second Ctrl-C interrupts the commit, which may be waiting for another writer. Does nothing
+    outside the main thread, or where the program has a SIGINT handler of its own.
     """
 
     def __init__(self) -> None:
@@ -80,7 +80,7 @@ class DeferredInterrupt:
 
 
 class Import:
-    """One import under way: what has been read, what is durable, where to go on."""
+    """One import: what has been read, what is durable, where to continue."""
 
     def __init__(self, name: str, interrupts: DeferredInterrupt, skip_bad: bool, start: int) -> None:
         self.name = name
@@ -132,7 +132,7 @@ class Import:
             self._commit_good(stream, held)
 
     def _commit_good(self, stream: Stream, held: list[Record]) -> None:
-        """A batch that was refused as a whole: find what is wrong in it, and take the rest."""
+        """Append the good records of a batch that was refused as a whole, and report the bad ones."""
         good: list[Record] = []
         for record in held:
             try:
@@ -147,7 +147,7 @@ class Import:
         self._commit(stream, good)
 
     def _out_of_order(self, record: Record) -> str | None:
-        """What is wrong with the record's ID, before it would make its whole batch fail."""
+        """What is wrong with the record's ID, which would make its whole batch fail."""
         if record.id is None:
             return None
         try:
@@ -177,11 +177,11 @@ class Import:
      argument("--field", default="line", metavar="NAME", help="the field for plain lines (default: line)"),
      argument("--id-field", metavar="NAME", help="take this field as the entry's ID"),
      argument("--delimiter", metavar="CHAR",
-              help="what parts the columns of CSV (default: a comma; a tab for *.tsv)"),
-     argument("--from-line", type=positive, default=1, metavar="N", help="go on at line N of the input"),
-     flag("--skip-bad", "leave out what is no entry, and count it"), *WRITING),
+              help="the separator of CSV columns (default: a comma; a tab for *.tsv)"),
+     argument("--from-line", type=positive, default=1, metavar="N", help="start at line N of the input"),
+     flag("--skip-bad", "leave out records that cannot be stored, and count them"), *WRITING),
     """Reads a file, or standard input, and appends an entry for each record; a batch of them is one
-commit. Creates the store and the stream where they are not there.
+commit. Creates the store and the stream if they do not exist.
 
   ndjson   an object a line; numbers and nested values are stored as their JSON text,
            {"base64": "…"} as the bytes it stands for
@@ -191,8 +191,8 @@ commit. Creates the store and the stream where they are not there.
 
 With --id-field the IDs must ascend: ms-seq, ms, or ms-* for several in a millisecond. A
 record that cannot be stored ends the import (exit status 2), naming file and line, or is
-left out with --skip-bad. However an import ends, it says how many entries are durable and
-from which line to go on; Ctrl-C waits for the commit under way.""",
+left out with --skip-bad. However an import ends, it prints how many entries are durable and
+from which line to continue; Ctrl-C waits for the current commit.""",
     "raxlog import events.rax orders orders.csv --id-field time",
     "journalctl -o json | raxlog import events.rax journal -",
     "raxlog range events.rax orders --json | raxlog import copy.rax orders --format entries",
@@ -201,7 +201,7 @@ def _run(args: argparse.Namespace) -> int:
     flatten([(os.fsencode(args.field), b"")])
     delimiter = args.delimiter or ("\t" if args.file.lower().endswith(".tsv") else ",")
     if len(delimiter) != 1 or delimiter in '\r\n"':
-        raise CommandError(f"--delimiter {delimiter!r} is not one character that can part columns", USAGE)
+        raise CommandError(f"--delimiter {delimiter!r} is not one character that can separate columns", USAGE)
     with _source(args.file) as file, DeferredInterrupt() as interrupts:
         kind = args.format or input_formats.guess(args.file, file)
         shown = "standard input" if args.file == "-" else args.file
@@ -210,7 +210,7 @@ def _run(args: argparse.Namespace) -> int:
             kind, lines, field=args.field, delimiter=delimiter, start=args.from_line, id_field=args.id_field
         )
         first = next(found, None)
-        if isinstance(first, Bad) and not args.skip_bad:  # before a store is created for nothing
+        if isinstance(first, Bad) and not args.skip_bad:  # before a store is created
             raise CommandError(f"{shown}:{first.line}: {first.what}; nothing has been imported", USAGE)
         work = Import(shown, interrupts, args.skip_bad, args.from_line)
         began = time.perf_counter()
@@ -220,15 +220,15 @@ def _run(args: argparse.Namespace) -> int:
                 records = chain([] if first is None else [first], found)
                 work.run(store.stream(args.stream), records, lines, args.batch, report)
             except (CommandError, RaxlogError, KeyboardInterrupt, OSError) as error:
-                trouble = _told(error, work)
+                trouble = _failure(error, work)
         _summary(args, work, kind, time.perf_counter() - began, trouble)
     if trouble is not None:
         raise trouble
     return NO if work.skipped and not work.imported else DONE
 
 
-def _told(error: BaseException, work: Import) -> CommandError:
-    """Why the import stopped, what is durable, and where to go on."""
+def _failure(error: BaseException, work: Import) -> CommandError:
+    """Why the import stopped, what is durable, and where to continue."""
     if isinstance(error, CommandError):
         what, status = str(error), error.status
     elif isinstance(error, RaxlogError):

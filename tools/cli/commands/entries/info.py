@@ -1,7 +1,6 @@
 """info: a table of the streams, all figures of one, its groups in full, its rax or a node drawn.
 
-A damaged stream does not hide the others: its row says what is wrong, the rest is shown, and
-the exit status is 3.
+The row of a damaged stream shows what is wrong; the others are listed, and the exit status is 3.
 """
 
 from __future__ import annotations
@@ -40,8 +39,8 @@ from . import node_diagram
      argument("--count", type=whole, metavar="N",
               help=f"with --full: at most N of each list (default: {COUNT}; 0: all)")),
     """Without STREAM a table of the streams: entries, nodes, first live and last generated ID. With
-STREAM everything XINFO STREAM tells, and its consumer groups; with --full what XINFO STREAM FULL
-does: the first entries, and of each group its consumers, and who has what pending since when
+STREAM everything XINFO STREAM shows, and its consumer groups; with --full what XINFO STREAM FULL
+shows: the first entries, and of each group its consumers, and what each has pending since when
 (UTC; with --json Unix time in seconds). --rax draws the radix tree over the 16-byte master IDs
 of the nodes. --node draws one node: the block around it, its master entry, and every entry,
 deleted ones included, with flags, offset and bytes. A damaged stream is named in the table, and
@@ -56,7 +55,7 @@ def _run(args: argparse.Namespace) -> int:
         raise CommandError("--count is for --full", USAGE)
     if args.stream is None:
         if args.rax or args.full or args.node is not None:
-            raise CommandError("--rax, --node and --full tell of one stream: name it", USAGE)
+            raise CommandError("--rax, --node and --full show one stream: name it", USAGE)
         with reading(args) as store:
             return _store(store, args.json)
     with stream_of(args) as stream:
@@ -69,12 +68,9 @@ def _run(args: argparse.Namespace) -> int:
     return DONE
 
 
-# -- the store ----------------------------------------------------------------------------
-
-
 def _store(store: Store, as_json: bool) -> int:
     rows = [_row(store, name) for name in store.streams()]
-    # The data file, and how much of it takes room: pages never used are holes.
+    # The data file's size, and how much of it is on disk: pages never used are holes.
     status = (directory.generation(store.path) / "data.mdb").stat()
     size, on_disk = status.st_size, status.st_blocks * 512
     cells = [
@@ -96,7 +92,7 @@ def _store(store: Store, as_json: bool) -> int:
 
 
 def _noteworthy(store: Store) -> Iterator[str]:
-    """Who did not close the store, and who holds its pages back."""
+    """The processes that did not close the store, and those whose reads keep old pages."""
     end = store.last_end
     if end.how != "clean":
         yield f"not closed by process {', '.join(map(str, end.processes))} ({end.how})"
@@ -104,7 +100,7 @@ def _noteworthy(store: Store) -> Iterator[str]:
     for reader in store.readers():
         if reader.lag:
             behind = output.many(reader.lag, "commit")
-            yield f"process {reader.pid} has read for {behind}: what was written since takes new room"
+            yield f"process {reader.pid} has read for {behind}: what was written since takes new space"
 
 
 def _row(store: Store, name: bytes) -> dict[str, Any]:
@@ -121,9 +117,6 @@ def _row(store: Store, name: bytes) -> dict[str, Any]:
     except CorruptionError as error:
         row["damaged"] = str(error)
     return row
-
-
-# -- one stream ---------------------------------------------------------------------------
 
 
 def _figures(stream: Stream, rax: bool, as_json: bool) -> None:

@@ -86,7 +86,7 @@ def records(kind: str, lines: Lines, *, field: str = "line", delimiter: str = ",
             id_field: str | None = None) -> Iterator[Record | Bad]:
     """The records of a file in the format ``kind``, from line ``start`` on.
 
-    ``field`` names the field of plain lines, ``delimiter`` parts the columns of CSV (whose
+    ``field`` names the field of plain lines, ``delimiter`` separates the columns of CSV (whose
     header is always the first line). ``id_field`` is the field to take as the entry's ID.
     """
     if kind == "csv":
@@ -106,7 +106,7 @@ def _plain_lines(lines: Lines, field: str, start: int) -> Iterator[Record | Bad]
 
 
 def _csv(lines: Lines, delimiter: str, start: int) -> Iterator[Record | Bad]:
-    # As text for the csv module, and back to the very same bytes, whatever their encoding is.
+    # As text for the csv module, and back to the same bytes in any encoding.
     csv.field_size_limit(1 << 30)
     texts = (line.decode("utf-8", "surrogateescape") for line in lines)
     reader = csv.reader(texts, delimiter=delimiter, strict=True)
@@ -133,16 +133,13 @@ def _csv(lines: Lines, delimiter: str, start: int) -> Iterator[Record | Bad]:
             yield Record(lines.number, None, list(zip(names, cells, strict=True)))
 
 
-# -- JSON ---------------------------------------------------------------------------------
-
-
 class _Number(str):
     """A JSON number, as it was written."""
 
     __slots__ = ()
 
 
-# Objects come as tuples of pairs: duplicate names are kept, and lists can be told from them.
+# Objects come as tuples of pairs: duplicate names are kept, and lists differ from objects.
 _decoder = json.JSONDecoder(parse_int=_Number, parse_float=_Number, parse_constant=_Number, object_pairs_hook=tuple)
 
 
@@ -200,9 +197,6 @@ def _json_text(value: Any) -> str:
     if type(value) is list:
         return "[" + ", ".join(map(_json_text, value)) + "]"
     return json.dumps(value, ensure_ascii=False)
-
-
-# -- IDs ----------------------------------------------------------------------------------
 
 
 def _with_ids(found: Iterator[Record | Bad], id_field: bytes) -> Iterator[Record | Bad]:

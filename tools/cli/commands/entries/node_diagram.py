@@ -80,7 +80,7 @@ class DrawnNode:
         }  # fmt: skip
 
     def text(self) -> str:
-        """The node for people."""
+        """The node as text."""
         head = self.head
         pages = output.many(block.page_run(self.stored), "page") if self.stored > 2006 else "within a shared page"
         counted = f"{self.live} live, {self.deleted} deleted"

@@ -22,9 +22,7 @@ from ...status import DONE, NO, CommandError
 from ...stores import existing, reading, stream_of
 
 _LOOK_FOR_STORE = 0.1  # seconds
-_LOOK_ANYWAY = 1.0  # seconds; news wakes at once, a deleted stream is noticed by looking
-
-# -- range --------------------------------------------------------------------------------
+_LOOK_ANYWAY = 1.0  # seconds; an append wakes at once, a deletion is found by looking
 
 
 @command(
@@ -34,9 +32,9 @@ _LOOK_ANYWAY = 1.0  # seconds; news wakes at once, a deleted stream is noticed b
      flag("--reverse", "the same range from its end")),
     """START and END are IDs as Redis writes them, both included: - and + for the first and the
 last, 'ms' for all of a millisecond, '(ms-seq' to exclude that ID. Entries come in the order
-of their IDs, a line each: the ID, then field=value, parted by tabs. With --json a line is
+of their IDs, a line each: the ID, then field=value, separated by tabs. With --json a line is
 {"id": "ms-seq", "fields": {…}}; fields is a list of [name, value] where a name occurs twice
-or is no UTF-8. Exit status 1 if no entry lies in the range.""",
+or is no UTF-8. Exit status 1 if the range has no entry.""",
     "raxlog range events.rax orders - + --count 2",
     "raxlog range events.rax orders '(1526919030474-55' --json",
 )
@@ -47,9 +45,6 @@ def _range(args: argparse.Namespace) -> int:
             output.print_entry(entry, args.json)
             status = DONE
     return status
-
-
-# -- get ----------------------------------------------------------------------------------
 
 
 @command(
@@ -65,9 +60,6 @@ def _get(args: argparse.Namespace) -> None:
     output.print_entry(entry, args.json)
 
 
-# -- tail ---------------------------------------------------------------------------------
-
-
 @command(
     "tail",
     (*OF_STREAM,
@@ -75,13 +67,13 @@ def _get(args: argparse.Namespace) -> None:
               help="begin with the last N entries (default: 10)"),
      argument("--count", type=whole, metavar="N",
               help="stop after N entries, those at the beginning included (default: follow for ever)"),
-     flag("--wait", "wait for a store, or a stream, that is not there")),
+     flag("--wait", "wait for a store, or a stream, that does not exist yet")),
     """Prints as 'range' does, then waits for new entries and prints each as it comes, until it has
-printed --count entries or is stopped with Ctrl-C. It sees what any process appends. A stream that is
-not there is an error (exit status 1), also once it is deleted, unless --wait.""",
+printed --count entries or is stopped with Ctrl-C. It prints what any process appends. A missing
+stream is an error (exit status 1), also once it is deleted, unless --wait.""",
     "raxlog tail events.rax orders -n 5",
     "raxlog tail events.rax orders -n 0 --count 1      # wait for the next one",
-    "raxlog tail events.rax orders --wait              # start it before there is anything",
+    "raxlog tail events.rax orders --wait              # start it before the store exists",
 )
 def _tail(args: argparse.Namespace) -> None:
     left = -1 if args.count is None else args.count
@@ -103,7 +95,7 @@ def _tail(args: argparse.Namespace) -> None:
             if last > after:
                 entries = stream.range(after.next(), last)
             elif args.wait or stream.exists():
-                entries = []  # nothing new; or made anew, or set back by set_id: follow it from there
+                entries = []  # nothing new; or created again, or set back by set_id: follow it from there
             else:
                 raise NoStream(f"the stream {shown(args.stream)} was deleted while it was followed")
             after = last
@@ -117,4 +109,4 @@ def _newest(stream: Stream, last: StreamID, wanted: int) -> Iterable[Entry]:
     try:
         return stream.range(stream.select(max(0, there - wanted)), last)
     except IndexError:
-        return []  # trimmed away between the two calls
+        return []  # trimmed between the two calls

@@ -1,4 +1,4 @@
-"""Routing: subjects and interest, who wants what.
+"""Routing: subjects, and the interest in them.
 
     orders                     a token, and how many subscriptions end with it
     ├── *
@@ -24,8 +24,6 @@ from ...status import DONE, NO
 from ...stores import reading
 
 _KINDS = {BINDING: "binding", DURABLE: "durable", LIVE: "live"}
-
-# -- subjects -----------------------------------------------------------------------------
 
 
 @dataclass
@@ -75,14 +73,11 @@ def _drawn(token: bytes, branch: _Token, first: str, rest: str) -> Iterator[str]
         yield from _drawn(name, child, rest + ("└── " if last else "├── "), rest + ("    " if last else "│   "))
 
 
-# -- interest -----------------------------------------------------------------------------
-
-
 @command(
     "interest", (*OF_STORE, argument("subject", metavar="SUBJECT", read=typed(subjects.literal),
                          help="the subject, without wildcards")),
     """A line for each binding, durable and live subscription that a message to the subject would reach;
-of those with a queue one member gets it. Exit status 1 if there is none.""",
+of those with a queue one member receives it. Exit status 1 if there is none.""",
     "raxlog interest events.rax orders.eu.new",
 )
 def _interest(args: argparse.Namespace) -> int:
@@ -110,7 +105,7 @@ def _interested(store: Store, subject: bytes) -> list[dict[str, Any]]:
         owner = targets.owner_of(record)
         if record.kind == LIVE:
             if owner is None or owner not in owners:
-                continue  # of a process that has died, or not publishing's: a publish would not count it
+                continue  # its process has died, or no publish would count it
             row["pid"] = owners[owner]
         elif targets.STREAM_OPTION not in record.options:
             continue

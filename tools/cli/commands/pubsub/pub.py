@@ -1,12 +1,12 @@
 """Publishing: pub, sub, and the bindings of subjects to streams.
 
     pub ──> bound streams            raxlog bind …, and then range, tail, read as of any stream
-        ├─> durable subscriptions    raxlog sub --durable NAME: at least once, goes on where it was
+        ├─> durable subscriptions    raxlog sub --durable NAME: at least once, continues where it was
         │                            until raxlog unsub NAME
-        └─> who listens              raxlog sub: live, at most once
+        └─> live subscriptions       raxlog sub: at most once
 
 With --channel (and, to listen, --glob) the same two commands are Redis' PUBLISH, SUBSCRIBE and
-PSUBSCRIBE. Who listens to what is the subject of interest.py.
+PSUBSCRIBE. interest.py lists the subscriptions.
 """
 
 from __future__ import annotations
@@ -32,8 +32,6 @@ from ...status import DONE, NO, USAGE, CommandError
 from ...stores import reading, writing
 from ..entries.add import pair
 
-# -- pub ----------------------------------------------------------------------------------
-
 
 @command(
     "pub",
@@ -41,9 +39,9 @@ from ..entries.add import pair
                          help="where to publish; with --channel a channel's name"),
      argument("fields", metavar="FIELD=VALUE", nargs="+", help="the message; with --channel one text"),
      flag("--channel", "publish on a channel, as Redis' PUBLISH does"), *WRITING),
-    """Every stream bound to the subject and every durable subscription has the message when the
-command returns, or none has; who listens live is told of it. Prints whom it reached, and the IDs
-of the entries. Exit status 1 if it reached nobody.""",
+    """Every stream bound to the subject and every durable subscription has the message when the command
+returns, or none has; live subscriptions are sent it. Prints what it reached, and the IDs of the
+entries. Exit status 1 if it reached nothing.""",
     "raxlog pub events.rax orders.eu.new item=book qty=2",
     "raxlog pub events.rax news.it 'ciao a tutti' --channel",
 )
@@ -57,9 +55,9 @@ def _pub(args: argparse.Namespace) -> int:
         reached = store.publish(subject, pairs)
     parts = {"bindings": reached.bindings, "durables": reached.durables, "live": reached.live}
     counted = zip(parts.values(), ("binding", "durable subscription", "live subscription"), strict=True)
-    told = ", ".join(output.many(count, noun) for count, noun in counted if count)
+    listed = ", ".join(output.many(count, noun) for count, noun in counted if count)
     ids = [{"stream": name, "id": sid} for name, sid in reached.ids.items()]
-    output.answer(args.json, {"reached": int(reached)} | parts | {"entries": ids}, f"reached {told or 'nobody'}",
+    output.answer(args.json, {"reached": int(reached)} | parts | {"entries": ids}, f"reached {listed or 'nobody'}",
                   *(f"{output.text(name)}\t{sid}" for name, sid in reached.ids.items()))
     return DONE if reached else NO
 
@@ -73,23 +71,20 @@ def _pub_on_channel(args: argparse.Namespace) -> int:
     return DONE if copies else NO
 
 
-# -- sub ----------------------------------------------------------------------------------
-
-
 @command(
     "sub",
     (*OF_STORE, argument("subjects", metavar="SUBJECT", nargs="+", help="a subject, or a pattern with * and >"),
      argument("--queue", metavar="NAME", read=os.fsencode,
               help="share the messages with the other members of this group"),
      argument("--durable", metavar="NAME", read=os.fsencode,
-              help="go on where this name was left; acknowledge what is printed"),
+              help="continue where this name was left; acknowledge what is printed"),
      flag("--channel", "the SUBJECTs are channels of Redis' kind"),
      flag("--glob", "the SUBJECTs are globs over channels"),
      argument("--count", type=positive, metavar="N", help="end after N messages"),
      argument("--timeout", type=seconds, metavar="SECONDS", help="end when none has come for so long"), *WRITING),
     """Live: what is published while the command runs, by any process, and nothing from before. With
---durable the name keeps its place in the store, also while nobody runs; each message is
-acknowledged once it is printed, and so it comes at least once; 'raxlog unsub' removes the name.
+--durable the store keeps the position of the name, also while no command runs; each message is
+acknowledged once it is printed, so it comes at least once; 'raxlog unsub' removes the name.
 Ends with Ctrl-C, after --count messages, or when none has come for --timeout seconds. Exit status
 1 if none came at all. Creates the store if nothing is there.
 
@@ -120,7 +115,7 @@ def _sub(args: argparse.Namespace) -> int:
             _print(message, args.json)
             sys.stdout.flush()
             if args.durable is not None:
-                message.ack()  # once it is printed: a message may come twice, and none is lost
+                message.ack()  # after printing: a message may come twice, and none is lost
             printed += 1
     return DONE if printed else NO
 
@@ -135,28 +130,25 @@ def _subscribed(store: Store, args: argparse.Namespace, names: list[bytes]) -> A
 
 def _print(message: Any, as_json: bool) -> None:
     if isinstance(message, ChannelMessage):
-        told: dict[str, Any] = {"kind": message.kind, "pattern": message.pattern, "channel": message.channel,
-                                "data": message.data}
+        document: dict[str, Any] = {"kind": message.kind, "pattern": message.pattern, "channel": message.channel,
+                                    "data": message.data}
         line = f"{output.text(message.channel)}\t{output.text(message.data)}"
     else:
         assert isinstance(message, Message)
-        told = {"subject": message.subject, "fields": fields_form(message.pairs)}
+        document = {"subject": message.subject, "fields": fields_form(message.pairs)}
         if message.id is not None:
-            told |= {"id": message.id, "deliveries": message.deliveries}
+            document |= {"id": message.id, "deliveries": message.deliveries}
         line = "\t".join([output.text(message.subject), *output.pairs_text(message.pairs)])
-    output.answer(as_json, told, line)
-
-
-# -- unsub --------------------------------------------------------------------------------
+    output.answer(as_json, document, line)
 
 
 @command(
     "unsub",
     (*OF_STORE, argument("name", metavar="NAME", read=typed(durable_name),
                          help="the durable name, as given to 'raxlog sub --durable'"), *WRITING),
-    """What it has not delivered, and what was not acknowledged, goes with it; who listens under the name
-finds its end. Its messages lie in the stream '$durable.NAME', which 'raxlog streams' lists. Exit
-status 1 if there is no durable subscription of that name. There is no way to undo it.""",
+    """Its messages not delivered or not acknowledged are deleted too, and its listeners end. They are in
+the stream '$durable.NAME', which 'raxlog streams' lists. Exit status 1 if there is no durable
+subscription of that name. This cannot be undone.""",
     "raxlog unsub events.rax billing",
 )
 def _unsub(args: argparse.Namespace) -> int:
@@ -167,9 +159,6 @@ def _unsub(args: argparse.Namespace) -> int:
     return DONE if ended else NO
 
 
-# -- bindings -----------------------------------------------------------------------------
-
-
 _PATTERN = typed(subjects.pattern)
 
 @command(
@@ -177,8 +166,8 @@ _PATTERN = typed(subjects.pattern)
     (*OF_STORE, argument("subject", metavar="SUBJECT", read=_PATTERN, help="a subject, or a pattern with * and >"),
      argument("stream", metavar="STREAM", read=stream_name, help="the stream's name; the first message creates it"),
      *WRITING),
-    """From now on and for good, in the commit of each publish. The subject goes with the entry as its
-first field, $subject. Binding the same twice is binding once.""",
+    """From now on, in the commit of each publish. The subject goes with the entry as its
+first field, $subject. Binding the same again changes nothing.""",
     "raxlog bind events.rax 'orders.>' orders",
 )
 def _bind(args: argparse.Namespace) -> None:
@@ -190,10 +179,10 @@ def _bind(args: argparse.Namespace) -> None:
 @command(
     "unbind",
     (*OF_STORE, argument("subject", metavar="SUBJECT", nargs="?", read=_PATTERN,
-                         help="the very pattern that was bound"),
+                         help="the pattern that was bound"),
      argument("stream", metavar="STREAM", read=stream_name, help="the stream's name"),
      flag("--all", "instead of SUBJECT: all bindings of the stream"), *WRITING),
-    """What has been appended stays. Exit status 1 if there was no such binding.""",
+    """Appended entries stay. Exit status 1 if there was no such binding.""",
     "raxlog unbind events.rax 'orders.>' orders",
     "raxlog unbind events.rax orders --all",
 )
@@ -210,7 +199,7 @@ def _unbind(args: argparse.Namespace) -> int:
 @command(
     "bindings",
     (*OF_STORE, argument("stream", metavar="STREAM", nargs="?", read=stream_name,
-                         help="only those that lead to this stream")),
+                         help="only those of this stream")),
     """In the order they were made.""",
     "raxlog bindings events.rax",
 )
