@@ -229,7 +229,7 @@ def _exactly(file: BinaryIO, size: int) -> bytes:
 
 def encode(manifest: Manifest) -> bytes:
     """The manifest as the bytes of its file."""
-    body = json.dumps({"format": FORMAT} | json_form(manifest), indent=1).encode("ascii").removesuffix(b"\n}")
+    body = json.dumps(json_form({"format": FORMAT} | vars(manifest)), indent=1).encode("ascii").removesuffix(b"\n}")
     return body + _TAIL.format(xxh3_64_hexdigest(body)).encode()
 
 

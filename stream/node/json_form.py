@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from .entry import Entry
 from .stream_id import StreamID
 
 
-def json_form(value: Any) -> Any:
+def json_form(value: object) -> object:
     """A value for json.dumps(), with all that it holds."""
     if isinstance(value, bytes):
         try:
@@ -29,7 +28,7 @@ def json_form(value: Any) -> Any:
     return [json_form(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def entry_form(entry: Entry) -> dict[str, Any]:
+def entry_form(entry: Entry) -> dict[str, object]:
     """An entry as an object."""
     return {"id": entry.id, "fields": fields_form(entry.pairs)}
 

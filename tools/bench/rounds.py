@@ -15,9 +15,11 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 from .sampler import Sampler
+
+T = TypeVar("T")
 
 
 class Slice(NamedTuple):
@@ -129,7 +131,7 @@ def ms_of(work: Callable[[], object]) -> float:
     return (time.perf_counter() - start) * 1000
 
 
-def each_us(work: Callable[[Any], object], places: Iterable[Any]) -> float:
+def each_us(work: Callable[[T], object], places: Iterable[T]) -> float:
     """The median of single calls, one for each place, in microseconds."""
     spent = []
     for place in places:

@@ -60,7 +60,7 @@ def seconds(text: str) -> float:
     return number
 
 
-Add = Callable[[Any], object]  # adds arguments to a parser, or to a group of its
+Add = Callable[[argparse._ActionsContainer], object]  # adds arguments to a parser, or to a group of its
 
 
 class _Read(argparse.Action):
@@ -98,7 +98,7 @@ def titled(title: str, *members: Add) -> Add:
     return lambda parser: _add_all(parser.add_argument_group(title), members)
 
 
-def _add_all(parser: Any, members: Iterable[Add]) -> None:
+def _add_all(parser: argparse._ActionsContainer, members: Iterable[Add]) -> None:
     for add in members:
         add(parser)
 

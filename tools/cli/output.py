@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from ...stream.node.entry import Entry
 from ...stream.node.json_form import json_form
@@ -55,13 +54,13 @@ def pairs_text(pairs: Iterable[tuple[bytes, bytes]]) -> list[str]:
     return [f"{text(name).replace('=', chr(92) + 'x3d')}={text(value)}" for name, value in pairs]
 
 
-def delivery_json(entry: Entry) -> dict[str, Any]:
+def delivery_json(entry: Entry) -> dict[str, object]:
     """What a delivery adds to an entry. One deleted since it was delivered has no fields."""
-    delivery: dict[str, Any] = {"deliveries": entry.deliveries, "idle": entry.idle}
+    delivery: dict[str, object] = {"deliveries": entry.deliveries, "idle": entry.idle}
     return delivery if len(entry) else {"fields": None} | delivery
 
 
-def print_json(document: Any) -> None:
+def print_json(document: object) -> None:
     """One JSON document on one line, of what json_form() accepts."""
     import json  # noqa: PLC0415 - plain text does not need it
 
@@ -69,7 +68,7 @@ def print_json(document: Any) -> None:
     sys.stdout.write(json.dumps(json_form(document), ensure_ascii=not unicode_out) + "\n")
 
 
-def answer(as_json: bool, document: Any, *lines: object) -> None:
+def answer(as_json: bool, document: object, *lines: object) -> None:
     """The output of a command: one JSON document, or lines."""
     if as_json:
         print_json(document)

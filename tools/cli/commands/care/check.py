@@ -11,10 +11,9 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Iterator
-from typing import Any
 
 from .....recovery.check.check import check
-from .....recovery.check.report import Report
+from .....recovery.check.report import Problem, Report
 from .....recovery.salvage.report import SalvageReport
 from .....recovery.salvage.salvage import salvage
 from ... import output
@@ -67,7 +66,7 @@ def _lines(report: Report) -> Iterator[str]:
         yield "no problems"
 
 
-def _where(problem: Any) -> str:
+def _where(problem: Problem) -> str:
     named = ("group", "node", "offset", "page")
     return " ".join(f"{name} {getattr(problem, name)}" for name in named if getattr(problem, name) is not None) or "-"
 

@@ -165,7 +165,7 @@ def _json_lines(lines: Lines, start: int, whole_entries: bool) -> Iterator[Recor
             yield Bad(lines.number, str(error))
 
 
-def _whole_entry(value: Any) -> tuple[str, Any]:
+def _whole_entry(value: object) -> tuple[str, object]:
     parts = dict(value) if type(value) is tuple else {}
     sid, fields = parts.get("id"), parts.get("fields")
     if set(parts) != {"id", "fields"} or not isinstance(sid, str):
@@ -177,7 +177,7 @@ def _whole_entry(value: Any) -> tuple[str, Any]:
     return sid, fields
 
 
-def _value(value: Any) -> str | bytes:
+def _value(value: object) -> str | bytes:
     """What is stored for a JSON value: text itself, bytes of {"base64": …}, else its JSON text."""
     if isinstance(value, str):
         return value
@@ -189,7 +189,7 @@ def _value(value: Any) -> str | bytes:
     return _json_text(value)
 
 
-def _json_text(value: Any) -> str:
+def _json_text(value: object) -> str:
     if type(value) is _Number:
         return value
     if type(value) is tuple:

@@ -16,7 +16,6 @@ them out.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from .....storage.errors import CorruptionError
 from .....storage.format import block, keys
@@ -61,7 +60,7 @@ class DrawnNode:
     master: bytes
     rows: list[_StoredEntry]
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """The node for JSON, its bytes in hexadecimal."""
         return {
             "stream": self.stream,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from typing import Any
 
 from .....stream.group.info import Pending, PendingSummary
 from .....stream.node.entry import Entry
@@ -119,7 +118,7 @@ def _claim(args: argparse.Namespace) -> int:
     return DONE if claimed else NO
 
 
-def _claimed_json(entry: Entry | StreamID) -> dict[str, Any]:
+def _claimed_json(entry: Entry | StreamID) -> dict[str, object]:
     return {"id": entry} if isinstance(entry, StreamID) else entry_form(entry) | output.delivery_json(entry)
 
 

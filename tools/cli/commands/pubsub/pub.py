@@ -15,11 +15,11 @@ import argparse
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
-from .....index.pubsub.channels import ChannelMessage
+from .....index.pubsub.channels import ChannelMessage, Subscriber
+from .....index.pubsub.durable_subscription import DurableSubscription
 from .....index.pubsub.durable_subscription import checked_name as durable_name
-from .....index.pubsub.live_subscription import Message
+from .....index.pubsub.live_subscription import LiveSubscription, Message
 from .....index.subjects import subject as subjects
 from .....storage.files import directory
 from .....store import Store
@@ -114,27 +114,30 @@ def _sub(args: argparse.Namespace) -> int:
         while printed != args.count and (message := subscription.get(args.timeout)) is not None:
             _print(message, args.json)
             sys.stdout.flush()
-            if args.durable is not None:
+            if args.durable is not None and isinstance(message, Message):
                 message.ack()  # after printing: a message may come twice, and none is lost
             printed += 1
     return DONE if printed else NO
 
 
-def _subscribed(store: Store, args: argparse.Namespace, names: list[bytes]) -> Any:
+def _subscribed(store: Store, args: argparse.Namespace, names: list[bytes]
+                ) -> Subscriber | LiveSubscription | DurableSubscription:
     if args.channel:
         return store.channels.subscribe(*names)
     if args.glob:
         return store.channels.psubscribe(*names)
-    return store.subscribe(names[0], queue=args.queue, durable=args.durable)
+    durable: bytes | None = args.durable
+    if durable is None:
+        return store.subscribe(names[0], queue=args.queue)
+    return store.subscribe(names[0], queue=args.queue, durable=durable)
 
 
-def _print(message: Any, as_json: bool) -> None:
+def _print(message: ChannelMessage | Message, as_json: bool) -> None:
     if isinstance(message, ChannelMessage):
-        document: dict[str, Any] = {"kind": message.kind, "pattern": message.pattern, "channel": message.channel,
+        document: dict[str, object] = {"kind": message.kind, "pattern": message.pattern, "channel": message.channel,
                                     "data": message.data}
         line = f"{output.text(message.channel)}\t{output.text(message.data)}"
     else:
-        assert isinstance(message, Message)
         document = {"subject": message.subject, "fields": fields_form(message.pairs)}
         if message.id is not None:
             document |= {"id": message.id, "deliveries": message.deliveries}
