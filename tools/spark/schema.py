@@ -2,7 +2,7 @@
 
     without one    id_ms bigint, id_seq bigint, fields map<string,binary>
                    before them  stream string   with streamPattern
-                   behind them  timestamp timestamp, id binary   with includeTimestamp, includeId
+                   after them   timestamp timestamp, id binary   with includeTimestamp, includeId
     with one       those columns; any other name is a field of the entries
 
 A column of another name than its field: ``StructField("when", StringType(), metadata={"field": "timestamp"})``.

@@ -5,8 +5,8 @@
     lines      any text                          a line is an entry with one field
     entries    {"id": "5-1", "fields": {…}}      what 'raxlog range --json' prints
 
-A reader yields a Record, or a Bad for what is none, and can go on behind it. A CSV record with
-line breaks in quotes spans several lines: a Record knows its last, behind which an import can
+A reader yields a Record, or a Bad for what is none, and continues after it. A CSV record with
+line breaks in quotes spans several lines: a Record has the number of its last, after which an import can
 go on, and a Bad its first, where one looks for what is wrong.
 """
 

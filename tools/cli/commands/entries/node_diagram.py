@@ -1,4 +1,4 @@
-"""One node drawn: the block it lies in, its master entry, its entries, their bytes.
+"""One node drawn: the block around it, its master entry, its entries, their bytes.
 
     node 1-1 of stream 'orders'
       block      82 bytes, codec raw, 1 page, entries no. 0 to 1 of the stream, 2 live
@@ -119,7 +119,7 @@ def _taken_apart(stream: bytes, master_id: StreamID, key: bytes, value: bytes) -
     offsets, values = _elements(packed)
     width = int(values[2])
     names = values[3 : 3 + width]
-    at = 4 + width  # behind the 0 that ends the master entry
+    at = 4 + width  # after the 0 that ends the master entry
     master = packed[offsets[0] : offsets[at]]
     rows = []
     while at < len(values):

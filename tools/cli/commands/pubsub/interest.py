@@ -40,7 +40,7 @@ class _Token:
     (*OF_STORE,
      argument("within", metavar="PATTERN", nargs="?", default=">", read=typed(subjects.pattern),
               help="only what overlaps this pattern")),
-    """A tree of tokens; behind each subject how many plain subscriptions it has, bindings included, and
+    """A tree of tokens; after each subject how many plain subscriptions it has, bindings included, and
 how many members of queues. Exit status 1 if there is none.""",
     "raxlog subjects events.rax",
     "raxlog subjects events.rax 'orders.eu.*' --json",
