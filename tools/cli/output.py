@@ -17,7 +17,6 @@ import sys
 from collections.abc import Iterable, Sequence
 
 from ...stream.node.entry import Entry
-from ...stream.node.json_form import json_form
 
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
@@ -62,7 +61,9 @@ def delivery_json(entry: Entry) -> dict[str, object]:
 
 def print_json(document: object) -> None:
     """One JSON document on one line, of what json_form() accepts."""
-    import json  # noqa: PLC0415 - plain text does not need it
+    import json  # noqa: PLC0415 - plain text needs neither
+
+    from ...stream.node.json_form import json_form  # noqa: PLC0415
 
     unicode_out = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
     sys.stdout.write(json.dumps(json_form(document), ensure_ascii=not unicode_out) + "\n")
