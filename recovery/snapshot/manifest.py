@@ -22,7 +22,7 @@ import base64
 import json
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import MISSING, dataclass, field, is_dataclass
+from dataclasses import MISSING, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -31,6 +31,7 @@ from xxhash import xxh3_64_hexdigest
 
 from ...storage.errors import CorruptionError, NotAStore, RaxlogError, StoreError, UnsupportedFormat
 from ...storage.files.directory import MANIFEST
+from ...stream.node.json_form import json_form
 from ...stream.node.stream_id import StreamID, parse_id
 from .location import LocalFolder, Location, location_of
 
@@ -224,7 +225,7 @@ def _exactly(file: BinaryIO, size: int) -> bytes:
 
 def encode(manifest: Manifest) -> bytes:
     """The manifest as the bytes of its file."""
-    body = json.dumps({"format": FORMAT} | _plain(manifest), indent=1).encode("ascii").removesuffix(b"\n}")
+    body = json.dumps(json_form({"format": FORMAT} | vars(manifest)), indent=1).encode("ascii").removesuffix(b"\n}")
     return body + _TAIL.format(xxh3_64_hexdigest(body)).encode()
 
 
@@ -285,22 +286,6 @@ def _inside(path: Any) -> str:
     """A path, which must not lead out of the snapshot."""
     right = isinstance(path, str) and not path.startswith("/") and ".." not in path.split("/")
     return str(_require(right, path))
-
-
-def _plain(value: Any) -> Any:
-    """The inverse of _parsed()."""
-    if is_dataclass(value):
-        value = vars(value)
-    if isinstance(value, dict):
-        return {name: _plain(item) for name, item in value.items()}
-    if isinstance(value, StreamID):
-        return str(value)
-    if isinstance(value, bytes):
-        try:
-            return value.decode()
-        except UnicodeDecodeError:
-            return {"base64": base64.b64encode(value).decode()}
-    return [_plain(item) for item in value] if isinstance(value, tuple) else value
 
 
 def _name(value: Any) -> bytes:

@@ -21,8 +21,8 @@ import raxlog
 from cli_runs import CLI, Run, entries, one_line, process
 from raw_records import changed_copy, flipped, records_of
 from raxlog.storage.format import keys
-from raxlog.tools.cli.arguments import Failure
 from raxlog.tools.cli.commands.history.export import parsed_columns
+from raxlog.tools.cli.status import CommandError
 
 pytest_plugins = ["cli_fixtures"]
 
@@ -74,9 +74,9 @@ def test_a_range_of_ids_is_cut_out(raxlog_cli: Run, sales: str) -> None:
 
 
 @pytest.mark.parametrize(("arguments", "what"), [
-    (["out.txt"], "say --format"), (["out.csv"], "CSV holds no maps"),
+    (["out.txt"], "give --format"), (["out.csv"], "CSV holds no maps"),
     (["out.parquet", "--columns", "item"], "a name and a type"),
-    (["out.parquet", "--columns", "a int, a int"], "stands there twice"), (["out.parquet", "x"], "no end of a range"),
+    (["out.parquet", "--columns", "a int, a int"], "is listed twice"), (["out.parquet", "x"], "no end of a range"),
     (["out.parquet", "--columns", "a varchar"], "unknown type 'varchar'"), (["out.parquet", "--mode", "no"], "--mode"),
     (["no/such/folder/out.parquet"], "cannot be written"), (["there.parquet"], "--force"),
 ])  # fmt: skip
@@ -182,7 +182,7 @@ def test_columns_are_parsed_as_spark_writes_them() -> None:
         "item": "string", "qty": "bigint", "price": "decimal(10, 2)", "fields": "map<string,binary>"}  # fmt: skip
     assert parsed_columns("`a b` int, `c``d` int, `e,f` int") == {"a b": "int", "c`d": "int", "e,f": "int"}
     for wrong in ("", "a", "a int,", "`a int", ", a int", "a int b int", "a decimal(5"):
-        with pytest.raises(Failure):
+        with pytest.raises(CommandError):
             parsed_columns(wrong)
 
 

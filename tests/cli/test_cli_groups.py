@@ -45,7 +45,7 @@ def test_a_group_is_created_listed_moved_and_destroyed(raxlog_cli: Run, orders: 
     assert raxlog_cli("groups", orders, "orders")[:2] == (0, "")
     assert raxlog_cli("create-group", orders, "orders", "billing", "--start", "1-1")[0] == 0
     assert raxlog_cli("create-group", orders, "orders", "audit")[:2] == (
-        0, "group audit delivers what comes behind 3-1\n",
+        0, "group audit delivers what follows 3-1\n",
     )  # fmt: skip
     rows = [line.split() for line in raxlog_cli("groups", orders, "orders")[1].splitlines()]
     assert rows[1:] == [["audit", "0", "0", "3-1", "0"], ["billing", "0", "0", "1-1", "2"]]

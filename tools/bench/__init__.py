@@ -1,7 +1,7 @@
 """Benchmarks against real peers, in one run side by side: ``raxlog bench``.
 
     raxlog bench ──> CASES ──> a case in cases/ ──> rounds.py   contests: slices in turn, medians
-                                     │                 └── sampling.py   where the time goes
+                                     │                 └── sampler.py    where the time goes
                                      ├── peers.py      sqlite3, bare LMDB, the disk
                                      └── children.py   what other processes do
 """
@@ -29,13 +29,13 @@ CASES = {
     "scans": ("streams", "a whole stream to dicts, and bytes on disk"),
     "counts": ("streams", "rank, select, count and split; opening"),
     "memory": ("streams", "memory while entries go in and out"),
-    "buffered": ("buffered", "appends whose callers do not wait"),
-    "waking": ("waking", "how soon another process has an entry"),
+    "buffered": ("commits", "appends whose callers do not wait"),
+    "waking": ("publishing", "how soon another process has an entry"),
     "publishing": ("publishing", "a message, by what it reaches"),
     "globs": ("publishing", "channels and their patterns"),
     "subjects": ("subjects", "matching among as many subscriptions as --entries"),
     "cliffs": ("cliffs", "calls by how much work they have"),
-    "stalls": ("stalls", "how long an append waits beside a long call"),
+    "stalls": ("cliffs", "how long an append waits beside a long call"),
     "arrow": ("arrow", "decoding to Arrow"),
     "spark": ("spark", "scans by Spark, beside Parquet"),
 }

@@ -1,6 +1,6 @@
 """What other processes do in a case: ``python -m raxlog.tools.bench.children NAME PATH …``.
 
-Each says a line once it is ready. It ends with its input: where the measuring process is killed, none is left.
+Each prints a line once it is ready, and ends with its input, so that none outlives the measuring process.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def at_work(workers: list[Any], work: str, seconds: float) -> list[tuple[float, 
     """Workers that do the same for so long: seconds of processor time and operations of each."""
     for worker in workers:
         worker.stdin.write(f"{work} {seconds}\n")
-    said = [worker.stdout.readline().split() for worker in workers]
-    return [(float(spent), int(done)) for spent, done in said]
+    lines = [worker.stdout.readline().split() for worker in workers]
+    return [(float(spent), int(done)) for spent, done in lines]
 
 
 def _ready() -> None:

@@ -33,7 +33,7 @@ def read_hundred(stream: raxlog.Stream) -> Callable[[], object]:
 
 
 class SqliteLog:
-    """A table of (id, msgpack row): WAL, synchronous FULL unless told otherwise, one flush a commit."""
+    """A table of (id, msgpack row): WAL, synchronous FULL by default, one flush a commit."""
 
     def __init__(self, path: Path, synchronous: str = "FULL") -> None:
         self.path = path
@@ -99,7 +99,7 @@ class BareLmdb:
         self._env.close()
 
 
-class Disk:
+class RawDisk:
     """4 KB written in place and flushed: what the disk itself takes."""
 
     def __init__(self, path: Path) -> None:

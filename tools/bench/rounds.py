@@ -15,13 +15,15 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
-from .sampling import Sampler
+from .sampler import Sampler
+
+T = TypeVar("T")
 
 
 class Slice(NamedTuple):
-    """What one slice gave."""
+    """The result of one slice."""
 
     rate: float  # operations a second
     cpu: float  # processor time of one operation, user and kernel, in microseconds
@@ -60,14 +62,14 @@ class Figure:
 
 @dataclass
 class Rounds:
-    """Where and how long it is measured; the cases take it, and give its contests their contenders."""
+    """Where and how long to measure; the cases pass it the contenders of their contests."""
 
     folder: Path
     slices: int = 7
     seconds: float = 1.0  # of a slice
     entries: int = 1_000_000
     report: Callable[[int, int], object] = lambda done, total: None  # slices of the contest under way
-    sampler: Sampler | None = None  # then only raxlog runs, and it is noted where it spends its time
+    sampler: Sampler | None = None  # then only raxlog runs, and is profiled
 
     def contest(self, name: str, contenders: Mapping[str, Callable[[], float | Slice]], unit: str = "/s",
                 lower_is_better: bool = False, slices: int = 0) -> list[Figure]:
@@ -129,7 +131,7 @@ def ms_of(work: Callable[[], object]) -> float:
     return (time.perf_counter() - start) * 1000
 
 
-def each_us(work: Callable[[Any], object], places: Iterable[Any]) -> float:
+def each_us(work: Callable[[T], object], places: Iterable[T]) -> float:
     """The median of single calls, one for each place, in microseconds."""
     spent = []
     for place in places:

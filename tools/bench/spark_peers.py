@@ -12,7 +12,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 
-class _Reader(DataSourceReader):
+class _PeerReader(DataSourceReader):
     def __init__(self, options: dict[str, str], schema: StructType) -> None:
         self.path = options["path"]
         self.rows, self.parts, self.batch = (int(options[name]) for name in ("rows", "partitions", "batch"))
@@ -23,7 +23,7 @@ class _Reader(DataSourceReader):
         return [InputPartition(number) for number in range(self.parts)]
 
 
-class CeilingReader(_Reader):
+class CeilingReader(_PeerReader):
     """Yields one batch until there have been enough rows."""
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -41,7 +41,7 @@ class CeilingReader(_Reader):
         return pa.array(range(self.batch), pa.int64()).cast(kind)
 
 
-class TupleReader(_Reader):
+class TupleReader(_PeerReader):
     """Yields an entry as a tuple of Python objects, made by the public interface from the same snapshot."""
 
     made: ClassVar[dict[str, Any]] = {
@@ -68,8 +68,8 @@ class TupleReader(_Reader):
                     yield tuple([make(entry, fields) for make in makers])
 
 
-class _Source(DataSource):
-    reading: ClassVar[type[_Reader]]
+class _PeerSource(DataSource):
+    reading: ClassVar[type[_PeerReader]]
 
     @classmethod
     def name(cls) -> str:
@@ -81,13 +81,13 @@ class _Source(DataSource):
         return self.reading(dict(self.options), schema)
 
 
-class Ceiling(_Source):
+class Ceiling(_PeerSource):
     """format("ceiling")"""
 
     reading = CeilingReader
 
 
-class Tuples(_Source):
+class Tuples(_PeerSource):
     """format("tuples")"""
 
     reading = TupleReader

@@ -1,30 +1,21 @@
 """The command line: ``raxlog COMMAND STORE …``, one command for each thing a store can do.
 
-    argv ──> __init__.py    finds the command, loads its module only, tells errors in one line
-              ├── write.py       add  delete  trim  rename  delete-stream  configure
-              ├── import_file.py     import         (input_formats.py reads, progress.py draws)
-              ├── export.py     export
-              ├── range.py       range  get  tail
-              ├── streams.py       streams
-              ├── groups.py      groups  lag  consumers, and what creates, moves, deletes them
-              ├── read.py    read  ack
-              ├── pending.py      pending  claim  autoclaim  nack
-              ├── publish.py    pub  sub  unsub  bind  unbind  bindings
-              ├── interest.py       subjects  interest
-              ├── info.py    info           (node_diagram.py draws one node)
-              ├── snapshot.py     snapshot  restore  verify
-              ├── compact.py    compact
-              ├── check.py      check  salvage
-              ├── scan.py      scan  plan     (Spark, brought by the extra raxlog[spark])
-              ├── crashtest.py      crashtest
-              ├── bench.py      bench
-              └── demo.py          demo           (sample_text.py, kill_rounds.py)
+    argv ──> __init__.py    finds the command in COMMANDS, loads its module only, prints errors in one line
+              └── commands/
+                    entries/   add  import_file (input_formats)  range  streams  info (node_diagram)
+                    groups/    groups  read  pending
+                    pubsub/    pub  interest
+                    care/      check  snapshot  compact  crashtest  bench
+                    history/   export  scan         with pyarrow and Spark: the extra raxlog[spark]
+                    demo/      demo (sample_text, kill_rounds)
 
-    arguments.py   what all commands share: the parser, options, opening a store
-    output.py      entries, IDs and bytes as text and as JSON
-    messages.py     the library's messages in the words of the command line
+    arguments.py   what commands share: the parser, options, the table of loaded commands
+    stores.py      opening a store              status.py     exit statuses
+    output.py      entries and figures as text and as JSON
+    progress.py    bars, where the extra raxlog[cli] has brought rich; else a line of text
+    messages.py    the library's messages in the words of the command line
 
-Nothing here is loaded by ``import raxlog``, and rich only where a progress bar is drawn.
+``import raxlog`` loads none of this.
 """
 
 from __future__ import annotations
@@ -38,52 +29,53 @@ from typing import TextIO
 
 from ... import __version__
 from ...storage import kernels
-from ...storage.errors import InvalidArgument, NotInstalled, RaxlogError, StreamError, SubscriptionError
+from ...storage.errors import RaxlogError
 from . import output
-from .arguments import DONE, INTERRUPTED, JSON, LOADED, NO, STORE, USAGE, Failure, Parser, flag
+from .arguments import JSON, LOADED, Parser, flag
+from .status import DONE, INTERRUPTED, STORE, USAGE, CommandError, status_of
 
 COMMANDS = {
-    "add": ("entries.write", "append one entry"),
+    "add": ("entries.add", "append one entry"),
     "import": ("entries.import_file", "append the entries of a file: NDJSON, CSV or plain lines"),
     "export": ("history.export", "write entries to a Parquet, Arrow or CSV file"),
     "range": ("entries.range", "print the entries between two IDs"),
     "tail": ("entries.range", "print the last entries and then those that come"),
     "get": ("entries.range", "print the entry with one ID"),
-    "delete": ("entries.write", "delete entries by ID"),
-    "trim": ("entries.write", "evict the oldest entries"),
+    "delete": ("entries.add", "delete entries by ID"),
+    "trim": ("entries.add", "evict the oldest entries"),
     "streams": ("entries.streams", "list the streams"),
-    "info": ("entries.info", "tell about a store, a stream, its rax or one node"),
-    "rename": ("entries.write", "give a stream another name"),
-    "delete-stream": ("entries.write", "delete a stream with all its entries"),
-    "configure": ("entries.write", "change a stream's settings"),
-    "read": ("groups.read", "read new entries in a consumer group, or those behind an ID"),
+    "info": ("entries.info", "show a store, a stream, its rax or one node"),
+    "rename": ("entries.add", "give a stream another name"),
+    "delete-stream": ("entries.add", "delete a stream with all its entries"),
+    "configure": ("entries.add", "change a stream's settings"),
+    "read": ("groups.read", "read new entries in a consumer group, or those after an ID"),
     "ack": ("groups.read", "acknowledge entries that were delivered"),
     "nack": ("groups.pending", "give delivered entries back to the group"),
-    "pending": ("groups.pending", "tell what was delivered and not acknowledged"),
-    "claim": ("groups.pending", "make pending entries another consumer's"),
+    "pending": ("groups.pending", "show what was delivered and not acknowledged"),
+    "claim": ("groups.pending", "move pending entries to another consumer"),
     "autoclaim": ("groups.pending", "claim what has been pending for too long"),
     "groups": ("groups.groups", "list a stream's consumer groups, with their lag"),
-    "lag": ("groups.groups", "print how many entries a group has still to be given"),
+    "lag": ("groups.groups", "print how many entries a group has not been delivered yet"),
     "create-group": ("groups.groups", "create a consumer group"),
     "destroy-group": ("groups.groups", "delete a consumer group with all it keeps"),
     "set-group-id": ("groups.groups", "move a group forward or back"),
     "consumers": ("groups.groups", "list a group's consumers"),
     "create-consumer": ("groups.groups", "create a consumer in a group"),
     "delete-consumer": ("groups.groups", "delete a consumer; hand over or drop what it has pending"),
-    "pub": ("pubsub.publish", "publish a message to a subject, or to a channel"),
-    "sub": ("pubsub.publish", "print what is published to matching subjects, or on channels"),
-    "unsub": ("pubsub.publish", "remove a durable subscription with all it has not delivered"),
-    "bind": ("pubsub.publish", "let what is published to matching subjects be appended to a stream"),
-    "unbind": ("pubsub.publish", "end a binding"),
-    "bindings": ("pubsub.publish", "list the bindings"),
+    "pub": ("pubsub.pub", "publish a message to a subject, or to a channel"),
+    "sub": ("pubsub.pub", "print what is published to matching subjects, or on channels"),
+    "unsub": ("pubsub.pub", "remove a durable subscription with all it has not delivered"),
+    "bind": ("pubsub.pub", "append what is published to matching subjects to a stream"),
+    "unbind": ("pubsub.pub", "end a binding"),
+    "bindings": ("pubsub.pub", "list the bindings"),
     "subjects": ("pubsub.interest", "draw the subjects subscribed to, with counts"),
-    "interest": ("pubsub.interest", "tell whom a subject reaches"),
-    "check": ("care.check", "walk every invariant of a store and tell what is wrong"),
-    "salvage": ("care.check", "bring what is whole out of a damaged store into a new one"),
-    "snapshot": ("care.snapshot", "copy one state of a store while it is at work: whole, as an increment, in shards"),
+    "interest": ("pubsub.interest", "list the subscriptions that a subject reaches"),
+    "check": ("care.check", "check every invariant of a store and report what is wrong"),
+    "salvage": ("care.check", "copy what is intact in a damaged store into a new one"),
+    "snapshot": ("care.snapshot", "copy one state of a store while it is in use: whole, as an increment, in shards"),
     "restore": ("care.snapshot", "make a store from a snapshot"),
     "verify": ("care.snapshot", "compare every byte of a snapshot with its checksums"),
-    "compact": ("care.compact", "write the data file anew, without the room of what was deleted"),
+    "compact": ("care.compact", "rewrite the data file without the space of what was deleted"),
     "scan": ("history.scan", "run SQL over a stream on a Spark of its own"),
     "plan": ("history.scan", "show how a scan would be cut into partitions"),
     "crashtest": ("care.crashtest", "crash what a Python file does to a folder, and check what is left"),
@@ -120,18 +112,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a terminal that knows no "…" gets \u2026
+            stream.reconfigure(errors="backslashreplace")  # a terminal without "…" prints \u2026
     try:
         status = _run(arguments)
         sys.stdout.flush()
     except SystemExit as leaving:  # --help
         return leaving.code if isinstance(leaving.code, int) else USAGE
     except BrokenPipeError:
-        _forget(sys.stdout)  # whoever read our output has seen enough
+        _forget(sys.stdout)  # the reader of the output has closed it
         return DONE
     except KeyboardInterrupt:
         return _say("interrupted", INTERRUPTED)
-    except Failure as failure:
+    except CommandError as failure:
         return _say(str(failure), failure.status)
     except RaxlogError as error:
         from . import messages  # noqa: PLC0415
@@ -142,13 +134,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     return status
 
 
-def status_of(error: RaxlogError) -> int:
-    """The exit status that stands for an error."""
-    if isinstance(error, InvalidArgument | NotInstalled):
-        return USAGE
-    return NO if isinstance(error, StreamError | SubscriptionError) else STORE
-
-
 def _run(arguments: list[str]) -> int:
     if arguments and arguments[0] in COMMANDS:
         name, rest = arguments[0], arguments[1:]
@@ -156,7 +141,7 @@ def _run(arguments: list[str]) -> int:
         command = LOADED[name]
         return command.run(command.parser(name, COMMANDS[name][1]).parse_intermixed_args(rest)) or DONE
     if any(not argument.startswith("-") for argument in arguments):
-        raise Failure(_unknown(arguments), USAGE)
+        raise CommandError(_unknown(arguments), USAGE)
     width = max(map(len, COMMANDS)) + 2
     listed = "\n".join(f"  {name:{width}}{summary}" for name, (_, summary) in COMMANDS.items())
     parser = Parser(prog="raxlog", description=_DESCRIPTION.format(listed), epilog=_EPILOG,
@@ -173,10 +158,10 @@ def _run(arguments: list[str]) -> int:
 
 
 def _unknown(arguments: list[str]) -> str:
-    """What to say where the first argument is no command: the one that was meant, if one is like it."""
+    """The message where the first argument is no command; it names a command that is like it."""
     name = next(argument for argument in arguments if not argument.startswith("-"))
     if name != arguments[0] and name in COMMANDS:
-        return f"options stand behind the command: raxlog {name} … {arguments[0]}"
+        return f"options come after the command: raxlog {name} … {arguments[0]}"
     import difflib  # noqa: PLC0415
 
     word = name.lower().replace("_", "-")
@@ -186,11 +171,11 @@ def _unknown(arguments: list[str]) -> str:
         *(command for command in COMMANDS if len(command) > 2 and word.startswith(command)),
     ]
     if os.sep in name or "." in name:
-        hint = "the command stands first: raxlog COMMAND STORE …, see 'raxlog --help'"
+        hint = "the command comes first: raxlog COMMAND STORE …, see 'raxlog --help'"
     elif near:
         hint = f"did you mean {near[0]!r}? 'raxlog --help' lists them all"
     else:
-        hint = "'raxlog --help' lists those there are"
+        hint = "'raxlog --help' lists all"
     return f"there is no command {name!r}; {hint}"
 
 
@@ -208,7 +193,7 @@ def _say(message: str, status: int) -> int:
 
 
 def _forget(stream: TextIO) -> None:
-    """Lead a stream nobody reads to nowhere, so that the interpreter's last flush succeeds."""
+    """Redirect a stream that has no reader to /dev/null, so that the interpreter's last flush succeeds."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(nowhere, stream.fileno())

@@ -1,54 +1,29 @@
-"""What all commands share: the parser, the options, and how a store is opened.
-
-    reading commands    readonly=True; never create anything
-    add, import         create the store, if nothing is at the path; so do bind and sub, which may
-                        come before the first message, and create-group --create-stream
-    other writing ones  need a store: there is nothing to delete or trim in a new one
-
-Arguments are read and checked before the store is opened, so that a slip of the pen creates nothing.
-"""
+"""The arguments of commands: how one is declared and read, those that several share, and the commands loaded."""
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
-
-import raxlog
+from typing import Any, NamedTuple, NoReturn
 
 from ...storage.engine.store_map import DURABILITIES
-from ...storage.errors import NoStream
-from ...stream.entries.header import shown
 from ...stream.node.names import member_name, name_bytes
 from ...stream.node.stream_id import parse_end, parse_id, parse_start
-
-if TYPE_CHECKING:
-    from raxlog import Group, Store, Stream
-
-DONE, NO, USAGE, STORE, INTERRUPTED = 0, 1, 2, 3, 130
-
-
-class Failure(Exception):
-    """What a command ends with when the reason is no RaxlogError: a line and a status."""
-
-    def __init__(self, message: str, status: int) -> None:
-        super().__init__(message)
-        self.status = status
+from .status import USAGE, CommandError
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser that tells what is wrong in one line, and keeps help texts as written."""
+    """An argument parser that reports an error in one line, and keeps help texts as written."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        # Its own look at the terminal's width would load shutil and three compressors for each command.
+        # Without a width argparse asks shutil for the terminal's, which loads three compressors.
         options.setdefault("formatter_class", partial(argparse.RawDescriptionHelpFormatter, width=78))
         super().__init__(*args, **{"allow_abbrev": False} | options)
 
     def error(self, message: str) -> NoReturn:
-        raise Failure(f"{message} (see '{self.prog} --help')", USAGE)
+        raise CommandError(f"{message} (see '{self.prog} --help')", USAGE)
 
 
 # -- arguments ----------------------------------------------------------------------------
@@ -85,51 +60,51 @@ def seconds(text: str) -> float:
     return number
 
 
-Add = Callable[[Any], object]  # adds arguments to a parser, or to a group of its
+Add = Callable[[argparse._ActionsContainer], object]  # adds arguments to a parser, or to a group of its
 
 
 class _Read(argparse.Action):
-    """Keeps what ``read`` makes of what was typed. What it raises goes on; of a ``type`` argparse would say it anew."""
+    """Stores what ``read`` returns. What ``read`` raises is propagated; argparse rewords the error of a ``type``."""
 
     def __init__(self, read: Callable[[str], Any], **options: Any) -> None:
         super().__init__(**options)
         self._read = read
 
     def __call__(self, parser: object, namespace: argparse.Namespace, given: Any, option: str | None = None) -> None:
-        if given is not None:  # else it may be left out, and has no default
+        if given is not None:  # None: optional, left out, without a default
             given = list(map(self._read, given)) if isinstance(given, list) else self._read(given)
         setattr(namespace, self.dest, given)
 
 
 def argument(*names: str, **options: Any) -> Add:
-    """What adds one argument; it is described as add_argument() wants it, and may have a ``read`` instead of a type."""
+    """Adds one argument, described as for add_argument(); ``read`` may take the place of ``type``."""
     if "read" in options:
         options["action"] = _Read
     return lambda parser: parser.add_argument(*names, **options)
 
 
 def flag(name: str, meaning: str) -> Add:
-    """What adds an option that has no value."""
+    """Adds an option without a value."""
     return argument(name, action="store_true", help=meaning)
 
 
 def one_of(*members: Add, required: bool = False) -> Add:
-    """What adds arguments of which only one may be given."""
+    """Adds arguments of which only one may be given."""
     return lambda parser: _add_all(parser.add_mutually_exclusive_group(required=required), members)
 
 
 def titled(title: str, *members: Add) -> Add:
-    """What adds arguments that stand below a title of their own in the help."""
+    """Adds arguments below a title of their own in the help."""
     return lambda parser: _add_all(parser.add_argument_group(title), members)
 
 
-def _add_all(parser: Any, members: Iterable[Add]) -> None:
+def _add_all(parser: argparse._ActionsContainer, members: Iterable[Add]) -> None:
     for add in members:
         add(parser)
 
 
 def typed(check: Callable[..., bytes], *more: object) -> Callable[[str], bytes]:
-    """What reads an argument as the bytes that were typed, if ``check`` accepts them."""
+    """Reads an argument as the bytes that were typed, if ``check`` accepts them."""
     return lambda text: check(os.fsencode(text), *more)
 
 
@@ -147,7 +122,7 @@ JSON = flag("--json", "print JSON: one document, or one line an entry")
 WRITING = (
     argument("--durability", choices=DURABILITIES, default="commit",
              help="commit: on disk when the command returns (default); relaxed: a power cut may undo the last commits; "
-             "buffered: commits are made behind the appends, and all are on disk when the command returns"),
+             "buffered: appends are committed in the background, and all are on disk when the command returns"),
     argument("--lock-timeout", type=seconds, default=30.0, metavar="SECONDS",
              help="how long to wait for another writer (default: 30)"),
 )
@@ -179,49 +154,14 @@ class Command(NamedTuple):
         return parser
 
 
-LOADED: dict[str, Command] = {}  # of the modules that have been imported
+LOADED: dict[str, Command] = {}  # by the modules imported so far
 
 
 def command(name: str, arguments: Iterable[Add], description: str, *examples: str) -> Callable[[Run], Run]:
-    """Makes a function the command ``name``; its result is the exit status. Where it is writing(), WRITING belongs."""
+    """Makes a function the command ``name``; it returns the exit status. One that calls writing() takes WRITING."""
 
     def add(run: Run) -> Run:
         LOADED[name] = Command(run, arguments, description, "\n".join(examples))
         return run
 
     return add
-
-
-# -- opening ------------------------------------------------------------------------------
-
-
-def reading(args: argparse.Namespace) -> Store:
-    """The store at STORE, open for reading."""
-    return raxlog.open(args.store, readonly=True)
-
-
-def writing(args: argparse.Namespace, create: bool = False) -> Store:
-    """The store at STORE, open for writing; created only if ``create``."""
-    return raxlog.open(args.store, create=create, durability=args.durability, lock_timeout=args.lock_timeout)
-
-
-def existing(store: Store, name: bytes) -> Stream:
-    """A handle on a stream that is there, else NoStream."""
-    stream = store.stream(name)
-    if not stream.exists():
-        raise NoStream(f"there is no stream {shown(name)} in {store.path}; 'raxlog streams' lists those")
-    return stream
-
-
-@contextlib.contextmanager
-def stream_of(args: argparse.Namespace, opened: Callable[[argparse.Namespace], Store] = reading) -> Iterator[Stream]:
-    """A handle on STREAM, with the store open as long as the block lasts. NoStream."""
-    with opened(args) as store:
-        yield existing(store, args.stream)
-
-
-@contextlib.contextmanager
-def group_of(args: argparse.Namespace, opened: Callable[[argparse.Namespace], Store] = reading) -> Iterator[Group]:
-    """The same for GROUP of STREAM. Where there is no such group, NoGroup comes when the handle is used."""
-    with stream_of(args, opened) as stream:
-        yield stream.group(args.group)

@@ -1,10 +1,9 @@
-"""Wording: the library's messages in the words of the command line.
+"""The library's messages in the words of the command line.
 
     lock_timeout='x' must be …            --lock-timeout 'x' must be …
     … Create it with create_group('g').   … 'raxlog create-group' creates it.
 
-The library tells its callers what to do about an error in Python. Who has typed a command is told
-the same in options and commands.
+The library's messages name the Python call that resolves an error; here they name the option or command.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ _PHRASES = tuple((re.compile(python), here) for python, here in (
     (r"limit cannot be used without approximate=True", "--limit is for --approximate"),
     (r"limit cannot be used without maxlen or minid", "--limit is for --maxlen or --minid"),
     (r"Open it with readonly=True, or see to the permissions\.",
-     "Commands that only read may be allowed; else see to the permissions."),
+     "Commands that only read may be allowed; else change the permissions."),
     (r"Open it with readonly=True, or make a store of it with 'raxlog restore'",
      "Commands that read may be used on it; 'raxlog restore' makes a store of it"),
     (r": no raxlog store is made by readonly=True or create=False\.", ". 'raxlog add' or 'import' creates one."),
@@ -43,7 +42,7 @@ _OPTIONS = re.compile(
 
 
 def in_options(message: str) -> str:
-    """A message of the library's as one to somebody who has typed a command."""
+    """A message of the library, for the command line."""
     for python, here in _PHRASES:
         message = python.sub(lambda _, here=here: here, message)  # type: ignore[misc]
     return _OPTIONS.sub(_option, message)

@@ -1,4 +1,4 @@
-r"""Entries, names and figures as they are printed: as text for people, as JSON for programs.
+r"""Entries, names and figures as they are printed: as text to read, as JSON for programs.
 
     text    1526919030474-55<tab>item=book<tab>qty=2          one line an entry, whatever it holds
     JSON    {"id": "1526919030474-55", "fields": {"item": "book", "qty": "2"}}
@@ -15,16 +15,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from ...stream.node.entry import Entry
-from ...stream.node.stream_id import StreamID
 
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def text(raw: bytes | str) -> str:
-    """A name or value on one line: readable, and no two different ones alike."""
+    """A name or value on one line: readable, and different for different bytes."""
     if isinstance(raw, str):
         raw = raw.encode("utf-8", "surrogateescape")
     shown = raw.replace(b"\\", b"\\\\").decode("utf-8", "backslashreplace")
@@ -46,7 +44,7 @@ def _escaped(char: str) -> str:
 
 
 def entry_text(entry: Entry) -> str:
-    """An entry as a line: its ID, then name=value, parted by tabs."""
+    """An entry as a line: its ID, then name=value, separated by tabs."""
     return "\t".join([str(entry.id), *pairs_text(zip(entry.names, entry.values, strict=True))])
 
 
@@ -55,54 +53,24 @@ def pairs_text(pairs: Iterable[tuple[bytes, bytes]]) -> list[str]:
     return [f"{text(name).replace('=', chr(92) + 'x3d')}={text(value)}" for name, value in pairs]
 
 
-def entry_json(entry: Entry) -> dict[str, Any]:
-    """An entry as a JSON object."""
-    return {"id": entry.id, "fields": fields_json(entry.pairs)}
+def delivery_json(entry: Entry) -> dict[str, object]:
+    """What a delivery adds to an entry. One deleted since it was delivered has no fields."""
+    delivery: dict[str, object] = {"deliveries": entry.deliveries, "idle": entry.idle}
+    return delivery if len(entry) else {"fields": None} | delivery
 
 
-def delivery_json(entry: Entry) -> dict[str, Any]:
-    """What only a delivery tells. An entry deleted since it was delivered has no fields."""
-    told: dict[str, Any] = {"deliveries": entry.deliveries, "idle": entry.idle}
-    return told if len(entry) else {"fields": None} | told
+def print_json(document: object) -> None:
+    """One JSON document on one line, of what json_form() accepts."""
+    import json  # noqa: PLC0415 - plain text needs neither
 
-
-def fields_json(pairs: Sequence[tuple[bytes, bytes]]) -> Any:
-    """The fields of an entry for JSON: an object, or a list where that would lose something."""
-    try:
-        fields = {name.decode(): value for name, value in pairs}
-    except UnicodeDecodeError:
-        return pairs
-    return fields if len(fields) == len(pairs) else pairs
-
-
-def plain(value: Any) -> Any:
-    """A value for JSON, and all that it holds: bytes as text or {"base64": …}, IDs as "ms-seq", entries as objects."""
-    if isinstance(value, bytes):
-        try:
-            return value.decode()
-        except UnicodeDecodeError:
-            import base64  # noqa: PLC0415
-
-            return {"base64": base64.b64encode(value).decode()}
-    if isinstance(value, StreamID):  # a tuple, which JSON would make a list of
-        return str(value)
-    if isinstance(value, Entry):
-        return plain(entry_json(value))
-    if isinstance(value, dict):
-        return {name: plain(one) for name, one in value.items()}
-    return [plain(one) for one in value] if isinstance(value, list | tuple) else value
-
-
-def print_json(document: Any) -> None:
-    """One JSON document on one line; it may hold whatever plain() knows."""
-    import json  # noqa: PLC0415 - who reads a text does not wait for it
+    from ...stream.node.json_form import json_form  # noqa: PLC0415
 
     unicode_out = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
-    sys.stdout.write(json.dumps(plain(document), ensure_ascii=not unicode_out) + "\n")
+    sys.stdout.write(json.dumps(json_form(document), ensure_ascii=not unicode_out) + "\n")
 
 
-def answer(as_json: bool, document: Any, *lines: object) -> None:
-    """What a command has to say: one JSON document, or lines."""
+def answer(as_json: bool, document: object, *lines: object) -> None:
+    """The output of a command: one JSON document, or lines."""
     if as_json:
         print_json(document)
     else:
@@ -112,7 +80,7 @@ def answer(as_json: bool, document: Any, *lines: object) -> None:
 def print_entry(entry: Entry, as_json: bool) -> None:
     """One entry on one line."""
     if as_json:
-        print_json(entry_json(entry))
+        print_json(entry)
     else:
         print_text(entry_text(entry))
 

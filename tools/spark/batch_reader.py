@@ -1,10 +1,10 @@
 """The batch reader: partitions on the driver, record batches in the tasks.
 
-    driver (planner)   find the place ─> snapshot, if live ─> plan ─> partitions, pickled
+    driver (planner)   find the data ─> snapshot, if live ─> plan ─> partitions, pickled
     task               open, no lock ─> seek ─> nodes ─> kernel ─> RecordBatch … ─> close
 
-A batch owns its memory: nothing of the map is lent to Spark, whose queue may hold a batch after
-the task is done with it. ``read`` uses what the reader was pickled with and the partition only.
+A batch owns its memory and does not refer to the map: Spark's queue may hold it longer than the task.
+``read`` uses what the reader was pickled with and the partition only.
 """
 
 from __future__ import annotations

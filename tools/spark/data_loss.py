@@ -4,12 +4,12 @@
                            |         gone          | first node
     entries                . . . . . . . . . . . . | x x 9-0 9-1 …      first live one: 9-0
 
-Whoever names an ID wants what lies behind it. If the stream has lost its front since, so that the
-first entry lies behind that ID, something may be missing, and nobody could tell from the rows.
-"earliest", and a time, ask for what there is.
+A scan that starts at an ID expects every entry after it. If the stream has been trimmed so that its
+first entry follows that ID, entries may be missing, which the rows would not show. "earliest", and a
+time, read what there is.
 
-It may be a false alarm, as with Kafka: of what is gone neither the IDs are known, nor whether
-it was trimmed or deleted by ID.
+It may be a false alarm, as with Kafka: neither the IDs of what is gone are known, nor whether it was
+trimmed or deleted by ID.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from .options import Options
 
 
 def lost(what: str, options: Options) -> None:
-    """Say what is gone: a StreamError, or a warning where ``failOnDataLoss`` is false."""
+    """Report what is gone: a StreamError, or a warning where ``failOnDataLoss`` is false."""
     if options.fail_on_data_loss:
         raise StreamError(f"{what}. Set option failOnDataLoss to false to go on with what is there.")
     warnings.warn(f"{what}; going on, since failOnDataLoss is false", stacklevel=3)
 
 
 def check(source: Source, names: Sequence[bytes], options: Options) -> None:
-    """Has one of the streams lost entries behind the ID that ``startingOffsets`` names? CorruptionError."""
+    """Report streams that have lost entries after the ID that ``startingOffsets`` names. CorruptionError."""
     since = options.since
     if since is None:
         return
@@ -44,17 +44,17 @@ def check(source: Source, names: Sequence[bytes], options: Options) -> None:
         for name in names:
             found = headers.find(txn, name)
             if found is not None and _may_miss(txn, *found, since):
-                _tell(name, since, make_id(*found[1].first) if found[1].length else None, options)
+                _report(name, since, make_id(*found[1].first) if found[1].length else None, options)
 
 
 def check_summaries(streams: Sequence[StreamSummary], names: Sequence[bytes], options: Options) -> None:
-    """The same of shards, whose manifest only says how many entries are gone, not from where."""
+    """The same for shards, whose manifest holds only how many entries are gone, not from where."""
     since = options.since
     for stream in streams:
         if since is not None and stream.name in names and stream.next_ordinal > stream.length:
             behind = stream.last_generated if stream.first is None else stream.first.prev()
             if since <= behind:
-                _tell(stream.name, since, stream.first, options)
+                _report(stream.name, since, stream.first, options)
 
 
 def _may_miss(txn: RaxTransaction, number: int, header: StreamHeader, since: StreamID) -> bool:
@@ -64,13 +64,13 @@ def _may_miss(txn: RaxTransaction, number: int, header: StreamHeader, since: Str
         return since <= header.last and header.next_ordinal > 0
     if since >= header.first:
         return False
-    # A node bears the ID of the first entry it ever had.
+    # A node has the ID of the first entry it ever held.
     key = prefix + first[0]
     master = keys.node_id(key)
     return master < header.first or (master >= since and block.header(key, first[1]).ordinal > 0)
 
 
-def _tell(name: bytes, since: StreamID, first: StreamID | None, options: Options) -> None:
+def _report(name: bytes, since: StreamID, first: StreamID | None, options: Options) -> None:
     lost(
         f"entries of stream {shown(name)} from {since} on may have been trimmed away: its first entry is "
         f"{'none' if first is None else first}, and some that came before are gone",

@@ -7,8 +7,8 @@
 
 A plan names a snapshot, and Spark keeps plans: a data frame may be run again an hour after it
 was loaded. So a snapshot stays for ``snapshotRetention`` after its last use (its folder's time,
-set by each task that opens it), and goes when the next one is planned, by whomever. Costs one
-copy of the store, with all checksums verified, on the disk of ``snapshotDir``.
+set by each task that opens it), and is removed when the next one is planned. Costs one copy of
+the store, with all checksums verified, on the disk of ``snapshotDir``.
 """
 
 from __future__ import annotations
@@ -25,52 +25,49 @@ from pathlib import Path
 from ...recovery.snapshot import full, manifest
 from ...storage.engine.environment import Environment
 from ...storage.errors import RaxlogError, StoreError
-from .location import LIVE, SNAPSHOT, Place, opened
+from .location import LIVE, SNAPSHOT, DataLocation, opened
 from .options import Options
 
 _LOCK = ".raxlog-lock"
 
 
 def default_folder() -> Path:
-    """Where snapshots of live stores go unless ``snapshotDir`` says otherwise: this user's own."""
+    """Where snapshots of live stores go unless ``snapshotDir`` is set: a folder of this user."""
     return Path(tempfile.gettempdir()) / f"raxlog-snapshots-{os.getuid()}"
 
 
-def at_rest(place: Place, options: Options) -> Place:
-    """The place itself if it rests; for a live store a snapshot of it, taken now or lately.
-
-    StoreFull where the copy has no room: give another ``snapshotDir``.
-    """
+def at_rest(place: DataLocation, options: Options) -> DataLocation:
+    """The same location, or for a live store a snapshot of it, new or reused. StoreFull: ``snapshotDir`` is full."""
     if place.kind != LIVE:
         return place
     with opened(place.path) as source:
         store, moment = source.env.uuid.hex(), _moment(source.env)
     home = (Path(options.snapshot_dir) if options.snapshot_dir else default_folder()) / store
-    with _alone(home):
+    with _locked(home):
         _remove_unused(home, options.snapshot_retention)
         found = _reusable(home, moment, options.snapshot_max_age)
         if found is None:
             found = home / f"{moment}-{os.urandom(4).hex()}"
             full.make(Path(place.path), found, None)
         touch(found)
-    return Place(SNAPSHOT, str(found), manifest.read(found))
+    return DataLocation(SNAPSHOT, str(found), manifest.read(found))
 
 
 def touch(path: Path) -> None:
-    """Note that a snapshot of a live store is in use. Does nothing to any other."""
+    """Note that a snapshot of a live store is in use; nothing for any other."""
     if (path.parent / _LOCK).exists():
         with contextlib.suppress(OSError):
             os.utime(path)
 
 
 @contextlib.contextmanager
-def _alone(home: Path) -> Iterator[None]:
+def _locked(home: Path) -> Iterator[None]:
     try:
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(home / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         raise StoreError(
-            f"no snapshot of the live store can be put into {home}: {error}. Give another folder with snapshotDir"
+            f"no snapshot of the live store can be put into {home}: {error}. Set another folder with snapshotDir"
         ) from error
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -85,7 +82,7 @@ def _held(home: Path) -> list[Path]:
 
 
 def _moment(env: Environment) -> str:
-    """A name for what a read would see now: as no other state of the store has."""
+    """A name for the state that a read would see now, unique in the store."""
     with env.read() as txn:
         generation, transaction = divmod(env.moment(txn), 1 << 64)
     return f"{generation}-{transaction}"

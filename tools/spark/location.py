@@ -1,11 +1,11 @@
-"""What lies at the path a user gave: a snapshot, a folder of them, shards, or a live store.
+"""What is at a path: a snapshot, a folder of them, shards, or a live store.
 
-    backup.rax/manifest.json             a snapshot: read where it lies, without any lock
+    backup.rax/manifest.json             a snapshot: read in place, without any lock
     backups/{mon,tue}/manifest.json      a folder of snapshots of one store: the newest
     https://…/shards, or a folder        shards: a manifest that names files by ID range
     events.rax/CURRENT                   a store that may be written to: see live_snapshot.py
 
-A store on a read-only medium is at rest, and read in place.
+A store on a read-only medium cannot change, and is read in place too.
 """
 
 from __future__ import annotations
@@ -26,44 +26,38 @@ SNAPSHOT, SHARDS, LIVE = "snapshot", "shards", "live store"
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where the data lies. ``manifest`` is None for a live store, and for one at rest."""
+class DataLocation:
+    """Where the data is. ``manifest`` is None for a live store, and for one on a read-only medium."""
 
     kind: str
     path: str
     manifest: Manifest | None = None
 
 
-def find(path: str) -> Place:
-    """What lies at ``path``. NotAStore, UnsupportedFormat, CorruptionError, StoreError.
-
-    Opens no data, but looks at manifests.
-    """
+def find(path: str) -> DataLocation:
+    """What is at ``path``; reads manifests, no data. NotAStore, UnsupportedFormat, CorruptionError, StoreError."""
     if "://" in path and not path.startswith("file://"):
-        return Place(SHARDS, path)
+        return DataLocation(SHARDS, path)
     there = Path(path.removeprefix("file://")).absolute()
     if directory.is_snapshot(there):
         found = manifest.read(there)
         if found.kind == "shards":
-            return Place(SHARDS, str(there), found)
+            return DataLocation(SHARDS, str(there), found)
         if found.kind != "full":
             raise InvalidArgument(
                 f"{there} is an {found.kind}: it holds what changed since {found.parent_name}, and cannot be "
                 "scanned alone. Restore it into a store, and scan that."
             )
-        return Place(SNAPSHOT, str(there), found)
+        return DataLocation(SNAPSHOT, str(there), found)
     if (newest := newest_snapshot(there)) is not None:
         return newest
     generation = directory.generation(there)  # raises where there is no store
     directory.require_whole(generation)
-    return Place(LIVE if directory.can_register(generation) else SNAPSHOT, str(there))
+    return DataLocation(LIVE if directory.can_register(generation) else SNAPSHOT, str(there))
 
 
-def newest_snapshot(parent: Path) -> Place | None:
-    """The newest of the full snapshots in a folder, None where the folder holds none.
-
-    InvalidArgument where they are of different stores: none of them would be the newest.
-    """
+def newest_snapshot(parent: Path) -> DataLocation | None:
+    """The newest full snapshot in a folder, None if there is none. InvalidArgument if they are of different stores."""
     if not parent.is_dir() or (parent / directory.CURRENT).exists():
         return None
     held = [(manifest.read(child), child) for child in sorted(parent.iterdir()) if directory.is_snapshot(child)]
@@ -73,15 +67,12 @@ def newest_snapshot(parent: Path) -> Place | None:
     if len({made.store for made, _ in found}) > 1:
         names = ", ".join(child.name for _, child in found)
         raise InvalidArgument(f"{parent} holds snapshots of different stores ({names}); name one of them")
-    made, child = max(found, key=lambda pair: pair[0].created_ms)  # commits are counted anew by each generation
-    return Place(SNAPSHOT, str(child), made)
+    made, child = max(found, key=lambda pair: pair[0].created_ms)  # each generation counts commits from 1
+    return DataLocation(SNAPSHOT, str(child), made)
 
 
-def require_data(place: Place) -> None:
-    """The data of a snapshot must be there, and as long as its manifest states. Opens nothing.
-
-    NotAStore, CorruptionError.
-    """
+def require_data(place: DataLocation) -> None:
+    """Checks that a snapshot's data is as long as its manifest states; opens nothing. NotAStore, CorruptionError."""
     data = directory.generation(Path(place.path)) / directory.DATA
     if place.manifest is not None:
         stated = place.manifest.sums(f"{data.parent.name}/{data.name}").bytes
@@ -92,7 +83,7 @@ def require_data(place: Place) -> None:
 
 @contextmanager
 def opened(path: str) -> Iterator[Direct]:
-    """The store or snapshot at ``path``, for reading; closed, mapped no more, at the end."""
+    """The store or snapshot at ``path``, for reading; closed and unmapped at the end."""
     if not Path(path).is_dir():
         raise NotAStore(f"there is nothing at {path} (any more) on this machine; load the data frame again")
     source = Direct(registry.read_only(Path(path)), 0.0)

@@ -1,8 +1,8 @@
-"""Options: what a user asked of the source, as Spark hands it over (text), checked and typed.
+"""Options: the text that Spark passes for a load or a save, checked and typed.
 
     path  stream | streamPattern  dataset        what to read
     startingOffsets  endingOffsets               IDs as Redis writes them, both included
-    startingTimestamp  endingTimestamp           milliseconds; they win over the offsets
+    startingTimestamp  endingTimestamp           milliseconds; they override the offsets
     minPartitions  maxRecordsPerPartition        how it is cut
     maxOffsetsPerTrigger  minOffsetsPerTrigger   how much a micro-batch takes
 
@@ -31,19 +31,16 @@ WRITE_ROWS = 10_000
 RETENTION = 3600.0
 
 
-# -- one option -------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
 class _Option:
-    field: str  # of Options, or what _consistent() makes some of
+    field: str  # of Options, or an input of _consistent()
     read: Callable[[str], Any]
     what: str
     uses: tuple[str, ...]
 
 
 def _option(name: str, read: Callable[[str], Any], what: str, uses: tuple[str, ...], default: Any = None) -> Any:
-    """A field of Options that a user may give, under this name."""
+    """A field of Options that a user may set, under this name."""
     return field(default=default, metadata={name: (read, what, uses)})
 
 
@@ -100,9 +97,6 @@ _IN = (READ, FOLLOW)
 _COUNT = "a whole number >= 1"
 _TIME = "seconds, or a number with a unit: 500ms, 30s, 15m, 1h"
 _TRUTH = "true or false"
-
-
-# -- all of them ------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ minPartitions or maxRecordsPerPartition asks for smaller ones. Planning reads no
     a live store                   and its cuts are looked up there, for it may be trimmed
     shards                         from the points in the manifest
 
-At rest a piece is entries number so to so of its stream: the task looks up their IDs (resolved()).
+Of a store that does not change a piece is a range of ranks, whose IDs the task looks up (resolved()).
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from ...stream.node.stream_id import StreamID, make_id
 from .options import Options
 
 MOST_PARTS = 100_000
-LEAST_ENTRIES = 250_000  # of a part, where nobody asks for smaller ones
+LEAST_ENTRIES = 250_000  # of a part, unless options ask for smaller ones
 
 
 @dataclass(frozen=True)
 class Piece:
-    """The entries of one stream from ``start`` to ``end``, both included, at one place.
+    """The entries of one stream from ``start`` to ``end``, both included, at one path.
 
-    Given ``by_rank`` it is those ``entries`` of the range that follow the stream's first ``skip``. Of
-    shards, whose ordinals no plan can see, it is those that follow the first ``skip`` of the range; in
-    a window of IDs, where ``exact`` is false, all of it, and ``entries`` a guess.
+    With ``by_rank`` it is the ``entries`` of the range that follow the stream's first ``skip``. Of shards,
+    which are planned without ordinals, it is those that follow the first ``skip`` of the range; in a window
+    of IDs, where ``exact`` is false, all of it, and ``entries`` is an estimate.
     """
 
     path: str
@@ -55,7 +55,7 @@ class Piece:
     skip: int = 0
     shards: tuple[ShardFile, ...] = ()
     exact: bool = True
-    by_rank: bool = False  # resolved() names its own first and last ID
+    by_rank: bool = False  # resolved() looks up its first and last ID
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Window:
-    """A range of IDs asked for; None is without a bound."""
+    """A range of IDs."""
 
     start: StreamID = StreamID.MIN
     end: StreamID = StreamID.MAX
@@ -115,10 +115,9 @@ def names_in(source: Source) -> list[bytes]:
 
 
 def plan(source: Source, windows: dict[bytes, Window], options: Options, at_rest: bool) -> list[Part]:
-    """Cut ranges of streams into parts, to the very entry. NoStream, CorruptionError.
+    """Cut ranges of streams into parts of exact size. NoStream, CorruptionError.
 
-    Of a store at rest pieces are given by rank; of one that changes each has its IDs, which costs a
-    look-up a cut.
+    ``at_rest``: the store does not change, so pieces are by rank; else each has its IDs, a look-up a cut.
     """
     with source.read() as txn:
         found: list[tuple[Counter, headers.StreamHeader, Window, int, int]] = []
@@ -141,10 +140,7 @@ def plan(source: Source, windows: dict[bytes, Window], options: Options, at_rest
 
 
 def plan_whole(snapshot: Manifest, path: str, windows: dict[bytes, Window], options: Options) -> list[Part] | None:
-    """plan() of whole streams of a snapshot, from nothing but its manifest.
-
-    None where a window leaves entries out: how many those are only the ordinals know.
-    """
+    """plan() of whole streams of a snapshot, from its manifest alone; None where a window leaves entries out."""
     found = []
     for name, window in windows.items():
         stream = snapshot.stream(name)
@@ -159,10 +155,7 @@ def plan_whole(snapshot: Manifest, path: str, windows: dict[bytes, Window], opti
 
 
 def resolved(source: Source, piece: Piece) -> Piece:
-    """The piece with the IDs of its own first and last entry, where it is given by rank. Two look-ups.
-
-    NoStream, CorruptionError.
-    """
+    """The piece with the IDs of its first and last entry, looked up if it is by rank. NoStream, CorruptionError."""
     if not piece.by_rank:
         return piece
     with source.read() as txn:
@@ -171,7 +164,7 @@ def resolved(source: Source, piece: Piece) -> Piece:
 
 
 def _resolved(counter: Counter, header: headers.StreamHeader, piece: Piece) -> Piece:
-    """The ranges of pieces touch, so that no damage lies between two of them."""
+    """The ranges of neighbours touch, so that damage between them is in one of them."""
     if not piece.by_rank:
         return piece
     start, end, behind = piece.start, piece.end, piece.skip + piece.entries
@@ -183,7 +176,7 @@ def _resolved(counter: Counter, header: headers.StreamHeader, piece: Piece) -> P
 
 
 def _cut(whole: Piece, size: int, options: Options) -> list[Piece]:
-    """Pieces of even size, by rank; ``whole.skip`` entries of the stream lie before the first."""
+    """Pieces of even size, by rank; ``whole.skip`` entries of the stream precede the first."""
     parts = min(_parts(whole.entries, size, options), whole.entries)
     if parts <= 1:
         return [replace(whole, skip=0)]
@@ -192,7 +185,7 @@ def _cut(whole: Piece, size: int, options: Options) -> list[Piece]:
 
 
 def _bounds(counter: Counter, header: headers.StreamHeader, window: Window) -> tuple[int, int]:
-    """How many live entries precede the window, and how many lie up to its end."""
+    """How many live entries precede the window, and how many precede or are in it."""
     if window.start > min(window.end, header.last) or not header.length:
         return 0, 0
     upto = header.length if window.end >= header.last else counter.rank(window.end.next())
@@ -241,9 +234,9 @@ def packed(pieces: Sequence[Piece], size: int) -> list[Part]:
 def plan_shards(shards: Manifest, url: str, windows: dict[bytes, Window], options: Options) -> list[Part]:
     """Cut the streams of a set of shards into parts; no shard is opened.
 
-    The manifest names the ID of every so-manieth entry. A part begins at one of those, less some
-    entries to skip, so that sizes are exact; inside a window of IDs, whose bounds lie between
-    two of them, parts begin at those themselves. They are never smaller than that distance.
+    The manifest holds the ID of every n-th entry, a point. A part begins at a point, less some entries
+    to skip, so that sizes are exact; in a window of IDs, whose bounds are between two points, parts begin
+    at points. A part is never smaller than the distance of two points.
     """
     found = []
     for stream in shards.streams:
@@ -272,7 +265,7 @@ def _about(stream: StreamSummary, low: StreamID, high: StreamID, whole: bool) ->
 
 def _shard_ranges(stream: StreamSummary, low: StreamID, high: StreamID, whole: bool, size: int,
                   options: Options) -> Iterator[tuple[StreamID, StreamID, int, int]]:
-    """First ID, last ID, entries, and entries to skip behind the first, of each piece."""
+    """First ID, last ID, entries, and entries to skip after the first, of each piece."""
     entries = _about(stream, low, high, whole)
     parts = _parts(entries, size if options.max_records else max(size, stream.every), options)
     if whole:

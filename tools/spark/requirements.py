@@ -1,4 +1,4 @@
-"""What the source needs on a machine: pyspark, pyarrow, Java; and how to get what is missing."""
+"""The requirements of the source: pyspark, pyarrow, Java; and how to install what is missing."""
 
 from __future__ import annotations
 
@@ -26,5 +26,5 @@ def require_java() -> None:
     if shutil.which("java") is None:
         raise NotInstalled(
             "Spark needs Java 17 or newer, and there is no 'java' on this machine. Install it (Debian, Ubuntu: apt "
-            "install openjdk-17-jre-headless; macOS: brew install openjdk@17) or set JAVA_HOME to where it lies"
+            "install openjdk-17-jre-headless; macOS: brew install openjdk@17) or set JAVA_HOME to its folder"
         )

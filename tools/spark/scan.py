@@ -19,7 +19,7 @@ from ...recovery.snapshot.shards import ShardSet
 from ...stream.columns import arrow
 from ...stream.columns.scan import StoredNode, read_nodes
 from . import data_loss, live_snapshot, plan
-from .location import SHARDS, Place, opened, require_data
+from .location import SHARDS, DataLocation, opened, require_data
 from .options import Options
 from .plan import Part, Piece, Window
 
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 CACHE_BYTES = 8 << 30
 
 
-def planned(place: Place, options: Options, window: Window, only: set[bytes] | None = None) -> list[Part]:
-    """The parts of a scan. NoStream where no stream is as the options say; StreamError, see data_loss.py.
+def planned(place: DataLocation, options: Options, window: Window, only: set[bytes] | None = None) -> list[Part]:
+    """The parts of a scan. NoStream where the options match no stream; StreamError, see data_loss.py.
 
     ``only`` are the streams that can matter, of those chosen; None: all of them.
     """
@@ -54,7 +54,7 @@ def planned(place: Place, options: Options, window: Window, only: set[bytes] | N
 
 
 def resolved(parts: list[Part]) -> list[Part]:
-    """The parts, each piece with the IDs of its own first and last entry, for who wants to see them."""
+    """The parts, each piece with the IDs of its own first and last entry, to be printed."""
     path = next((piece.path for part in parts for piece in part.pieces if piece.by_rank), None)
     if path is None:
         return parts
@@ -67,7 +67,7 @@ def _windows(names: list[bytes], window: Window, only: set[bytes] | None) -> dic
 
 
 def batches(part: Part, columns: Columns, options: Options) -> Iterator[pa.RecordBatch]:
-    """The entries of a part. What is opened stays open until the last batch has been taken."""
+    """The entries of a part. Its files stay open until the last batch has been taken."""
     import pyarrow as pa  # noqa: PLC0415
 
     for piece in part.pieces:
@@ -84,7 +84,7 @@ def _batches(piece: Piece, columns: Columns, options: Options) -> Iterator[pa.Re
 
 
 def _shard_batches(piece: Piece, columns: Columns, options: Options) -> Iterator[pa.RecordBatch]:
-    """What a piece has in its shards. They were verified whole, so damage is never passed over."""
+    """The entries of a piece in its shards, which were verified whole: damage is never skipped."""
     skip, left = piece.skip, piece.entries
     for batch in _decoded(_shard_nodes(piece, options), piece, columns, options, False):
         if not piece.exact:
@@ -109,7 +109,7 @@ def _shard_nodes(piece: Piece, options: Options) -> Iterator[StoredNode]:
 
 
 def default_cache() -> Path:
-    """Where shards fetched from afar are kept unless ``cacheDir`` says otherwise: this user's own."""
+    """Where fetched shards are kept unless ``cacheDir`` is set: a folder of this user."""
     return Path(tempfile.gettempdir()) / f"raxlog-shards-{os.getuid()}"
 
 

@@ -1,9 +1,9 @@
-"""Columns: what Spark's schema means here. The schema a user gives is the projection.
+"""Columns: how a Spark schema is read. The schema that is given is the projection.
 
     without one    id_ms bigint, id_seq bigint, fields map<string,binary>
                    before them  stream string   with streamPattern
-                   behind them  timestamp timestamp, id binary   with includeTimestamp, includeId
-    with one       those columns; any name that is none of these is a field of the entries
+                   after them   timestamp timestamp, id binary   with includeTimestamp, includeId
+    with one       those columns; any other name is a field of the entries
 
 A column of another name than its field: ``StructField("when", StringType(), metadata={"field": "timestamp"})``.
 """
@@ -31,7 +31,7 @@ _TYPES = "string, binary, bigint, int, double, boolean, timestamp, decimal; fiel
 
 @dataclass(frozen=True)
 class Columns:
-    """What to decode, and what Spark expects it as: the same but for the names of columns."""
+    """What to decode, and the schema Spark expects: the same but for the names of columns."""
 
     projection: Projection
     schema: pa.Schema
@@ -53,10 +53,8 @@ def default(options: Options) -> StructType:
 
 
 def columns(schema: StructType, options: Options) -> Columns:
-    """What to decode for a schema. InvalidArgument names the column that cannot be.
-
-    Two columns of one name, a type that no field can have, a column that may not be null though
-    entries may lack the field.
+    """What to decode for a schema. InvalidArgument names a column that is there twice, not nullable, or of no type
+    that a field can have.
     """
     _check_names(schema)
     try:

@@ -1,13 +1,13 @@
-"""The source as Spark knows it: a class it asks for a schema, for readers and for writers.
+"""The data source as Spark uses it: a class that returns a schema, readers and writers.
 
     spark.read.format("raxlog").option("path", …).option("stream", …).load()
         └─ RaxlogDataSource(options)     in the driver's planner process
-             ├─ .schema()                where the user gave none
+             ├─ .schema()                where none was given
              ├─ .reader(schema)          BatchReader, FilteringReader with pushdown, TableReader
              ├─ .streamReader(schema)    FollowingReader
              └─ .writer(schema, …)       AppendingWriter
 
-Whatever can be known to be wrong is said here, before any task starts.
+Wrong options raise here, before any task starts.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ class RaxlogDataSource(DataSource):
         return "raxlog"
 
     def schema(self) -> StructType:
-        """The columns of a load without ``.schema()``. Spark does not say which use it is for."""
+        """The columns of a load without ``.schema()``. Spark does not pass which use it is for."""
         options = parse(self.options, None)
-        find(options.path)  # a wrong path is told by load(), not by the first action
+        find(options.path)  # load() reports a wrong path, not the first action
         return tables.schema(options.dataset) if options.dataset != "entries" else schemas.default(options)
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -47,7 +47,7 @@ class RaxlogDataSource(DataSource):
         return reader(options, schemas.columns(schema, options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        """A reader for a query that goes on."""
+        """A reader for a streaming query."""
         options = parse(self.options, FOLLOW)
         return FollowingReader(options, schemas.columns(schema, options))
 

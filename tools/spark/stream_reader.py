@@ -1,19 +1,19 @@
 """The stream reader: micro-batches of what has been appended, exactly once by Spark's checkpoint.
 
     offset    {"orders": {"id": "1526919030474-55", "gone": 1200, "no": 3}, …}
-    a batch   the entries behind one offset, up to the next: (id, id']
+    a batch   the entries after one offset, up to the next: (id, id']
 
-``id`` is the last entry delivered, ``no`` the stream's number, which a stream made anew does not
-share. ``gone`` is how many entries were added up to there or deleted behind it, by then:
+``id`` is the last entry delivered, ``no`` the stream's number, which a recreated stream does not
+share. ``gone`` is how many entries had been added up to ``id``, or deleted after it:
 
-    gone = entries ever added - live entries behind id
+    gone = entries ever added - live entries after id
 
-If it has grown by the time the next batch is planned, so many entries behind ``id`` have
-vanished. Where the stream's first entry lies behind ``id`` too, its front has passed the query
-(a trim): lost data. Where it does not, they were deleted in the middle, on purpose.
+If it has grown by the time the next batch is planned, so many entries after ``id`` have been
+removed. Where the stream's first entry follows ``id`` too, they were trimmed: lost data. Else
+they were deleted in the middle, on purpose.
 
 A live store is read in short transactions beside its writers, no snapshot is taken. Everything
-is derived from the offset and the store, so a restarted query goes on where it was.
+is derived from the offset and the store, so a restarted query continues where it was.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from ...stream.entries.count import Counter
 from ...stream.entries.header import StreamHeader, shown
 from ...stream.node.stream_id import StreamID, make_id, parse_id
 from . import data_loss, plan, scan, worker_gc
-from .location import SHARDS, Place, find, opened
+from .location import SHARDS, DataLocation, find, opened
 from .options import Options
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class _Position(NamedTuple):
     """How far one stream has been read: up to and including ``after``."""
 
     after: StreamID
-    gone: int | None  # None: nothing can be said about what was there before
+    gone: int | None  # None: unknown
     number: int | None
 
     def entry(self) -> dict[str, Any]:
@@ -88,8 +88,8 @@ class _View(NamedTuple):
         return self.position(make_id(*self.header.last))
 
 
-class _Step(NamedTuple):
-    """What a stream has for the next batch: ``left`` entries behind ``after``, up to ``upto``."""
+class _Backlog(NamedTuple):
+    """What a stream has for the next batch: ``left`` entries after ``after``, up to ``upto``."""
 
     view: _View
     after: StreamID
@@ -98,7 +98,7 @@ class _Step(NamedTuple):
 
 
 class FollowingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Follows a live store, or a folder that newer and newer snapshots come to."""
+    """Follows a live store, or a folder to which newer snapshots are added."""
 
     def __init__(self, options: Options, columns: Columns) -> None:
         self._options = options
@@ -109,7 +109,7 @@ class FollowingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- offsets ------------------------------------------------------------------------
 
     def initialOffset(self) -> Offset:
-        """Where a new query begins: by default behind all that is there, as with Kafka."""
+        """Where a new query begins: by default after all existing entries, as with Kafka."""
         start = self._options.start
         if self._options.from_latest:
             return self.reportLatestOffset()
@@ -118,7 +118,7 @@ class FollowingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return {_key(view.name): view.position(after).entry() for view in views}
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """What a trigger takes at most, or at least. Both are looked at in latestOffset()."""
+        """What a trigger takes at most, or at least; latestOffset() uses it."""
         if self._options.max_per_trigger is not None:
             return ReadMaxRows(self._options.max_per_trigger)
         if self._options.min_per_trigger is not None:
@@ -126,10 +126,10 @@ class FollowingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        """Up to where the next batch goes; ``start`` itself where there is nothing, or not enough."""
+        """The end of the next batch; ``start`` itself where there is nothing, or not enough."""
         with self._views() as views:
-            steps = [step for view in views if (step := self._step(view, start)) is not None]
-            left = [step.left for step in steps]
+            backlogs = [one for view in views if (one := self._backlog(view, start)) is not None]
+            left = [one.left for one in backlogs]
             total = sum(left)
             if not total or self._too_few(total, limit):
                 return start
@@ -137,18 +137,18 @@ class FollowingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
             shares = left if most is None or total <= most else _shares(left, most)
             end = dict(start)
-            for step, share in zip(steps, shares, strict=True):
-                upto = step.upto
-                if share < step.left:
+            for one, share in zip(backlogs, shares, strict=True):
+                upto = one.upto
+                if share < one.left:
                     if not share:
                         continue
-                    upto = step.view.counter.select(step.view.rank_behind(step.after) + share - 1)
-                if upto > step.after:
-                    end[_key(step.view.name)] = step.view.position(upto).entry()
+                    upto = one.view.counter.select(one.view.rank_behind(one.after) + share - 1)
+                if upto > one.after:
+                    end[_key(one.view.name)] = one.view.position(upto).entry()
         return dict(sorted(end.items()))
 
-    def _step(self, view: _View, start: Offset) -> _Step | None:
-        """What is to be read of a stream now; None: nothing."""
+    def _backlog(self, view: _View, start: Offset) -> _Backlog | None:
+        """What is to be read of a stream now, if anything."""
         key = _key(view.name)
         position = self._checked(view, _position(start.get(key)))
         if position is None or (self._target is not None and key not in self._target):
@@ -157,10 +157,10 @@ class FollowingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._target is not None:
             upto = StreamID(*min(upto, self._target[key]))
         left = max(0, view.rank_behind(upto) - view.rank_behind(position.after))
-        return _Step(view, position.after, upto, left)
+        return _Backlog(view, position.after, upto, left)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Note where the streams end now: what comes later is for the next run."""
+        """Note where the streams end now: later entries are for the next run."""
         with self._views() as views:
             self._target = {_key(view.name): make_id(*view.header.last) for view in views}
 
@@ -176,10 +176,10 @@ class FollowingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return total < least and time.monotonic() - self._triggered < self._options.max_trigger_delay
 
     def _checked(self, view: _View, position: _Position) -> _Position | None:
-        """The position itself, or where to go on after a loss; None: nothing to read now."""
+        """The position itself, or where to continue after a loss; None: nothing to read now."""
         header, after = view.header, position.after
         if position.number not in (None, view.number):
-            self._lost(f"stream {shown(view.name)} has been deleted and made anew since {after} was read")
+            self._lost(f"stream {shown(view.name)} was deleted and created again since {after} was read")
             return _BEGINNING._replace(number=view.number)
         if after > header.last:
             if position.gone is not None:
@@ -194,7 +194,7 @@ class FollowingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if lost > 0:
                 first = make_id(*header.first) if header.length else "none"
                 self._lost(
-                    f"{lost} entries of stream {shown(view.name)} behind {after} are gone that were not read: "
+                    f"{lost} entries of stream {shown(view.name)} after {after} are gone that were not read: "
                     f"the stream has been trimmed (its first entry is {first})"
                 )
         return position
@@ -205,7 +205,7 @@ class FollowingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- partitions ---------------------------------------------------------------------
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """The entries behind ``start`` up to ``end``, cut as a batch is."""
+        """The entries after ``start`` up to ``end``, cut as a batch is."""
         place = self._place()
         windows = {}
         with opened(place.path) as source:
@@ -219,7 +219,7 @@ class FollowingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     if found is None:
                         self._lost(f"stream {shown(name)} is no longer in {place.path}")
                         continue
-                    # Once more, since a batch that is run again after a restart was planned long ago.
+                    # Checked again: a batch that is run again after a restart was planned long ago.
                     position = self._checked(_View(name, *found, Counter(txn, *found)), before)
                     if position is not None and position.after < upto.after:
                         windows[name] = plan.Window(position.after.next(), upto.after)
@@ -248,7 +248,7 @@ class FollowingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # -- within -------------------------------------------------------------------------
 
-    def _place(self) -> Place:
+    def _place(self) -> DataLocation:
         place = find(self._options.path)
         if place.kind == SHARDS:
             raise InvalidArgument(
@@ -269,7 +269,7 @@ class FollowingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _names(self, names: list[bytes]) -> list[bytes]:
         if self._options.stream is None and not any(plan.matches(name, self._options) for name in names):
-            return []  # a pattern that streams may come to match
+            return []  # streams may match the pattern later
         return plan.chosen(names, self._options)
 
 

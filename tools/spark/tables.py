@@ -25,7 +25,7 @@ from ...stream.group.info import GroupInfo, describe_group
 from ...stream.group.state import NOBODY, find_group, groups
 from ...stream.node.stream_id import StreamID
 from . import live_snapshot, plan
-from .location import SHARDS, Place, find, opened
+from .location import SHARDS, DataLocation, find, opened
 from .options import Options
 
 ROWS = 16_384
@@ -57,7 +57,7 @@ class _Table(NamedTuple):
 
 
 class TableReader(DataSourceReader):
-    """Reads groups or pending entries. A user's schema picks columns, in his order."""
+    """Reads groups or pending entries. A schema that is given selects columns, in its order."""
 
     def __init__(self, options: Options, wanted: StructType) -> None:
         from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415
@@ -86,7 +86,7 @@ class TableReader(DataSourceReader):
             yield pa.RecordBatch.from_pylist(some, schema=self._schema)
 
 
-def _tables(place: Place, options: Options) -> Iterator[_Table]:
+def _tables(place: DataLocation, options: Options) -> Iterator[_Table]:
     if place.kind == SHARDS:
         held = (place.manifest or ShardSet(place.path).manifest).streams
         for name in plan.chosen([stream.name for stream in held], options):
@@ -107,8 +107,8 @@ def _tables(place: Place, options: Options) -> Iterator[_Table]:
 def _group_rows(table: _Table) -> Iterator[dict[str, Any]]:
     if table.kind == SHARDS:
         summary = ShardSet(table.path).manifest.stream(table.stream)
-        for told in summary.groups if summary is not None else ():
-            yield _group_row(table, told, told.last_delivered)
+        for group in summary.groups if summary is not None else ():
+            yield _group_row(table, group, group.last_delivered)
         return
     with opened(table.path) as source, source.read() as txn:
         if (found := headers.find(txn, table.stream)) is not None:

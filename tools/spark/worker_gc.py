@@ -1,10 +1,9 @@
-"""The process of a task: PySpark keeps it for the tasks to come, and tidies up after each.
+"""Garbage collection in a task's process, which PySpark keeps for later tasks and collects after each.
 
     daemon ──fork──> worker    task ─ gc.collect() ─ task ─ gc.collect() ─ …
 
-That full collection goes through all that is loaded, some 40,000 objects of pyspark, pyarrow
-and raxlog, which never are garbage: 15 ms, and 25 to 50 where other work has taken the caches.
-It is most of what a task costs that reads little.
+That full collection visits all that is loaded, some 40,000 objects of pyspark, pyarrow and raxlog,
+which never are garbage: 15 ms, and 25 to 50 with cold caches, most of the cost of a small task.
 """
 
 from __future__ import annotations
@@ -15,10 +14,9 @@ _settled = False
 
 
 def settle() -> None:
-    """Take what is loaded out of the collector's sight, once in a process; nothing at any later call.
+    """Exempt what is loaded from collection, once in a process; later objects are collected as ever.
 
-    What the process makes from now on is collected as ever. For ``read`` of a reader, which Spark
-    calls in its workers only. (To ask gc.get_freeze_count() would be to go through all of it again.)
+    For ``read`` of a reader, which Spark calls in its workers only. (gc.get_freeze_count() would visit all again.)
     """
     global _settled  # noqa: PLW0603 - it is of the process
     if not _settled:

@@ -2,16 +2,16 @@
 
     task, attempt 1    rows 1 … 10,000 + "10,000 done, digest d"    one commit
                        rows 10,001 … (killed)                        nothing
-    task, attempt 2    finds "10,000 done"; its first 10,000 rows have digest d: passes over them
+    task, attempt 2    finds "10,000 done"; its first 10,000 rows have digest d: skips them
                        rows 10,001 … 20,000 + "20,000 done, …"       one commit
 
-How far a task has come is kept in the store's own state, in the transaction that appends the
-rows, under the write's ID and the partition's number. So a retry, or a second attempt that runs
-beside the first, adds nothing twice. The digest notices rows that came in another order the
-second time, which Spark may do behind a shuffle; that is an error, not a guess.
+A task's progress is kept in the store's own state, in the transaction that appends the rows,
+under the write's ID and the partition's number. So a retry, or a second attempt that runs beside
+the first, adds nothing twice. The digest detects rows that came in another order the second time,
+as may happen after a shuffle; that is an error.
 
 The driver opens the write and ends it. A task that does not find it open is in another store (on
-another machine, say) or was thought dead and comes too late: it may not append.
+another machine, say) or was given up and comes too late: it may not append.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ Fields = dict[Any, Any]
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What a task tells the driver."""
+    """What a task reports to the driver."""
 
     rows: int
 
@@ -95,20 +95,20 @@ class AppendingWriter(DataSourceArrowWriter):
         return Written(done)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """All tasks are done: from now on a late attempt appends nothing."""
+        """All tasks are done: a late attempt will append nothing."""
         with self._store(create=False) as store, store.transaction() as tx:
             _forget(tx.state, self._key)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """A task failed for good. What was committed stays, as in any log."""
+        """The write failed. What was committed stays."""
         self.commit(messages)
 
     def _append(self, store: Store, key: bytes, rows: list[Fields], done: int, before: str, behind: str) -> None:
         with store.transaction() as tx:
             if self._key not in tx.state:
                 raise StoreError(
-                    f"{self._path} on this machine knows nothing of this write: either it is not the store that the "
-                    "driver has opened (tasks write on the machine where the store lies), or the write has ended"
+                    f"{self._path} on this machine has no such write open: either it is not the store that the "
+                    "driver has opened (tasks write on the store's machine), or the write has ended"
                 )
             kept = tx.state.get(key)
             count, digest = (0, before) if kept is None else msgpack.unpackb(kept)
@@ -123,7 +123,7 @@ class AppendingWriter(DataSourceArrowWriter):
 
     def _other_rows(self, count: int) -> StoreError:
         return StoreError(
-            f"a first attempt of this task has committed {count} rows, and this one was given others, or in another "
+            f"a first attempt of this task has committed {count} rows, and this one got others, or in another "
             "order. Sort or cache the data frame before it is written, so that a retry sees the same rows"
         )
 
@@ -181,7 +181,7 @@ def _fields(row: Mapping[Any, Any]) -> Fields:
     """An entry's fields: what is null is left out, the rest is text as the reader reads it."""
     fields = {_text(name): _text(value) for name, value in row.items() if value is not None}
     if not fields:
-        raise InvalidFields("a row of nothing but nulls is no entry: an entry has at least one field. Filter it out")
+        raise InvalidFields("a row of nulls only is no entry: an entry has at least one field. Filter it out")
     return fields
 
 

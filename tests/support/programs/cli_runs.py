@@ -11,7 +11,7 @@ from typing import IO, Any
 
 import raxlog
 
-CLI = [sys.executable, "-m", "raxlog.tools.cli"]
+CLI = [sys.executable, "-m", "raxlog"]
 Run = Callable[..., tuple[int, str, str]]
 
 

@@ -1,7 +1,7 @@
-"""What a call costs as the work grows: each case beside the same at a tenth of the size.
+"""What a call costs as the work grows, and how long an append waits beside one: each at a size and a tenth of it.
 
-A case makes a new stream, or the store, ready, which is not timed, and returns the call that is: it says how many it
-has done.
+A case prepares a new stream, or the store, which is not timed, and returns the call that is. Of cliffs() the call
+returns how much it has done.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 import tracemalloc
 from collections.abc import Callable
@@ -26,10 +27,10 @@ from ..peers import ROW
 from ..rounds import Figure, Rounds, ms_of
 
 AT_ONCE = 10_000
-_FANS = count()
+_NUMBERS = count()
 
 
-class Case(NamedTuple):
+class GrowthCase(NamedTuple):
     """One line of the table: what is done one by one, and how many of it."""
 
     name: str
@@ -45,7 +46,7 @@ def cliffs(rounds: Rounds) -> list[Figure]:
     folder, numbers = rounds.folder, count()
     with raxlog.open(folder / "cliffs.rax", durability="relaxed") as store:
 
-        def run(case: Case, size: int) -> float:
+        def run(case: GrowthCase, size: int) -> float:
             work = case.prepare(store if case.is_wide else store.stream(f"s{next(numbers)}"), size)
             start = case.clock()
             done = work()
@@ -195,7 +196,7 @@ def live(store: raxlog.Store, size: int) -> Callable[[], int]:
 
 def fan_out(store: raxlog.Store, size: int) -> Callable[[], int]:
     heard: list[raxlog.Message] = []
-    subject = f"fan.{next(_FANS)}"
+    subject = f"fan.{next(_NUMBERS)}"
     store.subscribe_many([subject] * size, callback=heard.append)
 
     def work() -> int:
@@ -223,24 +224,79 @@ def buffered(store: raxlog.Store, threads: int) -> Callable[[], int]:
 
 
 CASES = [
-    Case("autoclaim, a row claimed", 20_000,
+    GrowthCase("autoclaim, a row claimed", 20_000,
          of_pending(lambda group, ids: len(group.autoclaim("b", count=len(ids))[1]))),
-    Case("autoclaim, a row not due", 20_000,
+    GrowthCase("autoclaim, a row not due", 20_000,
          of_pending(lambda group, ids: len(ids) + len(group.autoclaim("b", min_idle=3600, count=len(ids))[1]))),
-    Case("pending(min_idle=), a page of none that is due", 1_000_000,
+    GrowthCase("pending(min_idle=), a page of none that is due", 1_000_000,
          of_pending(lambda group, _: 1 + len(group.pending("-", count=100, min_idle=3600)))),
-    Case("info() and groups(), by entries", 1_000_000, info),
-    Case("consumers(), pending() and info() together, by consumers", 10_000, consumers),
-    Case("streams(), a name", 10_000, names, is_wide=True),
-    Case("a waiting reader, processor time a second", 200, idle_readers, clock=time.process_time),
-    Case("ack_delete, an ID", 10_000, of_pending(lambda group, ids: len(group.ack_delete(*ids)))),
-    Case("delete_ex of one ID, acked, by groups", 5_000, partial(delete_ex, refs="acked")),
-    Case("delete_ex of one ID, delref, by groups", 5_000, partial(delete_ex, refs="delref")),
-    Case("delete_ex of one ID after another process' commit, by groups", 5_000, delete_ex_cold, is_wide=True),
-    Case("remove_owner, of so many on one subject", 10_000, remove_owner, is_wide=True),
-    Case("an append to one of so many streams, in a transaction", 10_000, appends_to_many, is_wide=True),
-    Case("an opening after a compaction, by entries", 1_000_000, reopening, is_wide=True),
-    Case("live subscription, made and closed", 10_000, live, is_wide=True),
-    Case("live delivery, by callbacks", 10_000, fan_out, is_wide=True),
-    Case("buffered append, by threads", 64, buffered, is_wide=True),
+    GrowthCase("info() and groups(), by entries", 1_000_000, info),
+    GrowthCase("consumers(), pending() and info() together, by consumers", 10_000, consumers),
+    GrowthCase("streams(), a name", 10_000, names, is_wide=True),
+    GrowthCase("a waiting reader, processor time a second", 200, idle_readers, clock=time.process_time),
+    GrowthCase("ack_delete, an ID", 10_000, of_pending(lambda group, ids: len(group.ack_delete(*ids)))),
+    GrowthCase("delete_ex of one ID, acked, by groups", 5_000, partial(delete_ex, refs="acked")),
+    GrowthCase("delete_ex of one ID, delref, by groups", 5_000, partial(delete_ex, refs="delref")),
+    GrowthCase("delete_ex of one ID after another process' commit, by groups", 5_000, delete_ex_cold, is_wide=True),
+    GrowthCase("remove_owner, of so many on one subject", 10_000, remove_owner, is_wide=True),
+    GrowthCase("an append to one of so many streams, in a transaction", 10_000, appends_to_many, is_wide=True),
+    GrowthCase("an opening after a compaction, by entries", 1_000_000, reopening, is_wide=True),
+    GrowthCase("live subscription, made and closed", 10_000, live, is_wide=True),
+    GrowthCase("live delivery, by callbacks", 10_000, fan_out, is_wide=True),
+    GrowthCase("buffered append, by threads", 64, buffered, is_wide=True),
 ]
+
+
+def stalls(rounds: Rounds) -> list[Figure]:
+    """Milliseconds, at a tenth of the size and at the size. What is worked on is made ready first, not beside."""
+    figures: list[Figure] = []
+    with raxlog.open(rounds.folder / "stalls.rax") as store:
+        for name, (size, prepare) in STALLS.items():
+            figures += rounds.contest(f"longest stall beside {name}", {
+                f"{many:,}": partial(_longest, store, prepare, many) for many in (size // 10, size)
+            }, "ms", lower_is_better=True)
+    return figures
+
+
+def _longest(store: raxlog.Store, prepare: Callable[[raxlog.Stream, int], Callable[[], object]], size: int) -> float:
+    work = prepare(store.stream(f"s{next(_NUMBERS)}"), size)
+    beside = store.stream("beside")
+    ended = threading.Event()
+    waits = [0.0]
+
+    def append() -> None:
+        while not ended.is_set():
+            start = time.perf_counter()
+            beside.append(ROW)
+            waits.append(time.perf_counter() - start)
+
+    appender = threading.Thread(target=append)
+    appender.start()
+    work()
+    ended.set()
+    appender.join()
+    return max(waits) * 1000
+
+
+def _trim(stream: raxlog.Stream, size: int, refs: str) -> Callable[[], object]:
+    group, ids = pending(stream, size)
+    if refs == "acked":
+        group.ack(*ids)
+    return lambda: stream.trim(maxlen=0, refs=refs)
+
+
+def _unread(stream: raxlog.Stream, size: int) -> Callable[[], object]:
+    stream.extend([ROW] * size)
+    return partial(stream.create_group("g", "0").read, "a", count=None)
+
+
+STALLS: dict[str, tuple[int, Callable[[raxlog.Stream, int], Callable[[], object]]]] = {
+    "trim, delref": (500_000, partial(_trim, refs="delref")),
+    "trim, acked": (500_000, partial(_trim, refs="acked")),
+    "delete_consumer, drop": (900_000, of_pending(lambda group, _: group.delete_consumer("a", pending="drop"))),
+    "ack": (100_000, of_pending(lambda group, ids: group.ack(*ids))),
+    "ack_delete": (100_000, of_pending(lambda group, ids: group.ack_delete(*ids))),
+    "delete": (50_000, lambda stream, size: partial(stream.delete, *stream.extend([ROW] * size))),
+    "read(count=None)": (200_000, _unread),
+    "extend": (1_000_000, lambda stream, size: partial(stream.extend, [ROW] * size)),
+}

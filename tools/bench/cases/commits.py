@@ -6,8 +6,11 @@
     threads      sqlite3 alone | 16 threads
     processes    1 | 8                              processor time of all of them; and how long one waits
     batches      sqlite3 | raxlog                   1,000 a commit
+    buffered     sqlite3 (OFF, NORMAL, FULL) | raxlog (buffered, relaxed, commit)
 
-Each has the disk beside it, which writes 4 KB and flushes.
+Each but the last has the disk beside it, which writes 4 KB and flushes. Buffered appends are committed within 5 ms,
+and the slice ends with a flush; OFF leaves all flushing to the kernel, NORMAL flushes at checkpoints: both, as relaxed,
+may lose the last commits to a power cut.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from itertools import cycle
 from pathlib import Path
@@ -24,7 +27,7 @@ from typing import Any, NamedTuple
 import raxlog
 
 from ..children import at_work, running
-from ..peers import ROW, BareLmdb, Disk, Row, SqliteLog, rows
+from ..peers import ROW, BareLmdb, RawDisk, Row, SqliteLog, rows
 from ..rounds import Figure, Rounds, Slice, cpu_seconds
 
 THREADS, PROCESSES, BATCH = 16, 8, 1000
@@ -38,18 +41,18 @@ class Sides(NamedTuple):
     sqlite: SqliteLog
     store: raxlog.Store
     stream: raxlog.Stream
-    disk: Disk
+    disk: RawDisk
 
 
 @contextmanager
 def sides(rounds: Rounds, name: str) -> Iterator[Sides]:
     """An empty store, an SQLite database with an empty log, and the disk."""
     with (closing(SqliteLog(rounds.folder / f"{name}.sqlite")) as sqlite, raxlog.open(rounds.folder / f"{name}.rax") as
-          store, closing(Disk(rounds.folder / f"{name}.disk")) as disk):
+          store, closing(RawDisk(rounds.folder / f"{name}.disk")) as disk):
         yield Sides(sqlite, store, store.stream("events"), disk)
 
 
-def flushing(rounds: Rounds, disk: Disk, entries: int = 1) -> Contenders:
+def flushing(rounds: Rounds, disk: RawDisk, entries: int = 1) -> Contenders:
     """The last of a contest: as many entries a second as there would be if a commit of so many were a flush alone."""
     def flush() -> int:
         disk.flush()
@@ -208,3 +211,52 @@ def batches(rounds: Rounds) -> list[Figure]:
             SQLITE: lambda: rounds.rate(lambda: pour(sqlite.extend)),
             "raxlog": lambda: rounds.rate(lambda: pour(stream.extend)), **flushing(rounds, disk, BATCH),
         })
+
+
+def buffered(rounds: Rounds) -> list[Figure]:
+    """Single appends a second by one caller; and the longest that one of them took."""
+    readings = rows(1000, 6)
+    turn = iter(range(1 << 62))
+    folder, seconds = rounds.folder, rounds.seconds
+    with ExitStack() as stack:
+        store = stack.enter_context(raxlog.open(folder / "buffered.rax", durability="buffered"))
+        relaxed = stack.enter_context(raxlog.open(folder / "relaxed.rax", durability="relaxed")).stream("events")
+        commit = stack.enter_context(raxlog.open(folder / "commit.rax")).stream("events")
+        stream = store.stream("events")
+        sqlites = {mode: SqliteLog(folder / f"{mode}.sqlite", mode) for mode in ("OFF", "NORMAL", "FULL")}
+        for sqlite in sqlites.values():
+            stack.callback(sqlite.close)
+
+        def hundred(append: Callable[[dict[str, object]], object]) -> int:
+            for _ in range(100):
+                append(readings[next(turn) % 1000])
+            return 100
+
+        def behind() -> Slice:
+            done = 0
+            start, used = time.perf_counter(), cpu_seconds()
+            while time.perf_counter() - start < seconds:
+                done += hundred(stream.append)
+            store.flush()
+            return Slice(done / (time.perf_counter() - start), (cpu_seconds() - used) / done * 1e6)
+
+        waiting: dict[str, Callable[[dict[str, object]], object]] = {
+            "raxlog, relaxed": relaxed.append, "raxlog, commit": commit.append,
+            **{f"sqlite3 (WAL, {mode})": sqlite.append for mode, sqlite in sqlites.items()},
+        }
+        figures = rounds.contest("single appends, one caller", {
+            "raxlog, buffered": behind,
+            **{label: partial(rounds.rate, partial(hundred, append)) for label, append in waiting.items()},
+        })
+
+        def longest() -> float:
+            worst = 0
+            end = time.perf_counter() + seconds
+            while time.perf_counter() < end:
+                start = time.perf_counter_ns()
+                stream.append(readings[next(turn) % 1000])
+                worst = max(worst, time.perf_counter_ns() - start)
+            return worst / 1e6
+
+        figures.append(Figure("longest of them", "raxlog, buffered", "ms", [longest()]))
+    return figures

@@ -1,22 +1,26 @@
-"""Publishing and globs: what a message costs, by whom it reaches and by how many it does not."""
+"""Publishing, globs and waking: what a message costs, and how soon another process has it or an entry."""
 
 from __future__ import annotations
 
+import statistics
+import time
+from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 import raxlog
 from raxlog.index.pubsub import channel_index
 from raxlog.index.pubsub.glob import glob_matches_bytes
 
-from ..rounds import Figure, Rounds, single
-from .waking import latency
+from ..children import running
+from ..rounds import Figure, Rounds, single, used_by
 
 _GLOBS = (100, 10_000, 100_000)
 
 
 def globs(rounds: Rounds) -> list[Figure]:
-    """Who hears a channel, among more and more globs; and one glob by itself."""
-    name = "who hears a channel: 2 globs do, among others with a literal beginning"
+    """The subscribers of a channel among more and more globs; and one glob by itself."""
+    name = "subscribers of a channel: 2 globs match, among others with a literal prefix"
     figures = []
     with raxlog.open(rounds.folder / "globs.rax", durability="relaxed") as store:
         client = store.channels.psubscribe("device.77.*", "*.77.temperature")
@@ -30,7 +34,7 @@ def globs(rounds: Rounds) -> list[Figure]:
                 assert len(look()) == 3
                 figures.append(single(name, f"{count:,} globs", look, 2000))
             for what, channel, times in (("publish on that channel, relaxed", "device.77.temperature", 300),
-                                         ("publish where nobody listens", "nobody.is.there", 2000)):
+                                         ("publish without a subscriber", "no.subscriber", 2000)):
                 publish = partial(store.channels.publish, channel, b"21.5")
                 figures.append(single(what, f"{count:,} globs", publish, times))
     kinds = {
@@ -44,7 +48,7 @@ def globs(rounds: Rounds) -> list[Figure]:
 
 
 def publishing(rounds: Rounds, messages: int = 300) -> list[Figure]:
-    """A lone publish by what it reaches, in the commit of its own; and how soon others have it."""
+    """A lone publish by what it reaches, in a commit of its own; and how soon others have it."""
     name = "publish, a commit of its own"
     figures = []
 
@@ -54,7 +58,7 @@ def publishing(rounds: Rounds, messages: int = 300) -> list[Figure]:
 
     path = rounds.folder / "publishing.rax"
     with raxlog.open(path) as store:
-        add("reaches nobody", store, 0, 3000)
+        add("reaches nothing", store, 0, 3000)
         figures.append(single(name, "Stream.append, to compare", lambda: store.stream("plain").append({"sent": 1}),
                               messages))
         store.bind("events.>", "one")
@@ -80,3 +84,38 @@ def publishing(rounds: Rounds, messages: int = 300) -> list[Figure]:
 
         heard = "a live subscriber in another process has the message, after the commit"
         return figures + latency(heard, "listener", path, messages, publish)
+
+
+def latency(name: str, child: str, path: Path, wakes: int, write: Callable[[int], object]) -> list[Figure]:
+    """How long after ``write(n)`` has returned another process, which does this, has what was written."""
+    latencies = []
+    with running(child, path, wakes) as (reader,):
+        for n in range(wakes):
+            time.sleep(0.004 + n % 7 * 0.001)
+            write(n)
+            committed = time.monotonic_ns()
+            latencies.append(max(0, int(reader.stdout.readline()) - committed) / 1000)
+    latencies.sort()
+    return [
+        Figure(name, "median", "µs", [statistics.median(latencies)]),
+        Figure(name, "99 of 100", "µs", [latencies[len(latencies) * 99 // 100]]),
+    ]
+
+
+def waking(rounds: Rounds, wakes: int = 400, sleepers: int = 10, seconds: float = 30.0) -> list[Figure]:
+    """Wake-up latency from the commit's return, and the CPU of readers that sleep."""
+    path = rounds.folder / "waking.rax"
+    with raxlog.open(path) as store:
+        stream = store.stream("events")
+        store.stream("quiet").create_group("g", "0", create_stream=True)
+        name = "a blocked reader in another process has the entry, after the commit"
+        figures = latency(name, "waiter", path, wakes, lambda n: stream.append({"sent": n}))
+        with running("sleeper", path, seconds + 60, many=sleepers) as asleep:
+            quiet = [process.pid for process in asleep]
+            time.sleep(2)  # so long falling asleep takes at most
+            before, start = [used_by(pid) for pid in quiet], time.monotonic()
+            time.sleep(seconds)
+            shares = [(used_by(pid) - earlier) / (time.monotonic() - start)
+                      for pid, earlier in zip(quiet, before, strict=True)]
+    figures.append(Figure("CPU of blocked readers, of one core", f"{sleepers} processes", "%", [sum(shares) * 100]))
+    return figures

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 import msgpack
 import raxlog
 
-from ..peers import Disk, SqliteLog, rows
+from ..peers import RawDisk, SqliteLog, rows
 from ..rounds import Figure, Rounds
 from .commits import flushing
 
@@ -180,7 +180,7 @@ def fused(queue: SqliteQueue | GroupQueue) -> Callable[[], int]:
 def queue(rounds: Rounds) -> list[Figure]:
     """Durable read + ack in hundreds, in two calls and fused; in two calls beside redis-server too, where it is."""
     readings = rows(min(rounds.entries, 200_000), 0)
-    disk = Disk(rounds.folder / "queue.disk")
+    disk = RawDisk(rounds.folder / "queue.disk")
     sqlite = SqliteQueue(rounds.folder / "queue.sqlite")
     groups = SqliteGroups(rounds.folder / "groups.sqlite")
     with (closing(disk), closing(sqlite), closing(groups), raxlog.open(rounds.folder / "queue.rax") as store,

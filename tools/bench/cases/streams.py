@@ -70,7 +70,7 @@ def counts(rounds: Rounds) -> list[Figure]:
 
 def memory(rounds: Rounds) -> list[Figure]:
     """The process's own memory (RSS less mapped file) while importing and scanning, in a child."""
-    command = [sys.executable, "-c", "from raxlog.tools.bench import streams; streams.pour_and_scan()"]
+    command = [sys.executable, "-c", "from raxlog.tools.bench.cases import streams; streams.pour_and_scan()"]
     reply = subprocess.run(
         [*command, str(rounds.folder / "memory.rax"), str(rounds.entries)], capture_output=True, text=True, check=True
     )

@@ -1,4 +1,4 @@
-"""The command bench: cases of tools/bench, as a table with bars, as JSON, as a picture.
+"""The command bench: cases of tools/bench, as a table with bars, as JSON, as a plot.
 
     a durable append
       sqlite3 (WAL, FULL)    4,630 /s  4,510 .. 4,702  × 1.00  118 µs  × 1.00  ━━━━━━━━━━━━━━━━
@@ -19,12 +19,13 @@ import lmdb
 
 from ..... import __version__
 from .....storage import kernels
-from ....bench import CASES, TABLE, drawing, measure
+from ....bench import CASES, TABLE, measure, plot
 from ....bench.rounds import Figure, Rounds
-from ....bench.sampling import Profile, Sampler
+from ....bench.sampler import Profile, Sampler
 from ... import output
-from ...arguments import DONE, USAGE, Failure, argument, command, flag, positive, seconds
+from ...arguments import argument, command, flag, positive, seconds
 from ...progress import parts
+from ...status import DONE, USAGE, CommandError
 
 _BAR, _FUNCTIONS = 20, 30
 
@@ -61,11 +62,11 @@ also:
 def _run(args: argparse.Namespace) -> int:
     names = [*dict.fromkeys(args.cases or TABLE)]
     if unknown := [name for name in names if name not in CASES]:
-        raise Failure(f"there is no case {unknown[0]!r}; there are {', '.join(CASES)}", USAGE)
+        raise CommandError(f"there is no case {unknown[0]!r}; there are {', '.join(CASES)}", USAGE)
     if args.plot:
         if args.cpu or not Path(args.plot).absolute().parent.is_dir():
-            raise Failure("--plot FILE.png is for figures, without --cpu, in a folder that is there", USAGE)
-        drawing.load()
+            raise CommandError("--plot FILE.png is for figures, without --cpu, in a folder that is there", USAGE)
+        plot.load()
     figures: list[Figure] = []
     sampler = Sampler() if args.cpu else None
     with tempfile.TemporaryDirectory(dir=args.dir, prefix="raxlog-bench-") as folder, parts(still=True) as bars:
@@ -82,13 +83,13 @@ def _run(args: argparse.Namespace) -> int:
              "lmdb": ".".join(map(str, lmdb.version())), "slices": args.slices, "seconds": args.seconds}
     if sampler:
         if not sampler.profiles:
-            raise Failure(f"--cpu: nothing of raxlog runs in slices in {', '.join(names)}", USAGE)
+            raise CommandError(f"--cpu: nothing of raxlog runs in slices in {', '.join(names)}", USAGE)
         profiles = [_profile(figure, sampler.profiles[f"{figure.contest}: {figure.contender}"])
                     for figure in figures if f"{figure.contest}: {figure.contender}" in sampler.profiles]
         output.answer(args.json, {"about": about, "profiles": profiles}, "\n\n".join(map(_profile_text, profiles)))
         return DONE
     if args.plot:
-        drawing.draw(figures, Path(args.plot))
+        plot.draw(figures, Path(args.plot))
     heading = ", ".join(f"{name} {value}" for name, value in about.items())
     output.answer(args.json, {"about": about, "figures": [_document(figure) for figure in figures]},
                   f"{heading}\n{_table(figures)}")
@@ -109,7 +110,7 @@ def _median(values: list[float]) -> float | None:
 
 
 def _table(figures: list[Figure]) -> str:
-    """A block for each contest; the columns are as wide as in the others."""
+    """A block for each contest, with columns of the same width in all."""
     contests = [(name, list(those)) for name, those in groupby(figures, lambda figure: figure.contest)]
     rows = [_row(figure, max(other.median for other in those)) for _, those in contests for figure in those]
     lines = iter(output.table(rows, (1, 3, 4, 5, 6)))

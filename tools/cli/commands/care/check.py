@@ -1,9 +1,9 @@
-"""check and salvage: is all as it must be, and if not, what can be brought over.
+"""check and salvage: what is wrong with a store, and what of it can be copied to a new one.
 
     raxlog check events.rax                     problems, one a row; exit status 0 none, 1 some
     raxlog salvage events.rax rescued.rax       what is lost;        exit status 0 nothing, 1 something
 
-A path with nothing of raxlog's, or one that cannot be read or written, is exit status 3.
+A path without a store, or one that cannot be read or written, is exit status 3.
 """
 
 from __future__ import annotations
@@ -11,29 +11,26 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Iterator
-from typing import Any
 
 from .....recovery.check.check import check
-from .....recovery.check.report import Report
+from .....recovery.check.report import Problem, Report
 from .....recovery.salvage.report import SalvageReport
 from .....recovery.salvage.salvage import salvage
 from ... import output
-from ...arguments import DONE, NO, OF_STORE, argument, command, flag
+from ...arguments import OF_STORE, argument, command, flag
 from ...progress import parts
+from ...status import DONE, NO
 
 _SHOWN = 50  # problems or losses in a table; --json has all
 
 
-# -- check --------------------------------------------------------------------------------
-
-
 @command(
     "check", OF_STORE,
-    """Walks every invariant of the store: pages, checksums, nodes and their entries, counters, ordinals,
+    """Checks every invariant of the store: pages, checksums, nodes and their entries, counters, ordinals,
 groups and their pending entries in both directions, subjects; looks every key up again. It runs
-in a process of its own, so damage cannot kill the caller, changes nothing, and may be run beside
-writers; the space of what they free meanwhile is used again once it ends. The exit status is 1 where
-there are problems.""",
+in a process of its own, so damage cannot kill the caller, changes nothing, and may run beside
+writers; the space they free during the check is reused after it. The exit status is 1 if there are
+problems.""",
     "raxlog check events.rax",
     "raxlog check events.rax --json",
 )
@@ -63,29 +60,26 @@ def _lines(report: Report) -> Iterator[str]:
             yield f"… and {counts['problems'] - _SHOWN:,} more; --json prints up to 1,000"
         meanings = {problem.kind: problem.meaning for problem in report.problems}
         yield from ("", *output.table(meanings.items()))
-        yield f"'raxlog salvage {path} DEST' brings what is whole into a new store"
+        yield f"'raxlog salvage {path} DEST' copies what is intact into a new store"
     yield from (f"note: {output.one_line(note)}" for note in report.notes)
     if report.ok:
         yield "no problems"
 
 
-def _where(problem: Any) -> str:
+def _where(problem: Problem) -> str:
     named = ("group", "node", "offset", "page")
     return " ".join(f"{name} {getattr(problem, name)}" for name in named if getattr(problem, name) is not None) or "-"
 
 
-# -- salvage ------------------------------------------------------------------------------
-
-
 @command(
     "salvage",
-    (*OF_STORE, argument("destination", metavar="DEST", help="the new store; nothing may be there yet"),
-     flag("--doubtful", "also bring what may be an old copy, of something trimmed, acknowledged or deleted since")),
-    """Brings everything that can be believed out of a damaged store into a new one at DEST: the old one is
+    (*OF_STORE, argument("destination", metavar="DEST", help="the new store; the path must be free"),
+     flag("--doubtful", "also copy what may be outdated: trimmed, acknowledged or deleted since")),
+    """Copies everything that passes its checks from a damaged store into a new one at DEST: the old one is
 read page by page and never written to. Works on flipped bits, overwritten pages, a file that is cut off,
-and without CURRENT, lock file or meta pages. What is lost is told, with ID ranges; the exit status
-is 1 then. Nothing that was trimmed, acknowledged or deleted comes back: where an old copy cannot be
-told from the newest one it is left out, unless --doubtful asks for it.""",
+and without CURRENT, lock file or meta pages. What is lost is reported, with ID ranges; the exit status
+is 1 then. Nothing that was trimmed, acknowledged or deleted comes back: what may be an old copy is left
+out, unless --doubtful asks for it.""",
     "raxlog salvage events.rax rescued.rax",
     "raxlog check rescued.rax",
 )

@@ -1,4 +1,4 @@
-"""compact: the store's data file written anew, without the room of what was deleted."""
+"""compact: the store's data file rewritten without the space of what was deleted."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import argparse
 from pathlib import Path
 
 from ... import output
-from ...arguments import OF_STORE, WRITING, command, writing
+from ...arguments import OF_STORE, WRITING, command
 from ...progress import steps
+from ...stores import writing
 
 _STEPS = {
     "copying": "copying",
@@ -16,7 +17,7 @@ _STEPS = {
     "named": "preparing",
     "prepared": "marking the old file",
     "marked": "switching",
-    "switched": "going over",
+    "switched": "switching readers",
     "cleared": "clearing away",
 }
 _COLUMNS = ("{task.description}", "DownloadColumn", "TransferSpeedColumn")
@@ -24,10 +25,10 @@ _COLUMNS = ("{task.description}", "DownloadColumn", "TransferSpeedColumn")
 
 @command(
     "compact", (*OF_STORE, *WRITING),
-    """Copies what is alive into a new data file and goes over to it, so that the room of what was
-deleted and trimmed goes back to the disk. Writers wait meanwhile, about a second for a
-gigabyte; readers go on, and every process that has the store open goes over by itself. Needs
-room for the new file beside the old one. A kill or a power cut at any moment loses nothing.""",
+    """Copies what is live into a new data file and switches to it, which returns the space of what was
+deleted and trimmed to the disk. Writers wait, about a second for a gigabyte; readers go on, and
+every process that has the store open switches by itself. Needs space for the new file beside
+the old one. A kill or a power cut at any moment loses nothing.""",
     "raxlog compact events.rax",
     "raxlog compact events.rax --lock-timeout 120 --json",
 )
@@ -41,6 +42,6 @@ def _run(args: argparse.Namespace) -> None:
         args.json, done._asdict(),
         f"{done.bytes_before:,} bytes before, {done.bytes_after:,} after ({change}); "
         f"generation {done.generation}, {done.seconds:.2f} s",
-        *([f"the old file still takes room: it is open in process {processes}, and goes after that has closed it"]
+        *([f"the old file still takes space: process {processes} has it open, and it is removed once closed"]
           if processes else []),
     )

@@ -15,7 +15,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ...arguments import DONE, NO, USAGE, Failure, argument, command, flag, one_of, positive
+from ...arguments import argument, command, flag, one_of, positive
+from ...status import DONE, NO, USAGE, CommandError
 
 _MODES = ("points", "cuts", "calls", "storm", "errors", "interrupts")
 _ROOT = Path(__file__).resolve().parents[4]
@@ -42,14 +43,14 @@ LONG = ("kills", "calls", "images", "errors", "flips", "contention", "interrupts
      argument("--ignore", action="append", default=[], metavar="PATTERN",
               help="files whose content does not matter after a power cut, like '*.lock'; may be repeated"),
      argument("--seed", type=int, metavar="N", help="draw the same cases as a run that printed this seed"),
-     argument("--budget", type=float, metavar="SECONDS", help="end after so long, and tell what was left out"),
+     argument("--budget", type=float, metavar="SECONDS", help="end after so long, and list what was left out"),
      argument("--keep", metavar="FOLDER", help="where failing cases are kept (default: a temporary folder)"),
      argument("--jobs", type=positive, default=1, metavar="N", help="with --long: so many at a time (1)"),
      argument("--results", metavar="PATH",
-              help="with --long: where each piece's figures go as it ends, a line of JSON each; a run that was "
-              "broken off goes on behind them (default: a temporary folder)"),
+              help="with --long: the figures of each piece, a line of JSON as it ends; a run that was broken off "
+              "continues after them (default: a temporary folder)"),
      argument("--html", metavar="PATH", help="write the report as a page, with the timeline drawn")),
-    """The file has workload(folder, ack), which writes and says ack(x) for what it was promised, and
+    """The file has workload(folder, ack), which writes and calls ack(x) for what it was promised, and
 check(folder, acks), which raises if what it finds is not what was promised. Images of what a
 disk may hold after a power cut are checked; the workload is killed before each system call
 that changes the folder, and at random moments; its calls fail in turn. Exit status 0 if all of
@@ -60,11 +61,11 @@ on a case that was kept; --long runs raxlog's own crash tests for hours, from it
 )
 def _run(options: argparse.Namespace) -> int:
     if bool(options.file) + bool(options.replay) + options.long != 1:
-        raise Failure("name a FILE, or --replay KEPT, or --long; one of them", USAGE)
+        raise CommandError("name a FILE, or --replay KEPT, or --long; one of them", USAGE)
     if options.long:
         return _run_long(options)
     if unknown := set(options.only or ()) - set(_MODES):
-        raise Failure(f"--only {min(unknown)} is a part of --long; there are {', '.join(_MODES)}", USAGE)
+        raise CommandError(f"--only {min(unknown)} is a part of --long; there are {', '.join(_MODES)}", USAGE)
     from .....recovery import crashtest  # noqa: PLC0415 - only for this command
     from .....recovery.crashtest.__main__ import main as replay  # noqa: PLC0415
 
@@ -82,7 +83,7 @@ def _run(options: argparse.Namespace) -> int:
     }
     chosen = [mode for name in _MODES if name in (options.only or _MODES) for mode in modes[name]]
     if not chosen:
-        raise Failure("--only points needs --points, which says at which; --only interrupts --interrupts", USAGE)
+        raise CommandError("--only points needs --points PATTERN, --only interrupts needs --interrupts N", USAGE)
     report = crashtest.explore(workload, check, modes=chosen, seed=options.seed, budget=options.budget,
                                keep=options.keep)
     if options.html:
@@ -94,26 +95,26 @@ def _run(options: argparse.Namespace) -> int:
 def _functions(file: str, *names: str) -> list[Any]:
     path = Path(file).resolve()
     if not path.is_file() or path.suffix != ".py" or not path.stem.isidentifier():
-        raise Failure(f"{file} is no Python file that can be imported", USAGE)
+        raise CommandError(f"{file} is no Python file that can be imported", USAGE)
     sys.path.insert(0, str(path.parent))
     try:
         module = importlib.import_module(path.stem)
     except Exception as error:
-        raise Failure(f"{file} cannot be imported: {type(error).__name__}: {error}", USAGE) from error
+        raise CommandError(f"{file} cannot be imported: {type(error).__name__}: {error}", USAGE) from error
     if Path(str(module.__file__)).resolve() != path:
-        raise Failure(f"{path.stem} is the name of another module ({module.__file__}); rename {file}", USAGE)
+        raise CommandError(f"{path.stem} is the name of another module ({module.__file__}); rename {file}", USAGE)
     missing = [name for name in names if not callable(getattr(module, name, None))]
     if missing:
-        raise Failure(f"{file} has no function {' and no '.join(missing)}; name it with --workload or --check", USAGE)
+        raise CommandError(f"{file} has no function {' and no '.join(missing)}; see --workload and --check", USAGE)
     return [getattr(module, name) for name in names]
 
 
 def _run_long(options: argparse.Namespace) -> int:
     program = _ROOT / "tests" / "long_run.py"
     if not program.is_file():
-        raise Failure("the long crash tests are in raxlog's repository, and this is an installed package", USAGE)
+        raise CommandError("the long crash tests are in raxlog's repository, and this is an installed package", USAGE)
     if unknown := set(options.only or ()) - set(LONG):
-        raise Failure(f"--only {min(unknown)} is no part of --long; there are {', '.join(LONG)}", USAGE)
+        raise CommandError(f"--only {min(unknown)} is no part of --long; there are {', '.join(LONG)}", USAGE)
     command = [sys.executable, str(program), "--jobs", str(options.jobs)]
     command += [word for part in options.only or () for word in ("--only", part)]
     command += ["--seed", str(options.seed)] if options.seed is not None else []
@@ -121,4 +122,4 @@ def _run_long(options: argparse.Namespace) -> int:
     known = [os.path.abspath(path) for path in sys.path if os.path.exists(os.path.join(path, "raxlog"))]
     path = os.pathsep.join([*known, *filter(None, [os.environ.get("PYTHONPATH")])])
     sys.stdout.flush()
-    os.execve(sys.executable, command, {**os.environ, "PYTHONPATH": path})  # signals are its own business then
+    os.execve(sys.executable, command, {**os.environ, "PYTHONPATH": path})  # it handles its signals itself

@@ -1,4 +1,4 @@
-"""snapshot, restore, verify: a store copied while it is at work, made anew from the copy, compared."""
+"""snapshot, restore, verify: a store copied while it is in use, made again from the copy, compared."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from .....recovery.snapshot.restore import restore, verify
 from .....storage.errors import ReadOnlyStore
 from .....store import Store
 from ... import output
-from ...arguments import DONE, NO, OF_STORE, argument, command, one_of, positive, reading, writing
+from ...arguments import OF_STORE, argument, command, one_of, positive
 from ...progress import steps
+from ...status import DONE, NO
+from ...stores import reading, writing
 
 _STEPS = {"copy": "copying", "check": "checking", "sum": "summing", "cut": "cutting", "upload": "uploading",
           "apply": "applying", "verify": "verifying"}
@@ -21,7 +23,7 @@ _COLUMNS = ("{task.description}", "TaskProgressColumn", "TimeElapsedColumn")
 
 @command(
     "snapshot",
-    (*OF_STORE, argument("destination", metavar="DEST", help="where the snapshot goes; nothing may be there yet"),
+    (*OF_STORE, argument("destination", metavar="DEST", help="where the snapshot goes; the path must be free"),
      argument("--incremental-to", metavar="SNAPSHOT",
               help="write only what has changed since this snapshot of the store"),
      one_of(argument("--shards", type=positive, metavar="N",
@@ -29,11 +31,11 @@ _COLUMNS = ("{task.description}", "TaskProgressColumn", "TimeElapsedColumn")
             argument("--shard-bytes", type=positive, metavar="BYTES",
                      help="the same, a shard for so many bytes of a stream's nodes")),
      argument("--keep", type=positive, metavar="N",
-              help="then remove the store's older snapshots beside DEST: N stay, and what they build on")),
-    """Copies one consistent state of the store, while writers go on. A full snapshot is a store at
-rest, which all reading commands open. An increment holds only what has changed since an
+              help="then remove the store's older snapshots beside DEST: N stay, and those they build on")),
+    """Copies one consistent state of the store, while writers go on. A full snapshot is a
+read-only store, which all reading commands open. An increment holds only what has changed since an
 earlier snapshot; shards are ranges of IDs in compressed files, for machines that share no disk.
-DEST may be the URL of a place that fsspec knows where shards are asked for.""",
+With shards DEST may be any URL that fsspec supports.""",
     "raxlog snapshot events.rax backups/monday",
     "raxlog snapshot events.rax backups/tuesday --incremental-to backups/monday --keep 7",
     "raxlog snapshot events.rax s3://bucket/events --shards 16",
@@ -51,7 +53,7 @@ def _snapshot(args: argparse.Namespace) -> None:
 
 
 def _opened(path: str) -> Store:
-    """The store, opened for writing where that is allowed: what a power cut left in its journal is seen to then."""
+    """The store, opened for writing where that is allowed: that applies what a power cut left in its journal."""
     args = argparse.Namespace(store=path, durability="commit", lock_timeout=30.0)
     try:
         return writing(args)
@@ -62,10 +64,10 @@ def _opened(path: str) -> Store:
 @command(
     "restore",
     (argument("snapshot", metavar="SNAPSHOT", help="a full snapshot, or an increment"),
-     argument("destination", metavar="DEST", help="where the store goes; nothing may be there yet")),
-    """Makes a new store, equal to the one that was copied record for record. Every byte is verified
-on the way, and DEST appears only when all of it is there. The store has a UUID of its own, so
-its next snapshot is to be a full one.""",
+     argument("destination", metavar="DEST", help="where the store goes; the path must be free")),
+    """Makes a new store, equal to the one that was copied record for record. Every byte is verified,
+and DEST appears only when it is complete. The store has a UUID of its own, so its next snapshot
+must be a full one.""",
     "raxlog restore backups/tuesday events.rax",
 )
 def _restore(args: argparse.Namespace) -> None:
@@ -91,9 +93,6 @@ def _verify(args: argparse.Namespace) -> int:
         f"{output.many(found.files, 'file')}, {found.bytes:,} bytes: {verdict}",
     )
     return DONE if found.ok else NO
-
-
-# -- as text and as JSON ----------------------------------------------------------------------
 
 
 def _answer(args: argparse.Namespace, made: Manifest, began: float, what: str, more: str = "") -> None:

@@ -2,15 +2,15 @@
 
     1  real text       ──import, 1,000 a commit──>   stream "imported"    compared, entry by entry
     2  a child process ──append, durable, one by one──>  stream "copied"
-           ├─ tells each acknowledged ID through a pipe
+           ├─ writes each acknowledged ID to a pipe
            └─ SIGKILL at a random moment                                  five times over
     3  open again: every acknowledged entry is there, whole and in order,
-       and at most one that was on disk when the kill came before its word
+       and at most one that was on disk, but not yet acknowledged
     4  ranges, get, count, rank, select at random places                  compared
     5  a table of rates
 
-What is compared is what was read from the input, held in this process, never what the store
-itself says of it.
+Entries are compared with the input as this process has read it, never with what the store
+reports about them.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ from .....storage import kernels
 from .....storage.files import directory
 from .....store import Store
 from ... import output
-from ...arguments import DONE, NO, USAGE, Failure, argument, command, positive, whole
+from ...arguments import argument, command, positive, whole
+from ...status import DONE, NO, USAGE, CommandError
 from . import sample_text
-from .kill_rounds import SOURCE, Figures, Lost, Say, kill_rounds
+from .kill_rounds import SOURCE, Figures, Mismatch, Say, kill_rounds
 from .sample_text import Pairs
 
 _BATCH = 1000
@@ -49,10 +50,10 @@ _RANGE = 100
      argument("--rounds", type=positive, default=5, metavar="N", help="how often to kill (default: 5)"),
      argument("--seed", type=whole, metavar="N", help="for the moments and places (default: a new one)")),
     """Imports real text into a new store, then starts a writer as a process of its own that appends
-the entries durably one by one and tells each acknowledged ID, kills it with SIGKILL at a random
-moment, opens the store again and compares: every acknowledged entry must be there, whole and
-in order, and at most one beside them. Then it reads ranges, asks for entries, counts, ranks
-and places, and prints rates. Exit status 0 only if everything was there, else 1.""",
+the entries durably one by one and prints each acknowledged ID, kills it with SIGKILL at a random
+moment, opens the store again and compares: every acknowledged entry must be there, intact and
+in order, and at most one more. Then it reads ranges, looks up entries, counts, ranks and
+positions, and prints rates. Exit status 0 only if everything was there, else 1.""",
     "raxlog demo",
     "raxlog demo events.ndjson --keep /tmp/look --rounds 10",
 )
@@ -75,13 +76,10 @@ def _run(args: argparse.Namespace) -> int:
             with Store.open(path, readonly=True) as store:
                 done |= _scan(store, found.events) | _probe(store, found.events, chance)
             figures |= done | {"ok": True}
-        except Lost as lost:
+        except Mismatch as lost:
             figures |= {"ok": False, "lost": str(lost)}
         _print(figures, args)
     return DONE if figures["ok"] else NO
-
-
-# -- 1: the import ------------------------------------------------------------------------
 
 
 def _import(path: Path, events: list[Pairs]) -> Figures:
@@ -99,9 +97,6 @@ def _import(path: Path, events: list[Pairs]) -> Figures:
         "bytes_per_entry": size / len(events),
         "text_per_entry": text / len(events),
     }
-
-
-# -- 4: reading ---------------------------------------------------------------------------
 
 
 def _open(path: Path) -> Figures:
@@ -123,10 +118,10 @@ def _scan(store: Store, events: list[Pairs]) -> Figures:
     scanned = sum(1 for entry in stream.range() if entry.fields)
     took = time.perf_counter() - began
     if scanned != len(events) or len(stream) != scanned:
-        raise Lost(f"{len(events)} entries were imported, {scanned} are there")
+        raise Mismatch(f"{len(events)} entries were imported, {scanned} are there")
     for entry, event in zip(stream.range(), events, strict=True):
         if entry.pairs != event:
-            raise Lost(f"the imported entry {entry.id} is not as it was read from the input")
+            raise Mismatch(f"the imported entry {entry.id} is not as it was read from the input")
     return {"scan_per_second": scanned / took}
 
 
@@ -158,11 +153,8 @@ def _probe(store: Store, events: list[Pairs], chance: random.Random) -> Figures:
             and timed("select", lambda k=k: stream.select(k)) == sid
         )
         if not right:
-            raise Lost(f"entry no. {k}, {sid}, is not told of rightly by range, get, count, rank or select")
+            raise Mismatch(f"entry no. {k}, {sid}, is not found as written by range, get, count, rank or select")
     return {"probes": len(places)} | {f"{name}_seconds": total / len(places) for name, total in spent.items()}
-
-
-# -- 5: the table -------------------------------------------------------------------------
 
 
 def _print(figures: Figures, args: argparse.Namespace) -> None:
@@ -212,5 +204,5 @@ def _place(keep: str | None) -> Iterator[Path]:
         return
     path = Path(keep, "demo.rax")
     if not directory.is_vacant(path):
-        raise Failure(f"{path} is there already; remove it, or name another directory to --keep", USAGE)
+        raise CommandError(f"{path} is there already; remove it, or name another directory to --keep", USAGE)
     yield path

@@ -1,11 +1,11 @@
-"""The demo's kills: a writer is killed at a random moment, and all it acknowledged is looked for.
+"""The demo's kills: a writer is killed at a random moment, and everything it acknowledged is looked for.
 
 writer     append k   append k+1   append k+2 …            ✗ SIGKILL
 pipe         "k ID"    "k+1 ID"                   must be there: these, whole, in order
-store        k          k+1          k+2          may be there: one more, on disk before its word
+store        k          k+1          k+2          may be there: one more, on disk but not acknowledged
 
 The writer takes the entries of the stream "imported" and appends them to "copied", durably, one by one. An
-ID goes into the pipe only after append() has returned, so what has come out of the pipe is what raxlog has
+ID goes into the pipe only after append() has returned, so what comes out of the pipe is what raxlog has
 acknowledged. The process never ends by itself.
 """
 
@@ -24,7 +24,7 @@ from typing import Any
 
 from .....store import Store
 from .....stream.node.stream_id import StreamID
-from ...arguments import STORE, Failure
+from ...status import STORE, CommandError
 from .sample_text import Pairs
 
 SOURCE = "imported"
@@ -35,30 +35,30 @@ Figures = dict[str, Any]
 Say = Callable[[str], None]
 
 
-class Lost(Exception):
-    """What the demo is there to find: an entry that is not as it should be."""
+class Mismatch(Exception):
+    """The demo has found an entry that is missing, changed or not expected."""
 
 
 def kill_rounds(path: Path, events: list[Pairs], rounds: int, chance: random.Random, say: Say) -> Figures:
-    """Kill ``rounds`` writers, one after the other, and check after each. Raises Lost."""
+    """Kill ``rounds`` writers, one after the other, and check after each. Raises Mismatch."""
     known: list[StreamID] = []  # of every entry that must be there, in order
     acknowledged = unacknowledged = 0
     seconds = 0.0
     for number in range(1, rounds + 1):
         delay = chance.uniform(0.1, 0.6)
-        told, took = _write_until_killed(path, len(known), delay)
+        acked, took = _write_until_killed(path, len(known), delay)
         began = time.perf_counter()
         store = Store.open(path)
         opened = time.perf_counter() - began
         with store:
-            extra = check_round(store, events, known, told)
-        known += [*told, *extra]
-        acknowledged += len(told)
+            extra = check_round(store, events, known, acked)
+        known += [*acked, *extra]
+        acknowledged += len(acked)
         unacknowledged += len(extra)
         seconds += took
         beside = "and one not yet acknowledged" if extra else "and no other"
         say(
-            f"  kill {number}: SIGKILL after {delay:.3f} s and {len(told):,} acknowledged appends; "
+            f"  kill {number}: SIGKILL after {delay:.3f} s and {len(acked):,} acknowledged appends; "
             f"opened again in {opened * 1e3:.1f} ms, all {len(known):,} there {beside}"
         )
     return {
@@ -94,7 +94,7 @@ def _write_until_killed(path: Path, first: int, delay: float) -> tuple[list[Stre
         assert child.stdout is not None
         assert child.stderr is not None
         try:
-            heard = bytearray()
+            received = bytearray()
             with selectors.DefaultSelector() as pipe:
                 pipe.register(child.stdout, selectors.EVENT_READ)
                 began = time.perf_counter()
@@ -105,42 +105,42 @@ def _write_until_killed(path: Path, first: int, delay: float) -> tuple[list[Stre
                     more = os.read(child.stdout.fileno(), 1 << 16)
                     if not more:
                         break
-                    if not heard:
+                    if not received:
                         began = time.perf_counter()
                         deadline = began + delay
-                    heard += more
+                    received += more
         finally:
             died = child.poll()
             child.kill()
         took = time.perf_counter() - began
-        heard += child.stdout.read()  # what was on its way
+        received += child.stdout.read()  # what was on its way
         complaint = child.stderr.read().decode(errors="replace").strip()
     if died is not None or child.returncode != -signal.SIGKILL:
-        raise Failure(f"the demo's writer ended by itself: {complaint[-300:] or child.returncode}", STORE)
-    if not heard:
-        raise Failure(f"the demo's writer acknowledged nothing within {_START_LIMIT:.0f} s", STORE)
-    told: list[StreamID] = []
-    for line in heard.decode().split("\n")[:-1]:
+        raise CommandError(f"the demo's writer ended by itself: {complaint[-300:] or child.returncode}", STORE)
+    if not received:
+        raise CommandError(f"the demo's writer acknowledged nothing within {_START_LIMIT:.0f} s", STORE)
+    acked: list[StreamID] = []
+    for line in received.decode().split("\n")[:-1]:
         number, _, sid = line.partition(" ")
-        if int(number) != first + len(told):
-            raise Lost(f"the writer told of entry {number} where {first + len(told)} was to come")
-        told.append(StreamID(sid))
-    return told, took
+        if int(number) != first + len(acked):
+            raise Mismatch(f"the writer printed entry {number}, not {first + len(acked)}")
+        acked.append(StreamID(sid))
+    return acked, took
 
 
-def check_round(store: Store, events: list[Pairs], known: list[StreamID], told: list[StreamID]) -> list[StreamID]:
-    """Every entry that must be there is there, whole, in order; the one beside them, if any."""
-    expected = known + told
+def check_round(store: Store, events: list[Pairs], known: list[StreamID], acked: list[StreamID]) -> list[StreamID]:
+    """Checks that the entries are there, intact, in order. Returns the one not acknowledged, if any. Mismatch."""
+    expected = known + acked
     there = []
     for number, entry in enumerate(store.stream(TARGET).range()):
         if number < len(expected) and entry.id != expected[number]:
-            raise Lost(f"entry {number} should be {expected[number]} and is {entry.id}")
+            raise Mismatch(f"entry {number} should be {expected[number]} and is {entry.id}")
         if entry.pairs != events[number % len(events)]:
-            raise Lost(f"entry {entry.id} is not as it was written")
+            raise Mismatch(f"entry {entry.id} is not as it was written")
         there.append(entry.id)
     if len(there) < len(expected):
-        raise Lost(f"{len(expected) - len(there)} acknowledged entries are gone, from {expected[len(there)]} on")
+        raise Mismatch(f"{len(expected) - len(there)} acknowledged entries are gone, from {expected[len(there)]} on")
     extra = there[len(expected) :]
     if len(extra) > 1:
-        raise Lost(f"{len(extra)} entries are there that were never acknowledged, from {extra[0]} on")
+        raise Mismatch(f"{len(extra)} entries are there that were never acknowledged, from {extra[0]} on")
     return extra

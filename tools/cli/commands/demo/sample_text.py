@@ -1,11 +1,11 @@
-"""What the demo is run on: a file that is named, else real text found on this machine.
+"""The demo's input: a file that is named, else real text found on this machine.
 
     1  the history of the git repository here: an event for each file a commit changed
     2  the lines of the files it tracks                               until there are
     3  the lines of Python's own library                              100,000 events
     4  the texts of the licences in /usr/share/common-licenses
 
-Nothing is made up. ``taken`` says in words what came from where.
+Nothing is made up. ``taken`` lists what came from where.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from itertools import islice
 from pathlib import Path
 
 from ... import output
-from ...arguments import USAGE, Failure
+from ...status import USAGE, CommandError
 from ..entries import input_formats
 
 Pairs = list[tuple[bytes, bytes]]
 
-_COMMIT = "\x1e%H%x1f%aI%x1f%an%x1f%s"  # what marks off commits and fields in git's answer
+_COMMIT = "\x1e%H%x1f%aI%x1f%an%x1f%s"  # separates commits and fields in git's output
 _LICENCES = Path("/usr/share/common-licenses")
 
 
@@ -44,7 +44,7 @@ class DemoInput:
 
 
 def read_file(path: str, most: int) -> DemoInput:
-    """The first ``most`` events of a file in any format that import knows. Failure if none."""
+    """The first ``most`` events of a file in any format that import knows. CommandError if none."""
     found = DemoInput()
     try:
         with open(path, "rb") as file:
@@ -53,9 +53,9 @@ def read_file(path: str, most: int) -> DemoInput:
             records = input_formats.records(kind, input_formats.Lines(file), delimiter=delimiter)
             found.take(_good(path, records), most, f"{path} ({kind})", "events")
     except OSError as error:
-        raise Failure(f"{path} cannot be read: {error.strerror}", USAGE) from None
+        raise CommandError(f"{path} cannot be read: {error.strerror}", USAGE) from None
     if not found.events:
-        raise Failure(f"{path} has nothing in it to import", USAGE)
+        raise CommandError(f"{path} has nothing in it to import", USAGE)
     return found
 
 
@@ -70,14 +70,14 @@ def read_what_is_here(most: int) -> DemoInput:
     if _LICENCES.is_dir():
         found.take(_lines_of(sorted(_LICENCES.iterdir())), most, f"the licences in {_LICENCES}")
     if not found.events:
-        raise Failure("there is no text here to take; name a file", USAGE)
+        raise CommandError("there is no text here to take; name a file", USAGE)
     return found
 
 
 def _good(path: str, records: Iterator[input_formats.Record | input_formats.Bad]) -> Iterator[Pairs]:
     for record in records:
         if isinstance(record, input_formats.Bad):
-            raise Failure(f"{path}:{record.line}: {output.one_line(record.what)}", USAGE)
+            raise CommandError(f"{path}:{record.line}: {output.one_line(record.what)}", USAGE)
         yield [(_raw(name), _raw(value)) for name, value in record.pairs]
 
 
@@ -86,7 +86,7 @@ def _raw(value: str | bytes) -> bytes:
 
 
 def _git(*arguments: str) -> bytes:
-    """What git answers; nothing where there is no git, or no repository."""
+    """The output of git; empty where there is no git, or no repository."""
     command = ["git", "-c", "core.quotePath=false", *arguments]
     try:
         return subprocess.run(command, capture_output=True, timeout=5, check=True).stdout
@@ -118,7 +118,7 @@ def _lines_of(files: list[Path]) -> Iterator[Pairs]:
         try:
             content = path.read_bytes()
         except OSError:
-            continue  # a folder, a dangling link, a file for other eyes
+            continue  # a folder, a dangling link, a file without permission
         if b"\0" in content[:8192]:
             continue  # no text
         name = str(path).encode("utf-8", "surrogateescape")

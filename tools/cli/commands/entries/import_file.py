@@ -4,8 +4,8 @@
                        │                                    │
                     a bad one: named by file and line       Ctrl-C: what is durable stays
 
-However an import ends, it can say how many entries are durable and at which line the first
-one starts that is not: every batch is one commit, and Ctrl-C waits for the one under way.
+However an import ends, it reports how many entries are durable and the line of the first
+that is not: every batch is one commit, and Ctrl-C waits for the current one.
 """
 
 from __future__ import annotations
@@ -29,39 +29,28 @@ from .....stream.node.entry import flatten
 from .....stream.node.stream_id import MAX64, StreamID, parse_new_id
 from .....stream.stream import Stream
 from ... import messages, output
-from ...arguments import (
-    DONE,
-    INTERRUPTED,
-    NO,
-    OF_STREAM,
-    USAGE,
-    WRITING,
-    Failure,
-    argument,
-    command,
-    flag,
-    positive,
-    writing,
-)
-from ...progress import Report, progress
+from ...arguments import OF_STREAM, WRITING, argument, command, flag, positive
+from ...progress import ByteReport, progress
+from ...status import DONE, INTERRUPTED, NO, USAGE, CommandError, status_of
+from ...stores import writing
 from . import input_formats
 from .input_formats import Bad, Record
 
 _BATCH_BYTES = 8 << 20  # of input: long lines make a batch full earlier
 
 
-class Interrupts:
+class DeferredInterrupt:
     """Ctrl-C while importing: at once between commits, after the commit within one.
 
-    A second Ctrl-C in a commit that takes too long, because it waits for another writer, gets
-    through. Does nothing outside the main thread, or where Ctrl-C is handled by somebody else.
+    A second Ctrl-C interrupts the commit, which may be waiting for another writer. Does nothing
+    outside the main thread, or where the program has a SIGINT handler of its own.
     """
 
     def __init__(self) -> None:
         self._holding = False
         self._pending = False
 
-    def __enter__(self) -> Interrupts:
+    def __enter__(self) -> DeferredInterrupt:
         main = threading.current_thread() is threading.main_thread()
         self._ours = main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
         if self._ours:
@@ -91,9 +80,9 @@ class Interrupts:
 
 
 class Import:
-    """One import under way: what has been read, what is durable, where to go on."""
+    """One import: what has been read, what is durable, where to continue."""
 
-    def __init__(self, name: str, interrupts: Interrupts, skip_bad: bool, start: int) -> None:
+    def __init__(self, name: str, interrupts: DeferredInterrupt, skip_bad: bool, start: int) -> None:
         self.name = name
         self.imported = 0
         self.skipped = 0
@@ -105,7 +94,7 @@ class Import:
         self._order = (0, 0)  # no ID below this or equal to it can be appended
 
     def run(self, stream: Stream, found: Iterator[Record | Bad], lines: input_formats.Lines, batch: int,
-            report: Report) -> None:
+            report: ByteReport) -> None:
         """Append all that ``found`` yields. A bad record commits what came before it and raises."""
         self._order = stream.last_id
         held: list[Record] = []
@@ -115,7 +104,7 @@ class Import:
             if isinstance(record, Bad) or bad is not None:
                 if not self._skip_bad:
                     self._commit(stream, held)
-                    raise Failure(f"{self.name}:{record.line}: {bad}", USAGE)
+                    raise CommandError(f"{self.name}:{record.line}: {bad}", USAGE)
                 self.skipped += 1
                 continue
             held.append(record)
@@ -143,7 +132,7 @@ class Import:
             self._commit_good(stream, held)
 
     def _commit_good(self, stream: Stream, held: list[Record]) -> None:
-        """A batch that was refused as a whole: find what is wrong in it, and take the rest."""
+        """Append the good records of a batch that was refused as a whole, and report the bad ones."""
         good: list[Record] = []
         for record in held:
             try:
@@ -151,14 +140,14 @@ class Import:
             except InvalidFields as error:
                 if not self._skip_bad:
                     self._commit(stream, good)
-                    raise Failure(f"{self.name}:{record.line}: {error}", USAGE) from None
+                    raise CommandError(f"{self.name}:{record.line}: {error}", USAGE) from None
                 self.skipped += 1
             else:
                 good.append(record)
         self._commit(stream, good)
 
     def _out_of_order(self, record: Record) -> str | None:
-        """What is wrong with the record's ID, before it would make its whole batch fail."""
+        """What is wrong with the record's ID, which would make its whole batch fail."""
         if record.id is None:
             return None
         try:
@@ -188,11 +177,11 @@ class Import:
      argument("--field", default="line", metavar="NAME", help="the field for plain lines (default: line)"),
      argument("--id-field", metavar="NAME", help="take this field as the entry's ID"),
      argument("--delimiter", metavar="CHAR",
-              help="what parts the columns of CSV (default: a comma; a tab for *.tsv)"),
-     argument("--from-line", type=positive, default=1, metavar="N", help="go on at line N of the input"),
-     flag("--skip-bad", "leave out what is no entry, and count it"), *WRITING),
+              help="the separator of CSV columns (default: a comma; a tab for *.tsv)"),
+     argument("--from-line", type=positive, default=1, metavar="N", help="start at line N of the input"),
+     flag("--skip-bad", "leave out records that cannot be stored, and count them"), *WRITING),
     """Reads a file, or standard input, and appends an entry for each record; a batch of them is one
-commit. Creates the store and the stream where they are not there.
+commit. Creates the store and the stream if they do not exist.
 
   ndjson   an object a line; numbers and nested values are stored as their JSON text,
            {"base64": "…"} as the bytes it stands for
@@ -202,8 +191,8 @@ commit. Creates the store and the stream where they are not there.
 
 With --id-field the IDs must ascend: ms-seq, ms, or ms-* for several in a millisecond. A
 record that cannot be stored ends the import (exit status 2), naming file and line, or is
-left out with --skip-bad. However an import ends, it says how many entries are durable and
-from which line to go on; Ctrl-C waits for the commit under way.""",
+left out with --skip-bad. However an import ends, it prints how many entries are durable and
+from which line to continue; Ctrl-C waits for the current commit.""",
     "raxlog import events.rax orders orders.csv --id-field time",
     "journalctl -o json | raxlog import events.rax journal -",
     "raxlog range events.rax orders --json | raxlog import copy.rax orders --format entries",
@@ -212,8 +201,8 @@ def _run(args: argparse.Namespace) -> int:
     flatten([(os.fsencode(args.field), b"")])
     delimiter = args.delimiter or ("\t" if args.file.lower().endswith(".tsv") else ",")
     if len(delimiter) != 1 or delimiter in '\r\n"':
-        raise Failure(f"--delimiter {delimiter!r} is not one character that can part columns", USAGE)
-    with _source(args.file) as file, Interrupts() as interrupts:
+        raise CommandError(f"--delimiter {delimiter!r} is not one character that can separate columns", USAGE)
+    with _source(args.file) as file, DeferredInterrupt() as interrupts:
         kind = args.format or input_formats.guess(args.file, file)
         shown = "standard input" if args.file == "-" else args.file
         lines = input_formats.Lines(file)
@@ -221,28 +210,26 @@ def _run(args: argparse.Namespace) -> int:
             kind, lines, field=args.field, delimiter=delimiter, start=args.from_line, id_field=args.id_field
         )
         first = next(found, None)
-        if isinstance(first, Bad) and not args.skip_bad:  # before a store is created for nothing
-            raise Failure(f"{shown}:{first.line}: {first.what}; nothing has been imported", USAGE)
+        if isinstance(first, Bad) and not args.skip_bad:  # before a store is created
+            raise CommandError(f"{shown}:{first.line}: {first.what}; nothing has been imported", USAGE)
         work = Import(shown, interrupts, args.skip_bad, args.from_line)
         began = time.perf_counter()
-        trouble: Failure | None = None
+        trouble: CommandError | None = None
         with writing(args, create=True) as store, progress(shown, _size(file)) as report:
             try:
                 records = chain([] if first is None else [first], found)
                 work.run(store.stream(args.stream), records, lines, args.batch, report)
-            except (Failure, RaxlogError, KeyboardInterrupt, OSError) as error:
-                trouble = _told(error, work)
+            except (CommandError, RaxlogError, KeyboardInterrupt, OSError) as error:
+                trouble = _failure(error, work)
         _summary(args, work, kind, time.perf_counter() - began, trouble)
     if trouble is not None:
         raise trouble
     return NO if work.skipped and not work.imported else DONE
 
 
-def _told(error: BaseException, work: Import) -> Failure:
-    """Why the import stopped, what is durable, and where to go on."""
-    from ... import status_of  # noqa: PLC0415 - the package imports this module
-
-    if isinstance(error, Failure):
+def _failure(error: BaseException, work: Import) -> CommandError:
+    """Why the import stopped, what is durable, and where to continue."""
+    if isinstance(error, CommandError):
         what, status = str(error), error.status
     elif isinstance(error, RaxlogError):
         what, status = messages.in_options(str(error)).rstrip("."), status_of(error)
@@ -252,10 +239,10 @@ def _told(error: BaseException, work: Import) -> Failure:
         what, status = f"{work.name} cannot be read: {error}", USAGE
     durable = output.many(work.imported, "entry")
     verb = "is" if work.imported == 1 else "are"
-    return Failure(f"{what}; {durable} {verb} durable, go on with --from-line {work.next_line}", status)
+    return CommandError(f"{what}; {durable} {verb} durable, go on with --from-line {work.next_line}", status)
 
 
-def _summary(args: argparse.Namespace, work: Import, kind: str, took: float, trouble: Failure | None) -> None:
+def _summary(args: argparse.Namespace, work: Import, kind: str, took: float, trouble: CommandError | None) -> None:
     rate = work.imported / took if took else 0.0
     if args.json:
         output.print_json({
@@ -280,7 +267,7 @@ def _source(path: str) -> Iterator[io.BufferedReader]:
     try:
         file = open(path, "rb")  # noqa: SIM115 - closed below
     except OSError as error:
-        raise Failure(f"{path} cannot be read: {error.strerror}", USAGE) from None
+        raise CommandError(f"{path} cannot be read: {error.strerror}", USAGE) from None
     with file:
         yield file
 

@@ -1,7 +1,6 @@
 """info: a table of the streams, all figures of one, its groups in full, its rax or a node drawn.
 
-A damaged stream does not hide the others: its row says what is wrong, the rest is shown, and
-the exit status is 3.
+The row of a damaged stream shows what is wrong; the others are listed, and the exit status is 3.
 """
 
 from __future__ import annotations
@@ -22,22 +21,9 @@ from .....stream.node.entry import Entry
 from .....stream.node.stream_id import StreamID, make_id, parse_id
 from .....stream.stream import Stream
 from ... import output
-from ...arguments import (
-    DONE,
-    NO,
-    OF_STORE,
-    STORE,
-    USAGE,
-    Failure,
-    argument,
-    command,
-    flag,
-    one_of,
-    reading,
-    stream_name,
-    stream_of,
-    whole,
-)
+from ...arguments import OF_STORE, argument, command, flag, one_of, stream_name, whole
+from ...status import DONE, NO, STORE, USAGE, CommandError
+from ...stores import reading, stream_of
 from ..groups.groups import group_json, groups_table
 from . import node_diagram
 
@@ -53,8 +39,8 @@ from . import node_diagram
      argument("--count", type=whole, metavar="N",
               help=f"with --full: at most N of each list (default: {COUNT}; 0: all)")),
     """Without STREAM a table of the streams: entries, nodes, first live and last generated ID. With
-STREAM everything XINFO STREAM tells, and its consumer groups; with --full what XINFO STREAM FULL
-does: the first entries, and of each group its consumers, and who has what pending since when
+STREAM everything XINFO STREAM shows, and its consumer groups; with --full what XINFO STREAM FULL
+shows: the first entries, and of each group its consumers, and what each has pending since when
 (UTC; with --json Unix time in seconds). --rax draws the radix tree over the 16-byte master IDs
 of the nodes. --node draws one node: the block around it, its master entry, and every entry,
 deleted ones included, with flags, offset and bytes. A damaged stream is named in the table, and
@@ -66,10 +52,10 @@ the exit status is then 3.""",
 )
 def _run(args: argparse.Namespace) -> int:
     if args.count is not None and not args.full:
-        raise Failure("--count is for --full", USAGE)
+        raise CommandError("--count is for --full", USAGE)
     if args.stream is None:
         if args.rax or args.full or args.node is not None:
-            raise Failure("--rax, --node and --full tell of one stream: name it", USAGE)
+            raise CommandError("--rax, --node and --full show one stream: name it", USAGE)
         with reading(args) as store:
             return _store(store, args.json)
     with stream_of(args) as stream:
@@ -82,12 +68,9 @@ def _run(args: argparse.Namespace) -> int:
     return DONE
 
 
-# -- the store ----------------------------------------------------------------------------
-
-
 def _store(store: Store, as_json: bool) -> int:
     rows = [_row(store, name) for name in store.streams()]
-    # The data file, and how much of it takes room: pages never used are holes.
+    # The data file's size, and how much of it is on disk: pages never used are holes.
     status = (directory.generation(store.path) / "data.mdb").stat()
     size, on_disk = status.st_size, status.st_blocks * 512
     cells = [
@@ -109,7 +92,7 @@ def _store(store: Store, as_json: bool) -> int:
 
 
 def _noteworthy(store: Store) -> Iterator[str]:
-    """Who did not close the store, and who holds its pages back."""
+    """The processes that did not close the store, and those whose reads keep old pages."""
     end = store.last_end
     if end.how != "clean":
         yield f"not closed by process {', '.join(map(str, end.processes))} ({end.how})"
@@ -117,7 +100,7 @@ def _noteworthy(store: Store) -> Iterator[str]:
     for reader in store.readers():
         if reader.lag:
             behind = output.many(reader.lag, "commit")
-            yield f"process {reader.pid} has read for {behind}: what was written since takes new room"
+            yield f"process {reader.pid} has read for {behind}: what was written since takes new space"
 
 
 def _row(store: Store, name: bytes) -> dict[str, Any]:
@@ -134,9 +117,6 @@ def _row(store: Store, name: bytes) -> dict[str, Any]:
     except CorruptionError as error:
         row["damaged"] = str(error)
     return row
-
-
-# -- one stream ---------------------------------------------------------------------------
 
 
 def _figures(stream: Stream, rax: bool, as_json: bool) -> None:
@@ -212,6 +192,6 @@ def _moment(unix: float) -> str:
 def _node(stream: Stream, sid: StreamID, as_json: bool) -> None:
     stored = stored_node(stream, sid)
     if stored is None:
-        raise Failure(f"no node of stream {shown(stream.name)} begins at {sid} or before", NO)
+        raise CommandError(f"no node of stream {shown(stream.name)} begins at {sid} or before", NO)
     drawn = node_diagram.read(stream.name, *stored)
     output.answer(as_json, drawn.as_dict(), drawn.text())

@@ -5,8 +5,8 @@
     lines      any text                          a line is an entry with one field
     entries    {"id": "5-1", "fields": {…}}      what 'raxlog range --json' prints
 
-A reader yields a Record, or a Bad for what is none, and can go on behind it. A CSV record with
-line breaks in quotes spans several lines: a Record knows its last, behind which an import can
+A reader yields a Record, or a Bad for what is none, and continues after it. A CSV record with
+line breaks in quotes spans several lines: a Record has the number of its last, after which an import can
 go on, and a Bad its first, where one looks for what is wrong.
 """
 
@@ -86,7 +86,7 @@ def records(kind: str, lines: Lines, *, field: str = "line", delimiter: str = ",
             id_field: str | None = None) -> Iterator[Record | Bad]:
     """The records of a file in the format ``kind``, from line ``start`` on.
 
-    ``field`` names the field of plain lines, ``delimiter`` parts the columns of CSV (whose
+    ``field`` names the field of plain lines, ``delimiter`` separates the columns of CSV (whose
     header is always the first line). ``id_field`` is the field to take as the entry's ID.
     """
     if kind == "csv":
@@ -106,7 +106,7 @@ def _plain_lines(lines: Lines, field: str, start: int) -> Iterator[Record | Bad]
 
 
 def _csv(lines: Lines, delimiter: str, start: int) -> Iterator[Record | Bad]:
-    # As text for the csv module, and back to the very same bytes, whatever their encoding is.
+    # As text for the csv module, and back to the same bytes in any encoding.
     csv.field_size_limit(1 << 30)
     texts = (line.decode("utf-8", "surrogateescape") for line in lines)
     reader = csv.reader(texts, delimiter=delimiter, strict=True)
@@ -133,16 +133,13 @@ def _csv(lines: Lines, delimiter: str, start: int) -> Iterator[Record | Bad]:
             yield Record(lines.number, None, list(zip(names, cells, strict=True)))
 
 
-# -- JSON ---------------------------------------------------------------------------------
-
-
 class _Number(str):
     """A JSON number, as it was written."""
 
     __slots__ = ()
 
 
-# Objects come as tuples of pairs: duplicate names are kept, and lists can be told from them.
+# Objects come as tuples of pairs: duplicate names are kept, and lists differ from objects.
 _decoder = json.JSONDecoder(parse_int=_Number, parse_float=_Number, parse_constant=_Number, object_pairs_hook=tuple)
 
 
@@ -168,7 +165,7 @@ def _json_lines(lines: Lines, start: int, whole_entries: bool) -> Iterator[Recor
             yield Bad(lines.number, str(error))
 
 
-def _whole_entry(value: Any) -> tuple[str, Any]:
+def _whole_entry(value: object) -> tuple[str, object]:
     parts = dict(value) if type(value) is tuple else {}
     sid, fields = parts.get("id"), parts.get("fields")
     if set(parts) != {"id", "fields"} or not isinstance(sid, str):
@@ -180,7 +177,7 @@ def _whole_entry(value: Any) -> tuple[str, Any]:
     return sid, fields
 
 
-def _value(value: Any) -> str | bytes:
+def _value(value: object) -> str | bytes:
     """What is stored for a JSON value: text itself, bytes of {"base64": …}, else its JSON text."""
     if isinstance(value, str):
         return value
@@ -192,7 +189,7 @@ def _value(value: Any) -> str | bytes:
     return _json_text(value)
 
 
-def _json_text(value: Any) -> str:
+def _json_text(value: object) -> str:
     if type(value) is _Number:
         return value
     if type(value) is tuple:
@@ -200,9 +197,6 @@ def _json_text(value: Any) -> str:
     if type(value) is list:
         return "[" + ", ".join(map(_json_text, value)) + "]"
     return json.dumps(value, ensure_ascii=False)
-
-
-# -- IDs ----------------------------------------------------------------------------------
 
 
 def _with_ids(found: Iterator[Record | Bad], id_field: bytes) -> Iterator[Record | Bad]:

@@ -1,4 +1,4 @@
-"""One node drawn: the block it lies in, its master entry, its entries, their bytes.
+"""One node drawn: the block around it, its master entry, its entries, their bytes.
 
     node 1-1 of stream 'orders'
       block      82 bytes, codec raw, 1 page, entries no. 0 to 1 of the stream, 2 live
@@ -16,13 +16,13 @@ them out.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from .....storage.errors import CorruptionError
 from .....storage.format import block, keys
 from .....stream.entries.header import shown
 from .....stream.entries.writer import located
 from .....stream.node import decode, listpack
+from .....stream.node.json_form import fields_form
 from .....stream.node.stream_id import MAX64, StreamID
 from ... import output
 
@@ -34,7 +34,7 @@ _CODECS = {block.RAW: "raw", block.ZSTD: "zstd"}
 
 
 @dataclass(frozen=True)
-class _Row:
+class _StoredEntry:
     """An entry as it is stored."""
 
     offset: int
@@ -58,9 +58,9 @@ class DrawnNode:
     deleted: int
     fields: list[bytes]
     master: bytes
-    rows: list[_Row]
+    rows: list[_StoredEntry]
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """The node for JSON, its bytes in hexadecimal."""
         return {
             "stream": self.stream,
@@ -73,13 +73,13 @@ class DrawnNode:
             "entries": [
                 {"id": row.id, "offset": row.offset, "bytes": row.raw.hex(), "flags": row.flags,
                  "deleted": bool(row.flags & _DELETED), "same_fields": bool(row.flags & _SAMEFIELDS),
-                 "fields": output.fields_json(row.pairs)}
+                 "fields": fields_form(row.pairs)}
                 for row in self.rows
             ],
         }  # fmt: skip
 
     def text(self) -> str:
-        """The node for people."""
+        """The node as text."""
         head = self.head
         pages = output.many(block.page_run(self.stored), "page") if self.stored > 2006 else "within a shared page"
         counted = f"{self.live} live, {self.deleted} deleted"
@@ -119,7 +119,7 @@ def _taken_apart(stream: bytes, master_id: StreamID, key: bytes, value: bytes) -
     offsets, values = _elements(packed)
     width = int(values[2])
     names = values[3 : 3 + width]
-    at = 4 + width  # behind the 0 that ends the master entry
+    at = 4 + width  # after the 0 that ends the master entry
     master = packed[offsets[0] : offsets[at]]
     rows = []
     while at < len(values):
@@ -136,7 +136,7 @@ def _taken_apart(stream: bytes, master_id: StreamID, key: bytes, value: bytes) -
             pairs = list(zip(flat[::2], flat[1::2], strict=True))
             at += 1 + 2 * own
         at += 1  # lp-count
-        rows.append(_Row(offsets[start], packed[offsets[start] : offsets[at]], sid, flags, pairs))
+        rows.append(_StoredEntry(offsets[start], packed[offsets[start] : offsets[at]], sid, flags, pairs))
     return DrawnNode(stream, master_id, len(value), head, packed, len(values), live, deleted, names, master, rows)
 
 

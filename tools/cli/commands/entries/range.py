@@ -17,25 +17,12 @@ from .....stream.node.entry import Entry
 from .....stream.node.stream_id import StreamID, parse_id
 from .....stream.stream import Stream
 from ... import output
-from ...arguments import (
-    DONE,
-    NO,
-    OF_STREAM,
-    RANGE,
-    Failure,
-    argument,
-    command,
-    existing,
-    flag,
-    reading,
-    stream_of,
-    whole,
-)
+from ...arguments import OF_STREAM, RANGE, argument, command, flag, whole
+from ...status import DONE, NO, CommandError
+from ...stores import existing, reading, stream_of
 
 _LOOK_FOR_STORE = 0.1  # seconds
-_LOOK_ANYWAY = 1.0  # seconds; news wakes at once, a deleted stream is noticed by looking
-
-# -- range --------------------------------------------------------------------------------
+_LOOK_ANYWAY = 1.0  # seconds; an append wakes at once, a deletion is found by looking
 
 
 @command(
@@ -45,9 +32,9 @@ _LOOK_ANYWAY = 1.0  # seconds; news wakes at once, a deleted stream is noticed b
      flag("--reverse", "the same range from its end")),
     """START and END are IDs as Redis writes them, both included: - and + for the first and the
 last, 'ms' for all of a millisecond, '(ms-seq' to exclude that ID. Entries come in the order
-of their IDs, a line each: the ID, then field=value, parted by tabs. With --json a line is
+of their IDs, a line each: the ID, then field=value, separated by tabs. With --json a line is
 {"id": "ms-seq", "fields": {…}}; fields is a list of [name, value] where a name occurs twice
-or is no UTF-8. Exit status 1 if no entry lies in the range.""",
+or is no UTF-8. Exit status 1 if the range has no entry.""",
     "raxlog range events.rax orders - + --count 2",
     "raxlog range events.rax orders '(1526919030474-55' --json",
 )
@@ -60,9 +47,6 @@ def _range(args: argparse.Namespace) -> int:
     return status
 
 
-# -- get ----------------------------------------------------------------------------------
-
-
 @command(
     "get", (*OF_STREAM, argument("id", metavar="ID", read=parse_id, help="the entry's ID: ms-seq, or ms for ms-0")),
     """Exit status 1 if there is no entry with exactly this ID.""",
@@ -72,11 +56,8 @@ def _get(args: argparse.Namespace) -> None:
     with stream_of(args) as stream:
         entry = stream.get(args.id)
     if entry is None:
-        raise Failure(f"there is no entry {args.id} in stream {shown(stream.name)}", NO)
+        raise CommandError(f"there is no entry {args.id} in stream {shown(stream.name)}", NO)
     output.print_entry(entry, args.json)
-
-
-# -- tail ---------------------------------------------------------------------------------
 
 
 @command(
@@ -86,13 +67,13 @@ def _get(args: argparse.Namespace) -> None:
               help="begin with the last N entries (default: 10)"),
      argument("--count", type=whole, metavar="N",
               help="stop after N entries, those at the beginning included (default: follow for ever)"),
-     flag("--wait", "wait for a store, or a stream, that is not there")),
+     flag("--wait", "wait for a store, or a stream, that does not exist yet")),
     """Prints as 'range' does, then waits for new entries and prints each as it comes, until it has
-printed --count entries or is stopped with Ctrl-C. It sees what any process appends. A stream that is
-not there is an error (exit status 1), also once it is deleted, unless --wait.""",
+printed --count entries or is stopped with Ctrl-C. It prints what any process appends. A missing
+stream is an error (exit status 1), also once it is deleted, unless --wait.""",
     "raxlog tail events.rax orders -n 5",
     "raxlog tail events.rax orders -n 0 --count 1      # wait for the next one",
-    "raxlog tail events.rax orders --wait              # start it before there is anything",
+    "raxlog tail events.rax orders --wait              # start it before the store exists",
 )
 def _tail(args: argparse.Namespace) -> None:
     left = -1 if args.count is None else args.count
@@ -114,7 +95,7 @@ def _tail(args: argparse.Namespace) -> None:
             if last > after:
                 entries = stream.range(after.next(), last)
             elif args.wait or stream.exists():
-                entries = []  # nothing new; or made anew, or set back by set_id: follow it from there
+                entries = []  # nothing new; or created again, or set back by set_id: follow it from there
             else:
                 raise NoStream(f"the stream {shown(args.stream)} was deleted while it was followed")
             after = last
@@ -128,4 +109,4 @@ def _newest(stream: Stream, last: StreamID, wanted: int) -> Iterable[Entry]:
     try:
         return stream.range(stream.select(max(0, there - wanted)), last)
     except IndexError:
-        return []  # trimmed away between the two calls
+        return []  # trimmed between the two calls

@@ -1,4 +1,4 @@
-"""The command streams. It loads neither groups nor subjects, and so ends soon."""
+"""streams: the names. Loads neither groups nor subjects, to start fast."""
 
 from __future__ import annotations
 

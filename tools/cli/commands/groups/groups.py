@@ -1,4 +1,4 @@
-"""Consumer groups and their consumers: who reads, how far each is, and how to change that.
+"""Consumer groups and their consumers: how far each has read, and how to change that.
 
     stream orders ──┬── group billing    last delivered 5-0, lag 12
                     │      ├── consumer a     3 pending
@@ -24,31 +24,15 @@ from .....stream.entries.header import shown
 from .....stream.group.info import GroupInfo
 from .....stream.node.stream_id import parse_id
 from ... import output
-from ...arguments import (
-    NO,
-    OF_CONSUMER,
-    OF_GROUP,
-    OF_STREAM,
-    WRITING,
-    Failure,
-    argument,
-    command,
-    consumer_name,
-    existing,
-    flag,
-    group_of,
-    one_of,
-    stream_of,
-    writing,
-)
-
-# -- groups, lag --------------------------------------------------------------------------
+from ...arguments import OF_CONSUMER, OF_GROUP, OF_STREAM, WRITING, argument, command, consumer_name, flag, one_of
+from ...status import NO, CommandError
+from ...stores import existing, group_of, stream_of, writing
 
 
 @command(
     "groups", OF_STREAM,
-    """A line for each group: its consumers, its pending entries, the ID up to which it has been given
-everything, and its lag: how many live entries lie behind that ID. The lag is always exact.""",
+    """A line for each group: its consumers, its pending entries, its last delivered ID, and its lag: how
+many live entries follow that ID. The lag is always exact.""",
     "raxlog groups events.rax orders",
 )
 def _groups(args: argparse.Namespace) -> None:
@@ -71,8 +55,8 @@ def group_json(group: GroupInfo) -> dict[str, Any]:
 
 @command(
     "lag", OF_GROUP,
-    """Prints one number, and nothing else: the live entries that no consumer of the group has had.
-What is pending does not count; 'raxlog pending' tells of that.""",
+    """Prints one number, and nothing else: the live entries not yet delivered to the group.
+Pending entries do not count; 'raxlog pending' shows those.""",
     "raxlog lag events.rax orders billing",
 )
 def _lag(args: argparse.Namespace) -> None:
@@ -81,11 +65,8 @@ def _lag(args: argparse.Namespace) -> None:
     output.answer(args.json, {"lag": lag}, lag)
 
 
-# -- create-group, destroy-group, set-group-id --------------------------------------------
-
-
 def _place(text: str, *ends: str) -> str:
-    """Where a group can be put: at an ID, or at one of these ends of the stream."""
+    """A position for a group: an ID, or one of these ends of the stream."""
     if text not in ends:
         try:
             parse_id(text)
@@ -98,13 +79,13 @@ def _place(text: str, *ends: str) -> str:
     "create-group",
     (*OF_GROUP,
      argument("--start", default="$", metavar="ID", read=lambda text: _place(text, "$"),
-              help="deliver what comes behind this ID: $ for new entries only (default), 0 for all"),
-     flag("--create-stream", "create the stream, and the store, if not there"),
+              help="deliver what follows this ID: $ for new entries only (default), 0 for all"),
+     flag("--create-stream", "create the stream, and the store, if missing"),
      flag("--exist-ok", "leave a group of that name as it is"),
      argument("--subject", action="append", metavar="PATTERN",
               help="only what was published under such subjects; repeatable"), *WRITING),
-    """The group will be given every entry behind --start, once, whichever of its consumers reads.
-Exit status 1 if there is a group of that name (unless --exist-ok), or no such stream (unless
+    """Every entry after --start is delivered to the group once, to whichever consumer reads first.
+Exit status 1 if the group exists (unless --exist-ok), or the stream does not (unless
 --create-stream).""",
     "raxlog create-group events.rax orders billing --start 0",
     "raxlog create-group events.rax orders billing --create-stream --exist-ok",
@@ -118,20 +99,20 @@ def _create_group(args: argparse.Namespace) -> None:
         )
         info = made.info()
     output.answer(args.json, group_json(info),
-                  f"group {output.text(args.group)} delivers what comes behind {info.last_delivered_id}")
+                  f"group {output.text(args.group)} delivers what follows {info.last_delivered_id}")
 
 
 @command(
     "destroy-group", (*OF_GROUP, *WRITING),
-    """Its consumers and its pending entries go with it, the stream's entries stay. Who waits for the
-group in another process gets an error. There is no way to undo it.""",
+    """Its consumers and its pending entries are deleted too, the stream's entries stay. A read that waits
+for the group in another process raises an error. This cannot be undone.""",
     "raxlog destroy-group events.rax orders billing",
 )
 def _destroy_group(args: argparse.Namespace) -> None:
     with group_of(args, writing) as group:
         info = group.info()
         if not group.destroy():
-            raise Failure(f"the consumer group {shown(group.name)} was destroyed by another program", NO)
+            raise CommandError(f"the consumer group {shown(group.name)} was destroyed by another program", NO)
     with_it = f"{output.many(info.consumers, 'consumer')} and {output.many(info.pending, 'pending entry')}"
     output.answer(args.json, {"destroyed": group.name, "consumers": info.consumers, "pending": info.pending},
                   f"group destroyed, with {with_it}")
@@ -150,11 +131,8 @@ def _set_group_id(args: argparse.Namespace) -> None:
     with group_of(args, writing) as group:
         group.set_id(args.id)
         info = group.info()
-    line = f"group {output.text(group.name)} delivers what comes behind {info.last_delivered_id}, lag {info.lag:,}"
+    line = f"group {output.text(group.name)} delivers what follows {info.last_delivered_id}, lag {info.lag:,}"
     output.answer(args.json, group_json(info), line)
-
-
-# -- consumers ----------------------------------------------------------------------------
 
 
 @command(
@@ -177,13 +155,13 @@ def _consumers(args: argparse.Namespace) -> None:
 
 @command(
     "create-consumer", (*OF_CONSUMER, *WRITING),
-    """Reading creates a consumer as well; this one asks for nothing. Exit status 1 if it is there.""",
+    """Reading creates a consumer as well; this one asks for nothing. Exit status 1 if it exists.""",
     "raxlog create-consumer events.rax orders billing worker-1",
 )
 def _create_consumer(args: argparse.Namespace) -> None:
     with group_of(args, writing) as group:
         if not group.create_consumer(args.consumer):
-            raise Failure(f"group {shown(group.name)} has a consumer {shown(args.consumer)} already", NO)
+            raise CommandError(f"group {shown(group.name)} has a consumer {shown(args.consumer)} already", NO)
     output.answer(args.json, {"created": args.consumer})
 
 
@@ -191,16 +169,16 @@ def _create_consumer(args: argparse.Namespace) -> None:
     "delete-consumer",
     (*OF_CONSUMER,
      one_of(argument("--to", metavar="OTHER", read=consumer_name,
-                     help="hand its pending entries over to this consumer"),
-            flag("--drop", "lose its pending entries: they are never delivered again")), *WRITING),
-    """A consumer with pending entries is not deleted (exit status 1) unless --to or --drop says what
-becomes of them. Handed over they keep their times and delivery counts.""",
+                     help="transfer its pending entries to this consumer"),
+            flag("--drop", "drop its pending entries: they are never delivered again")), *WRITING),
+    """A consumer with pending entries is not deleted (exit status 1) without --to or --drop.
+Transferred entries keep their times and delivery counts.""",
     "raxlog delete-consumer events.rax orders billing worker-1 --to worker-2",
 )
 def _delete_consumer(args: argparse.Namespace) -> None:
     with group_of(args, writing) as group:
         if args.consumer not in {known.name for known in group.consumers()}:
-            raise Failure(f"group {shown(group.name)} has no consumer {shown(args.consumer)}", NO)
+            raise CommandError(f"group {shown(group.name)} has no consumer {shown(args.consumer)}", NO)
         had = group.delete_consumer(args.consumer, pending="drop" if args.drop else "refuse", to=args.to)
     fate = f"handed over to {output.text(args.to)}" if args.to is not None else "dropped"
     output.answer(args.json, {"deleted": args.consumer, "pending": had, "to": args.to},

@@ -1,24 +1,22 @@
-"""Pending entries: who has them, taking them over, giving them back.
+"""Pending entries: listing them, claiming them, releasing them.
 
 pending with a ──claim, autoclaim──> pending with b
       │                                  ^
-      └─nack─> pending with nobody ──────┘   at once; read --claim-idle once its delay is over
+      └─nack─> released ─────────────────┘   at once; read --claim-idle once its delay is over
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from typing import Any
 
 from .....stream.group.info import Pending, PendingSummary
 from .....stream.node.entry import Entry
+from .....stream.node.json_form import entry_form
 from .....stream.node.stream_id import StreamID, parse_end, parse_id, parse_start
 from ... import output
 from ...arguments import (
-    DONE,
     IDS,
-    NO,
     OF_CONSUMER,
     OF_GROUP,
     WRITING,
@@ -27,18 +25,16 @@ from ...arguments import (
     command,
     consumer_name,
     flag,
-    group_of,
     one_of,
     positive,
     seconds,
     whole,
-    writing,
 )
+from ...status import DONE, NO
+from ...stores import group_of, writing
 
 _DELIVERY = (argument("--retrycount", type=whole, metavar="N", help="set the delivery count to N"),
              flag("--force", "also entries that are not pending: they become it"))
-
-# -- pending ------------------------------------------------------------------------------
 
 
 @command(
@@ -48,13 +44,13 @@ _DELIVERY = (argument("--retrycount", type=whole, metavar="N", help="set the del
      argument("end", metavar="END", nargs="?", default="+", read=parse_end,
               help="last ID to list (default: +, the last)"),
      flag("--list", "a line for each entry; START and the filters imply it"),
-     argument("--consumer", metavar="NAME", read=consumer_name, help="only what this consumer has"),
-     argument("--min-idle", type=seconds, metavar="SECONDS", help="only what has been idle so long"),
+     argument("--consumer", metavar="NAME", read=consumer_name, help="only this consumer's"),
+     argument("--min-idle", type=seconds, metavar="SECONDS", help="only those idle so long"),
      argument("--count", type=whole, metavar="N", help="at most N entries")),
     """What has been delivered and not acknowledged: in sum and by consumer, or with --list (or START,
-or any filter) a line for each entry: who has it, seconds since it was delivered, and how often
-it has been. What 'raxlog nack' gave back is nobody's, and has no idle time. Exit status 1 if a
-list is empty.""",
+or any filter) a line for each entry: its consumer, seconds since it was delivered, and how
+often it has been. What 'raxlog nack' released has no consumer and no idle time. Exit status 1 if
+a list is empty.""",
     "raxlog pending events.rax orders billing",
     "raxlog pending events.rax orders billing --consumer worker-1 --min-idle 60 --count 10",
 )
@@ -93,25 +89,22 @@ def _print_list(rows: Sequence[Pending], as_json: bool) -> None:
     output.print_text(*output.table(cells, (2, 3), ("id", "consumer", "idle (s)", "deliveries")))
 
 
-# -- claim, autoclaim ---------------------------------------------------------------------
-
-
 def _taking(what: str) -> tuple[Add, Add]:
-    """--min-idle, which says what is taken, and --justid."""
+    """--min-idle, which selects what is claimed, and --justid."""
     return (argument("--min-idle", type=seconds, default=0.0, metavar="SECONDS", help=what),
             flag("--justid", "print IDs only, and do not count it as a delivery"))
 
 
 @command(
     "claim",
-    (*OF_CONSUMER, IDS, *_taking("only what has been idle so long (default: 0)"),
+    (*OF_CONSUMER, IDS, *_taking("only those idle so long (default: 0)"),
      one_of(argument("--idle", type=seconds, metavar="SECONDS", help="as if delivered so long ago (default: now)"),
             argument("--time", type=seconds, metavar="UNIX", help="as if delivered at this Unix time, in seconds")),
      *_DELIVERY,
      argument("--lastid", metavar="ID", read=parse_id, help="move the group's last delivered ID forward to this one"),
      *WRITING),
-    """Makes pending entries CONSUMER's, whichever consumer had them, and prints them. With --min-idle an entry
-that is being worked on stays where it is. Exit status 1 if none was claimed.""",
+    """Moves pending entries from any consumer to CONSUMER, and prints them. With --min-idle an entry delivered
+less than that ago stays with its consumer. Exit status 1 if none was claimed.""",
     "raxlog claim events.rax orders billing worker-2 1526919030474-55 --min-idle 60",
 )
 def _claim(args: argparse.Namespace) -> int:
@@ -125,8 +118,8 @@ def _claim(args: argparse.Namespace) -> int:
     return DONE if claimed else NO
 
 
-def _claimed_json(entry: Entry | StreamID) -> dict[str, Any]:
-    return {"id": entry} if isinstance(entry, StreamID) else output.entry_json(entry) | output.delivery_json(entry)
+def _claimed_json(entry: Entry | StreamID) -> dict[str, object]:
+    return {"id": entry} if isinstance(entry, StreamID) else entry_form(entry) | output.delivery_json(entry)
 
 
 def _claimed_text(entry: Entry | StreamID) -> str:
@@ -135,22 +128,21 @@ def _claimed_text(entry: Entry | StreamID) -> str:
 
 @command(
     "autoclaim",
-    (*OF_CONSUMER, *_taking("what has been idle so long (default: 0, everything)"),
+    (*OF_CONSUMER, *_taking("those idle so long (default: 0, everything)"),
      argument("--start", default="0", metavar="ID", read=parse_start,
               help="where to begin (default: 0, at the beginning)"),
      argument("--count", type=positive, default=100, metavar="N", help="at most N entries (default: 100)"), *WRITING),
-    """Claims whatever has been idle for --min-idle, in the order of IDs, and says where to go on. What
-'raxlog nack' gave back is taken too, whatever its --delay.
-Pending entries that have been deleted are forgotten on the way. With --json one document:
-{"cursor": ID or null at the end, "entries": […], "deleted": […]}. Exit status 1 if there was
-nothing.""",
+    """Claims entries idle for --min-idle, in the order of IDs, and prints where to continue. What 'raxlog nack'
+released is claimed too, regardless of its --delay. Pending entries that have been deleted are removed. With
+--json one document: {"cursor": ID or null at the end, "entries": […], "deleted": […]}. Exit status
+1 if there was nothing.""",
     "raxlog autoclaim events.rax orders billing worker-2 --min-idle 60 --count 10",
 )
 def _autoclaim(args: argparse.Namespace) -> int:
     with group_of(args, writing) as group:
         cursor, claimed, deleted = group.autoclaim(args.consumer, args.min_idle, args.start, args.count, args.justid)
     more = cursor != StreamID.MIN
-    gone_too = f", {len(deleted):,} found deleted and forgotten" if deleted else ""
+    gone_too = f", {len(deleted):,} found deleted and removed" if deleted else ""
     then = f"go on with --start {cursor}" if more else "that was the end"
     document = {"cursor": cursor if more else None, "entries": list(map(_claimed_json, claimed)), "deleted": deleted}
     output.answer(
@@ -160,21 +152,17 @@ def _autoclaim(args: argparse.Namespace) -> int:
     return DONE if claimed or deleted or more else NO
 
 
-# -- nack ---------------------------------------------------------------------------------
-
-
 @command(
     "nack",
     (*OF_GROUP, IDS,
      argument("--mode", choices=("silent", "fail", "fatal"), default="fail",
-              help="fail: the delivery counts (default); silent: it does not; fatal: poison, the count becomes "
-              "the greatest"),
+              help="fail: the delivery counts (default); silent: it does not; fatal: the count becomes the greatest"),
      argument("--delay", type=seconds, default=0.0, metavar="SECONDS",
-              help="'read --claim-idle' takes them not before"),
+              help="'read --claim-idle' takes them after that"),
      *_DELIVERY, *WRITING),
-    """Gives pending entries back to the group, for anybody's 'read --claim-idle': at once, or after
---delay. 'claim' and 'autoclaim' take them at once, whatever the delay. Prints how many were
-pending. Exit status 1 if none was.""",
+    """Releases pending entries to the group: any consumer's 'read --claim-idle' takes them, at once or after
+--delay; 'claim' and 'autoclaim' take them at once. Prints how many were pending. Exit status 1 if none
+was.""",
     "raxlog nack events.rax orders billing 1526919030474-55 --delay 30",
 )
 def _nack(args: argparse.Namespace) -> int:

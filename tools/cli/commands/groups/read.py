@@ -1,11 +1,11 @@
-"""Delivery: read, in a consumer group or behind IDs, and ack.
+"""Delivery: read, in a consumer group or after IDs, and ack.
 
     new ──read──> pending ──ack, or the next read with --ack──> done
           │          └─read --history─> the same again
           └─read --noack─> done: at most once
 
 read is durable before it prints: entries that were delivered to a pipe that broke are pending,
-and --history prints them again. What is pending with others is the subject of pending.py.
+and --history prints them again. Other consumers' pending entries are the subject of pending.py.
 """
 
 from __future__ import annotations
@@ -17,33 +17,26 @@ from typing import Any
 from .....storage.errors import InvalidStreamID
 from .....stream.group.delete_policy import POLICIES, DeleteResult
 from .....stream.node.entry import Entry
+from .....stream.node.json_form import entry_form
 from .....stream.node.stream_id import StreamID, parse_id
 from ... import output
 from ...arguments import (
-    DONE,
     IDS,
-    NO,
     OF_GROUP,
     OF_STORE,
-    USAGE,
     WRITING,
-    Failure,
     argument,
     command,
     consumer_name,
-    existing,
     flag,
     group_name,
-    group_of,
     positive,
-    reading,
     seconds,
     stream_name,
     titled,
-    writing,
 )
-
-# -- read ---------------------------------------------------------------------------------
+from ...status import DONE, NO, USAGE, CommandError
+from ...stores import existing, group_of, reading, writing
 
 
 def _ids(text: str) -> list[StreamID]:
@@ -57,24 +50,24 @@ def _ids(text: str) -> list[StreamID]:
     "read",
     (*OF_STORE,
      argument("streams", metavar="STREAM[=ID]", nargs="+",
-              help="with --group a stream's name; without, STREAM=ID: entries behind that ID, $ for new ones "
+              help="with --group a stream's name; without, STREAM=ID: entries after that ID, $ for new ones "
               "only, + for the last one"),
      argument("--count", type=positive, metavar="N", help="at most N entries of each stream"),
      argument("--block", type=seconds, metavar="SECONDS",
-              help="wait so long for the first entry; 0 waits for ever (default: do not wait)"),
+              help="wait so long for the first entry; 0: no limit (default: do not wait)"),
      titled("in a consumer group",
             argument("--group", metavar="GROUP", read=group_name, help="read as a consumer of this group"),
             argument("--consumer", metavar="NAME", read=consumer_name,
                      help="which consumer; created if it is new"),
             flag("--history", "this consumer's own pending entries, again"),
-            argument("--after", metavar="ID", read=parse_id, help="with --history: only those behind this ID"),
-            argument("--claim-idle", type=seconds, metavar="SECONDS", help="first take over what is idle so long"),
+            argument("--after", metavar="ID", read=parse_id, help="with --history: only those after this ID"),
+            argument("--claim-idle", type=seconds, metavar="SECONDS", help="first claim what is idle so long"),
             argument("--ack", type=_ids, action="extend", metavar="ID,ID…", help="acknowledge these first"),
             flag("--noack", "new entries do not become pending: at most once")), *WRITING),
-    """In a group (--group, --consumer) it delivers entries that no consumer of it has had; they stay
-pending until 'raxlog ack', or the next read with --ack, in one commit. What a consumer that
-died has left is taken over with --claim-idle, one's own pending entries are read again with
---history. Without a group it prints what lies behind an ID, of one stream or of several.
+    """In a group (--group, --consumer) it delivers entries not yet delivered to the group; they stay
+pending until 'raxlog ack', or the next read with --ack, in one commit. --claim-idle takes over
+what a dead consumer has left, --history reads the consumer's own pending entries again. Without
+a group it prints what follows an ID, of one stream or of several.
 
 A line is an entry, as 'raxlog range' prints it, its stream before it where several are read;
 one that was deleted while it was pending is its ID alone. With --json a line is {"stream": …,
@@ -85,28 +78,28 @@ Exit status 1 if there was nothing to read.""",
     "raxlog read events.rax 'orders=$' 'mail=1526919030474-55' --block 0",
 )
 def _read(args: argparse.Namespace) -> int:
-    found = _delivered(args) if args.group is not None else _behind_ids(args)
+    found = _delivered(args) if args.group is not None else _after_ids(args)
     for name, entries in found.items():
         before = f"{output.text(name)}\t" if len(args.streams) > 1 else ""
         for entry in entries:
             if args.json:
                 delivery = {} if args.group is None else output.delivery_json(entry)
-                output.print_json({"stream": name} | output.entry_json(entry) | delivery)
+                output.print_json({"stream": name} | entry_form(entry) | delivery)
             else:
                 output.print_text(before + output.entry_text(entry))
     return DONE if any(found.values()) else NO
 
 
 def _delivered(args: argparse.Namespace) -> dict[bytes, list[Entry]]:
-    """What the group gives this consumer, of every stream."""
+    """What the group delivers to this consumer, of every stream."""
     if args.consumer is None:
-        raise Failure("--group needs --consumer: who in the group is reading", USAGE)
+        raise CommandError("--group needs --consumer: the consumer that reads", USAGE)
     if args.after is not None and not args.history:
-        raise Failure("--after pages through a consumer's --history; new entries come in their order", USAGE)
+        raise CommandError("--after pages through a consumer's --history; new entries come in their order", USAGE)
     if args.history and (args.noack or args.block is not None or args.claim_idle is not None):
-        raise Failure("--history gives what is pending already; --block, --claim-idle and --noack are for new", USAGE)
+        raise CommandError("--history reads pending entries; --block, --claim-idle and --noack are for new ones", USAGE)
     if args.ack and len(args.streams) > 1:
-        raise Failure("--ack is for one stream: in several an ID could be anyone's", USAGE)
+        raise CommandError("--ack is for one stream: with several an ID is ambiguous", USAGE)
     after = (args.after or StreamID.MIN) if args.history else ">"
     streams = _once((typed, after) for typed in args.streams)
     with writing(args) as store:
@@ -117,14 +110,14 @@ def _delivered(args: argparse.Namespace) -> dict[bytes, list[Entry]]:
         )
 
 
-def _behind_ids(args: argparse.Namespace) -> dict[bytes, list[Entry]]:
-    """What lies behind an ID, of every stream."""
+def _after_ids(args: argparse.Namespace) -> dict[bytes, list[Entry]]:
+    """What follows an ID, of every stream."""
     for option in ("consumer", "history", "after", "claim_idle", "ack", "noack"):
         if getattr(args, option) not in (None, False):
-            raise Failure(f"--{option.replace('_', '-')} is for reading in a consumer group: add --group", USAGE)
+            raise CommandError(f"--{option.replace('_', '-')} is for reading in a consumer group: add --group", USAGE)
     for typed in args.streams:
         if "=" not in typed:
-            raise Failure(f"{typed!r} is no STREAM=ID; only with --group a stream needs no ID", USAGE)
+            raise CommandError(f"{typed!r} is no STREAM=ID; only with --group a stream needs no ID", USAGE)
     behind = (typed.rpartition("=") for typed in args.streams)
     streams = _once((name, after if after in ("$", "+") else parse_id(after)) for name, _, after in behind)
     with reading(args) as store:
@@ -139,29 +132,26 @@ def _once(streams: Iterable[tuple[str, Any]]) -> dict[bytes, Any]:
     for typed, after in streams:
         name = stream_name(typed)
         if name in named:
-            raise Failure(f"the stream {typed!r} is named twice", USAGE)
+            raise CommandError(f"the stream {typed!r} is named twice", USAGE)
         named[name] = after
     return named
-
-
-# -- ack ----------------------------------------------------------------------------------
 
 
 @command(
     "ack",
     (*OF_GROUP, IDS,
      argument("--consumer", metavar="NAME", read=consumer_name,
-              help="only if this consumer has all of them: else none of them"),
+              help="only if this consumer has all of them, else none"),
      flag("--delete", "delete the entries as well, in the same commit"),
      argument("--refs", choices=POLICIES, help="with --delete: what of other groups (see 'delete --help')"), *WRITING),
-    """Prints how many of them were pending. Exit status 1 if none was. With --consumer one that is not
-pending with that consumer (any more) is an error that names its owner, and none is acknowledged.""",
+    """Prints how many of them were pending. Exit status 1 if none was. With --consumer an ID that is
+not pending with that consumer is an error that names its owner, and none is acknowledged.""",
     "raxlog ack events.rax orders billing 1526919030474-55 1526919030474-56",
     "raxlog ack events.rax orders billing 1526919030474-57 --consumer worker-1",
 )
 def _ack(args: argparse.Namespace) -> int:
     if args.refs is not None and not args.delete:
-        raise Failure("--refs is for --delete", USAGE)
+        raise CommandError("--refs is for --delete", USAGE)
     document, also = {}, ""
     with group_of(args, writing) as group:
         if args.delete:
@@ -171,6 +161,6 @@ def _ack(args: argparse.Namespace) -> int:
         else:
             acked = group.ack(*args.ids, consumer=args.consumer)
         if not acked:
-            group.info()  # NoGroup, where that is why
+            group.info()  # raises NoGroup if that is why
     output.answer(args.json, {"acknowledged": acked} | document, f"{output.many(acked, 'entry')} acknowledged{also}")
     return DONE if acked else NO

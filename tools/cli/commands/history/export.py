@@ -2,7 +2,7 @@
 
     stream ──to_arrow()──> batches ──a million rows──> out.parquet.part-… ──done──> out.parquet
 
-The file appears when it is whole: an export that fails or is interrupted leaves what was there.
+The file appears when it is complete: an export that fails or is interrupted leaves an old file as it was.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ from typing import Any
 
 from .....stream.columns.arrow import MODES, PERMISSIVE, Projection, Tally, load, projection, reader
 from ... import output
-from ...arguments import DONE, NO, OF_STREAM, RANGE, USAGE, Failure, argument, command, flag, stream_of
-from ...progress import Report, progress
+from ...arguments import OF_STREAM, RANGE, argument, command, flag
+from ...progress import ByteReport, progress
+from ...status import DONE, NO, USAGE, CommandError
+from ...stores import stream_of
 
 _FORMATS = {"parquet": (".parquet", ".pq"), "arrow": (".arrow", ".ipc", ".feather"), "csv": (".csv",)}
 _COMPRESSIONS = ("zstd", "snappy", "none")
-_ROW_GROUP = 1 << 20  # rows that a reader of Parquet can leave out at once
+_ROW_GROUP = 1 << 20  # rows that a reader of Parquet can skip at once
 _COLUMN = re.compile(
     r"\s*(?:`(?P<quoted>(?:[^`]|``)+)`|(?P<plain>[^\s`,]+))\s+(?P<type>[^\s,(<]+\s*(?:\([^()]*\)|<[^<>]*>)?)\s*(?P<more>,?)"
 )
@@ -32,9 +34,9 @@ _COLUMN = re.compile(
 
 @command(
     "export",
-    (*OF_STREAM, argument("file", metavar="FILE", help="what to write; its ending says the format"),
+    (*OF_STREAM, argument("file", metavar="FILE", help="what to write; its suffix selects the format"),
      *RANGE,
-     argument("--format", choices=tuple(_FORMATS), help="default: by the file's ending"),
+     argument("--format", choices=tuple(_FORMATS), help="default: by the file's suffix"),
      argument("--columns", metavar="COLUMNS",
               help='the fields to export and their types: "item string, qty bigint"; default: id_ms, id_seq and '
               "a map of all"),
@@ -44,16 +46,16 @@ _COLUMN = re.compile(
               help="a value that is not of its column's type is null (default), or ends the export (FAILFAST)"),
      flag("--skip-damaged", "leave out and name nodes that cannot be read"),
      argument("--compression", choices=_COMPRESSIONS, default="zstd", help="not for CSV (default: zstd)"),
-     flag("--force", "replace FILE if it is there")),
+     flag("--force", "replace FILE if it exists")),
     """Writes the entries from START to END to a file that DuckDB, Polars, pandas and Spark read. They are decoded
 straight into columns, some millions a second. Needs pyarrow: pip install pyarrow.
 
-Without --columns there are id_ms, id_seq and fields, a map of each entry's fields. --columns names
-fields and what they are to be read as: string, binary, bigint, int, double, boolean,
+Without --columns there are id_ms, id_seq and fields, a map of each entry's fields. --columns lists
+fields and their types: string, binary, bigint, int, double, boolean,
 timestamp, decimal(p,s); an entry without the field has null there. A name with spaces or
-commas stands in backquotes. CSV needs --columns.
+commas is put in backquotes. CSV needs --columns.
 
-The file appears when it is whole. Exit status 1: there was no entry in the range.""",
+The file appears when it is complete. Exit status 1 if the range has no entry.""",
     "raxlog export events.rax orders orders.parquet",
     'raxlog export events.rax orders sales.csv --id id --columns "item string, price decimal(10,2)"',
     "raxlog export events.rax orders may.parquet 1525132800000 1527811199999 --timestamp at",
@@ -64,9 +66,9 @@ def _run(args: argparse.Namespace) -> int:
     schema = None if args.columns is None else parsed_columns(args.columns)
     columns = projection(schema, id_column=args.id, timestamp_column=args.timestamp)
     if kind == "csv" and any(column[0] == "map" for column in columns.columns):
-        raise Failure('CSV holds no maps: name the fields to export, as in --columns "item string, qty bigint"', USAGE)
+        raise CommandError('CSV holds no maps: name fields to export, as in --columns "item string, qty bigint"', USAGE)
     if path.exists() and not args.force:
-        raise Failure(f"{path} is there already; --force replaces it", USAGE)
+        raise CommandError(f"{path} is there already; --force replaces it", USAGE)
     tally, name = Tally(), os.fsdecode(args.stream)
     began = time.perf_counter()
     with stream_of(args) as stream:
@@ -92,14 +94,14 @@ def parsed_columns(text: str) -> dict[str, str]:
     while more:
         match = _COLUMN.match(text, at)
         if match is None or (not match["more"] and match.end() < len(text)):
-            raise Failure(
+            raise CommandError(
                 f"--columns: {text[at:].strip()!r} does not begin with a name and a type, as in "
                 '"item string, qty bigint"',
                 USAGE,
             )
         name = match["plain"] or match["quoted"].replace("``", "`")
         if name in columns:
-            raise Failure(f"--columns: {name!r} stands there twice", USAGE)
+            raise CommandError(f"--columns: {name!r} is listed twice", USAGE)
         columns[name] = match["type"].strip()
         at, more = match.end(), bool(match["more"])
     return columns
@@ -110,12 +112,12 @@ def _guessed(path: Path) -> str:
         if path.suffix.lower() in endings:
             return kind
     known = ", ".join(ending for endings in _FORMATS.values() for ending in endings)
-    raise Failure(f"the format of {path} cannot be told from its ending ({known}); say --format", USAGE)
+    raise CommandError(f"the format of {path} cannot be derived from its suffix ({known}); give --format", USAGE)
 
 
 @contextlib.contextmanager
 def _whole(path: Path) -> Iterator[Path]:
-    """A file beside ``path`` that takes its place at the end, flushed to disk, or is removed."""
+    """A file beside ``path`` that replaces it at the end, flushed to disk, or is removed."""
     part = path.with_name(f"{path.name}.part-{os.getpid()}")
     try:
         yield part
@@ -123,13 +125,13 @@ def _whole(path: Path) -> Iterator[Path]:
             os.fsync(file.fileno())
         part.replace(path)
     except OSError as error:
-        raise Failure(f"{path} cannot be written: {error.strerror or error}", USAGE) from None
+        raise CommandError(f"{path} cannot be written: {error.strerror or error}", USAGE) from None
     finally:
         part.unlink(missing_ok=True)
 
 
 def _write(kind: str, part: Path, columns: Projection, batches: Any, compression: str, tally: Tally,
-           report: Report) -> None:
+           report: ByteReport) -> None:
     pa = load()
     write: Callable[[Any], None]
     held: list[Any] = []

@@ -3,7 +3,7 @@
     STORE ──> partitions, from the ordinals ──> a picture (plan; no Spark is needed)
                                             └─> a local Spark ──> the table "entries" ──> rows (scan)
 
-Both take a snapshot of a live store first: plan one that others may use again, scan one of its own.
+Both take a snapshot of a live store first: plan a shared one, scan one of its own.
 """
 
 from __future__ import annotations
@@ -22,12 +22,11 @@ from ....spark.options import Options, parse
 from ....spark.plan import Part, Window
 from ....spark.requirements import require, require_java
 from ... import output
-from ...arguments import DONE, NO, OF_STREAM, USAGE, Failure, argument, command, positive
+from ...arguments import OF_STREAM, argument, command, positive
+from ...status import DONE, NO, USAGE, CommandError
 
 _WIDTH = 50
 _VIEW = "entries"
-
-# -- plan -----------------------------------------------------------------------------------
 
 
 _RANGE = (*OF_STREAM, argument("--start", metavar="ID", default="earliest", help="first ID (default: earliest)"),
@@ -85,9 +84,6 @@ def _picture(parts: list[Part], options: Options) -> str:
     return "\n".join([head, *output.table(rows, right=(0, 1))])
 
 
-# -- scan -----------------------------------------------------------------------------------
-
-
 @command(
     "scan",
     (*_RANGE,
@@ -106,7 +102,7 @@ decoded alone, which is faster than the map. Exit status 1 if the query has no r
 )
 def _scan(args: argparse.Namespace) -> int:
     options = parse(_given(args))
-    find(options.path)  # what is wrong with the path is told before Java starts, which takes seconds
+    find(options.path)  # a wrong path is reported before Java starts, which takes seconds
     require()
     require_java()
     with tempfile.TemporaryDirectory(prefix="raxlog-scan-") as folder:  # for the snapshot of a live store
@@ -147,7 +143,7 @@ def _session(cores: int | None, folder: Path) -> Any:
         .config("spark.driver.bindAddress", "127.0.0.1").config("spark.sql.shuffle.partitions", "8")
         .getOrCreate()
     )
-    PySparkLogger.getLogger("SQLQueryContextLogger").setLevel("CRITICAL")  # it prints errors, which we tell, and stacks
+    PySparkLogger.getLogger("SQLQueryContextLogger").setLevel("CRITICAL")  # it prints errors again, with stacks
     spark.dataSource.register(RaxlogDataSource)
     return spark
 
@@ -163,7 +159,7 @@ def _query(spark: Any, given: dict[str, str], args: argparse.Namespace) -> int:
         found = spark.sql(args.sql)
         rows = found.limit(args.rows).collect()
     except PySparkException as error:
-        raise _told(error) from None
+        raise _spark_failure(error) from None
     if args.json:
         for row in rows:
             output.print_json(_json(row.asDict()))
@@ -174,16 +170,16 @@ def _query(spark: Any, given: dict[str, str], args: argparse.Namespace) -> int:
     return DONE if rows else NO
 
 
-def _told(error: Exception) -> Exception:
-    """What Spark's error says, without its stack: our own message where it is one of ours."""
+def _spark_failure(error: Exception) -> Exception:
+    """Spark's error without its stack: raxlog's own message where it is one of raxlog's."""
     text = str(error)
     for line in text.splitlines():
         name, colon, message = line.strip().partition(": ")
         if colon and name.startswith("raxlog.") and name.endswith(tuple(_OURS)):
             return InvalidArgument(message)
     if "[TABLE_OR_VIEW_NOT_FOUND]" in text:
-        return Failure(f"--sql names a table that is not there: the stream is the table '{_VIEW}'", USAGE)
-    return Failure(" ".join(text.split("JVM stacktrace", maxsplit=1)[0].split())[:2000], USAGE)
+        return CommandError(f"--sql names a table that is not there: the stream is the table '{_VIEW}'", USAGE)
+    return CommandError(" ".join(text.split("JVM stacktrace", maxsplit=1)[0].split())[:2000], USAGE)
 
 
 _OURS = ("InvalidArgument", "InvalidStreamID", "NoStream", "NotAStore", "CorruptionError", "MalformedValue",

@@ -1,4 +1,4 @@
-"""Routing: subjects and interest, who wants what.
+"""Routing: subjects, and the interest in them.
 
     orders                     a token, and how many subscriptions end with it
     ├── *
@@ -19,20 +19,20 @@ from .....index.subjects.subscription import BINDING, DURABLE, LIVE, Subscriptio
 from .....storage.errors import NoSubscription
 from .....store import Store
 from ... import output
-from ...arguments import DONE, NO, OF_STORE, argument, command, reading, typed
+from ...arguments import OF_STORE, argument, command, typed
+from ...status import DONE, NO
+from ...stores import reading
 
 _KINDS = {BINDING: "binding", DURABLE: "durable", LIVE: "live"}
 
-# -- subjects -----------------------------------------------------------------------------
-
 
 @dataclass
-class _Branch:
+class _Token:
     """A token of the tree."""
 
     plain: int = 0
     queued: int = 0
-    below: dict[bytes, _Branch] = field(default_factory=dict)
+    below: dict[bytes, _Token] = field(default_factory=dict)
 
 
 @command(
@@ -40,7 +40,7 @@ class _Branch:
     (*OF_STORE,
      argument("within", metavar="PATTERN", nargs="?", default=">", read=typed(subjects.pattern),
               help="only what overlaps this pattern")),
-    """A tree of tokens; behind each subject how many plain subscriptions it has, bindings included, and
+    """A tree of tokens; after each subject how many plain subscriptions it has, bindings included, and
 how many members of queues. Exit status 1 if there is none.""",
     "raxlog subjects events.rax",
     "raxlog subjects events.rax 'orders.eu.*' --json",
@@ -48,11 +48,11 @@ how many members of queues. Exit status 1 if there is none.""",
 def _subjects(args: argparse.Namespace) -> int:
     with reading(args) as store:
         found = store.subjects.patterns(args.within)
-    root = _Branch()
+    root = _Token()
     for pattern, plain, queued in found:
         branch = root
         for token in subjects.tokens(pattern):
-            branch = branch.below.setdefault(token, _Branch())
+            branch = branch.below.setdefault(token, _Token())
         branch.plain, branch.queued = plain, queued
     output.answer(
         args.json,
@@ -62,7 +62,7 @@ def _subjects(args: argparse.Namespace) -> int:
     return DONE if found else NO
 
 
-def _drawn(token: bytes, branch: _Branch, first: str, rest: str) -> Iterator[str]:
+def _drawn(token: bytes, branch: _Token, first: str, rest: str) -> Iterator[str]:
     counts = [str(branch.plain)] if branch.plain else []
     if branch.queued:
         counts.append(f"{branch.queued} in queues")
@@ -73,14 +73,11 @@ def _drawn(token: bytes, branch: _Branch, first: str, rest: str) -> Iterator[str
         yield from _drawn(name, child, rest + ("└── " if last else "├── "), rest + ("    " if last else "│   "))
 
 
-# -- interest -----------------------------------------------------------------------------
-
-
 @command(
     "interest", (*OF_STORE, argument("subject", metavar="SUBJECT", read=typed(subjects.literal),
                          help="the subject, without wildcards")),
     """A line for each binding, durable and live subscription that a message to the subject would reach;
-of those with a queue one member gets it. Exit status 1 if there is none.""",
+of those with a queue one member receives it. Exit status 1 if there is none.""",
     "raxlog interest events.rax orders.eu.new",
 )
 def _interest(args: argparse.Namespace) -> int:
@@ -108,7 +105,7 @@ def _interested(store: Store, subject: bytes) -> list[dict[str, Any]]:
         owner = targets.owner_of(record)
         if record.kind == LIVE:
             if owner is None or owner not in owners:
-                continue  # of a process that has died, or not publishing's: a publish would not count it
+                continue  # its process has died, or no publish would count it
             row["pid"] = owners[owner]
         elif targets.STREAM_OPTION not in record.options:
             continue

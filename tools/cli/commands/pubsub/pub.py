@@ -1,12 +1,12 @@
 """Publishing: pub, sub, and the bindings of subjects to streams.
 
     pub ──> bound streams            raxlog bind …, and then range, tail, read as of any stream
-        ├─> durable subscriptions    raxlog sub --durable NAME: at least once, goes on where it was
+        ├─> durable subscriptions    raxlog sub --durable NAME: at least once, continues where it was
         │                            until raxlog unsub NAME
-        └─> who listens              raxlog sub: live, at most once
+        └─> live subscriptions       raxlog sub: at most once
 
 With --channel (and, to listen, --glob) the same two commands are Redis' PUBLISH, SUBSCRIBE and
-PSUBSCRIBE. Who listens to what is the subject of interest.py.
+PSUBSCRIBE. interest.py lists the subscriptions.
 """
 
 from __future__ import annotations
@@ -15,37 +15,22 @@ import argparse
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
-from .....index.pubsub.channels import ChannelMessage
+from .....index.pubsub.channels import ChannelMessage, Subscriber
+from .....index.pubsub.durable_subscription import DurableSubscription
 from .....index.pubsub.durable_subscription import checked_name as durable_name
-from .....index.pubsub.live_subscription import Message
+from .....index.pubsub.live_subscription import LiveSubscription, Message
 from .....index.subjects import subject as subjects
 from .....storage.files import directory
 from .....store import Store
 from .....stream.node.clock import duration_ms
 from .....stream.node.entry import flatten
+from .....stream.node.json_form import fields_form
 from ... import output
-from ...arguments import (
-    DONE,
-    NO,
-    OF_STORE,
-    USAGE,
-    WRITING,
-    Failure,
-    argument,
-    command,
-    flag,
-    positive,
-    reading,
-    seconds,
-    stream_name,
-    typed,
-    writing,
-)
-from ..entries.write import pair
-
-# -- pub ----------------------------------------------------------------------------------
+from ...arguments import OF_STORE, WRITING, argument, command, flag, positive, seconds, stream_name, typed
+from ...status import DONE, NO, USAGE, CommandError
+from ...stores import reading, writing
+from ..entries.add import pair
 
 
 @command(
@@ -54,9 +39,9 @@ from ..entries.write import pair
                          help="where to publish; with --channel a channel's name"),
      argument("fields", metavar="FIELD=VALUE", nargs="+", help="the message; with --channel one text"),
      flag("--channel", "publish on a channel, as Redis' PUBLISH does"), *WRITING),
-    """Every stream bound to the subject and every durable subscription has the message when the
-command returns, or none has; who listens live is told of it. Prints whom it reached, and the IDs
-of the entries. Exit status 1 if it reached nobody.""",
+    """Every stream bound to the subject and every durable subscription has the message when the command
+returns, or none has; live subscriptions are sent it. Prints what it reached, and the IDs of the
+entries. Exit status 1 if it reached nothing.""",
     "raxlog pub events.rax orders.eu.new item=book qty=2",
     "raxlog pub events.rax news.it 'ciao a tutti' --channel",
 )
@@ -70,23 +55,20 @@ def _pub(args: argparse.Namespace) -> int:
         reached = store.publish(subject, pairs)
     parts = {"bindings": reached.bindings, "durables": reached.durables, "live": reached.live}
     counted = zip(parts.values(), ("binding", "durable subscription", "live subscription"), strict=True)
-    told = ", ".join(output.many(count, noun) for count, noun in counted if count)
+    listed = ", ".join(output.many(count, noun) for count, noun in counted if count)
     ids = [{"stream": name, "id": sid} for name, sid in reached.ids.items()]
-    output.answer(args.json, {"reached": int(reached)} | parts | {"entries": ids}, f"reached {told or 'nobody'}",
+    output.answer(args.json, {"reached": int(reached)} | parts | {"entries": ids}, f"reached {listed or 'nobody'}",
                   *(f"{output.text(name)}\t{sid}" for name, sid in reached.ids.items()))
     return DONE if reached else NO
 
 
 def _pub_on_channel(args: argparse.Namespace) -> int:
     if len(args.fields) != 1:
-        raise Failure(f"--channel publishes one text, and {len(args.fields)} were given; quote it", USAGE)
+        raise CommandError(f"--channel publishes one text, and {len(args.fields)} were given; quote it", USAGE)
     with writing(args) as store:
         copies = store.channels.publish(args.subject, os.fsencode(args.fields[0]))
     output.answer(args.json, {"copies": copies}, f"sent {output.many(copies, 'copy')}")
     return DONE if copies else NO
-
-
-# -- sub ----------------------------------------------------------------------------------
 
 
 @command(
@@ -95,14 +77,14 @@ def _pub_on_channel(args: argparse.Namespace) -> int:
      argument("--queue", metavar="NAME", read=os.fsencode,
               help="share the messages with the other members of this group"),
      argument("--durable", metavar="NAME", read=os.fsencode,
-              help="go on where this name was left; acknowledge what is printed"),
+              help="continue where this name was left; acknowledge what is printed"),
      flag("--channel", "the SUBJECTs are channels of Redis' kind"),
      flag("--glob", "the SUBJECTs are globs over channels"),
      argument("--count", type=positive, metavar="N", help="end after N messages"),
      argument("--timeout", type=seconds, metavar="SECONDS", help="end when none has come for so long"), *WRITING),
     """Live: what is published while the command runs, by any process, and nothing from before. With
---durable the name keeps its place in the store, also while nobody runs; each message is
-acknowledged once it is printed, and so it comes at least once; 'raxlog unsub' removes the name.
+--durable the store keeps the position of the name, also while no command runs; each message is
+acknowledged once it is printed, so it comes at least once; 'raxlog unsub' removes the name.
 Ends with Ctrl-C, after --count messages, or when none has come for --timeout seconds. Exit status
 1 if none came at all. Creates the store if nothing is there.
 
@@ -115,11 +97,11 @@ def _sub(args: argparse.Namespace) -> int:
     names = [os.fsencode(typed) for typed in args.subjects]
     by_channel = args.channel or args.glob
     if args.channel and args.glob:
-        raise Failure("--channel and --glob: choose one of the two", USAGE)
+        raise CommandError("--channel and --glob: choose one of the two", USAGE)
     if by_channel and (args.queue is not None or args.durable is not None):
-        raise Failure("channels have neither --queue nor --durable; subjects do", USAGE)
+        raise CommandError("channels have neither --queue nor --durable; subjects do", USAGE)
     if len(names) > 1 and not by_channel:
-        raise Failure("one SUBJECT at a time: run the command twice, or use a pattern", USAGE)
+        raise CommandError("one SUBJECT at a time: run the command twice, or use a pattern", USAGE)
     if not by_channel:
         subjects.pattern(names[0])
     if args.timeout is not None:
@@ -132,44 +114,44 @@ def _sub(args: argparse.Namespace) -> int:
         while printed != args.count and (message := subscription.get(args.timeout)) is not None:
             _print(message, args.json)
             sys.stdout.flush()
-            if args.durable is not None:
-                message.ack()  # once it is printed: a message may come twice, and none is lost
+            if args.durable is not None and isinstance(message, Message):
+                message.ack()  # after printing: a message may come twice, and none is lost
             printed += 1
     return DONE if printed else NO
 
 
-def _subscribed(store: Store, args: argparse.Namespace, names: list[bytes]) -> Any:
+def _subscribed(store: Store, args: argparse.Namespace, names: list[bytes]
+                ) -> Subscriber | LiveSubscription | DurableSubscription:
     if args.channel:
         return store.channels.subscribe(*names)
     if args.glob:
         return store.channels.psubscribe(*names)
-    return store.subscribe(names[0], queue=args.queue, durable=args.durable)
+    durable: bytes | None = args.durable
+    if durable is None:
+        return store.subscribe(names[0], queue=args.queue)
+    return store.subscribe(names[0], queue=args.queue, durable=durable)
 
 
-def _print(message: Any, as_json: bool) -> None:
+def _print(message: ChannelMessage | Message, as_json: bool) -> None:
     if isinstance(message, ChannelMessage):
-        told: dict[str, Any] = {"kind": message.kind, "pattern": message.pattern, "channel": message.channel,
-                                "data": message.data}
+        document: dict[str, object] = {"kind": message.kind, "pattern": message.pattern, "channel": message.channel,
+                                    "data": message.data}
         line = f"{output.text(message.channel)}\t{output.text(message.data)}"
     else:
-        assert isinstance(message, Message)
-        told = {"subject": message.subject, "fields": output.fields_json(message.pairs)}
+        document = {"subject": message.subject, "fields": fields_form(message.pairs)}
         if message.id is not None:
-            told |= {"id": message.id, "deliveries": message.deliveries}
+            document |= {"id": message.id, "deliveries": message.deliveries}
         line = "\t".join([output.text(message.subject), *output.pairs_text(message.pairs)])
-    output.answer(as_json, told, line)
-
-
-# -- unsub --------------------------------------------------------------------------------
+    output.answer(as_json, document, line)
 
 
 @command(
     "unsub",
     (*OF_STORE, argument("name", metavar="NAME", read=typed(durable_name),
                          help="the durable name, as given to 'raxlog sub --durable'"), *WRITING),
-    """What it has not delivered, and what was not acknowledged, goes with it; who listens under the name
-finds its end. Its messages lie in the stream '$durable.NAME', which 'raxlog streams' lists. Exit
-status 1 if there is no durable subscription of that name. There is no way to undo it.""",
+    """Its messages not delivered or not acknowledged are deleted too, and its listeners end. They are in
+the stream '$durable.NAME', which 'raxlog streams' lists. Exit status 1 if there is no durable
+subscription of that name. This cannot be undone.""",
     "raxlog unsub events.rax billing",
 )
 def _unsub(args: argparse.Namespace) -> int:
@@ -180,9 +162,6 @@ def _unsub(args: argparse.Namespace) -> int:
     return DONE if ended else NO
 
 
-# -- bindings -----------------------------------------------------------------------------
-
-
 _PATTERN = typed(subjects.pattern)
 
 @command(
@@ -190,8 +169,8 @@ _PATTERN = typed(subjects.pattern)
     (*OF_STORE, argument("subject", metavar="SUBJECT", read=_PATTERN, help="a subject, or a pattern with * and >"),
      argument("stream", metavar="STREAM", read=stream_name, help="the stream's name; the first message creates it"),
      *WRITING),
-    """From now on and for good, in the commit of each publish. The subject goes with the entry as its
-first field, $subject. Binding the same twice is binding once.""",
+    """From now on, in the commit of each publish. The subject goes with the entry as its
+first field, $subject. Binding the same again changes nothing.""",
     "raxlog bind events.rax 'orders.>' orders",
 )
 def _bind(args: argparse.Namespace) -> None:
@@ -203,16 +182,16 @@ def _bind(args: argparse.Namespace) -> None:
 @command(
     "unbind",
     (*OF_STORE, argument("subject", metavar="SUBJECT", nargs="?", read=_PATTERN,
-                         help="the very pattern that was bound"),
+                         help="the pattern that was bound"),
      argument("stream", metavar="STREAM", read=stream_name, help="the stream's name"),
      flag("--all", "instead of SUBJECT: all bindings of the stream"), *WRITING),
-    """What has been appended stays. Exit status 1 if there was no such binding.""",
+    """Appended entries stay. Exit status 1 if there was no such binding.""",
     "raxlog unbind events.rax 'orders.>' orders",
     "raxlog unbind events.rax orders --all",
 )
 def _unbind(args: argparse.Namespace) -> int:
     if args.all == (args.subject is not None):
-        raise Failure("name the SUBJECT that was bound, or give --all for all of the stream", USAGE)
+        raise CommandError("name the SUBJECT that was bound, or give --all for all of the stream", USAGE)
     with writing(args) as store:
         ended = store.unbind(args.subject, args.stream)
     output.answer(args.json, {"unbound": ended},
@@ -223,7 +202,7 @@ def _unbind(args: argparse.Namespace) -> int:
 @command(
     "bindings",
     (*OF_STORE, argument("stream", metavar="STREAM", nargs="?", read=stream_name,
-                         help="only those that lead to this stream")),
+                         help="only those of this stream")),
     """In the order they were made.""",
     "raxlog bindings events.rax",
 )

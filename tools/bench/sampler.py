@@ -1,11 +1,10 @@
-"""Where the processor's time goes: the calling thread is looked at as often as it has used a tick of it.
+"""A sampling profiler by processor time: it looks at the main thread once per tick of CPU time used.
 
     clock of the thread ──every tick──> SIGPROF ──> the function that runs, and what was spent since
 
-The clock stands still while the thread waits, and neither a call nor its length changes what is seen, as both do
-under a profiler that traces calls. A tick is the kernel's (some 4 ms), so that 1 % takes seconds to be seen. What
-the kernel does counts for the function that asks it to; what a compiled function does, for the next function that is
-not (RAXLOG_PURE=1 shows each). Of several threads it is the main one that is seen. Linux only.
+The clock stops while the thread waits, and sampling does not distort the share of short calls, as tracing does. A
+tick is the kernel's (some 4 ms), so 1 % takes seconds to show. System time counts for the function that makes the
+call; the time of a compiled function, for the next function that is not (RAXLOG_PURE=1 shows each). Linux only.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _THREAD_CLOCK, _TO_THREAD = 3, 4  # CLOCK_THREAD_CPUTIME_ID, SIGEV_THREAD_ID
 Key = tuple[str, str]  # module, function
 
 
-class _Event(ctypes.Structure):
+class _SignalEvent(ctypes.Structure):
     _fields_ = (("value", ctypes.c_void_p), ("signal", ctypes.c_int), ("how", ctypes.c_int),
                 ("thread", ctypes.c_int), ("_rest", ctypes.c_int * 11))
 
@@ -59,7 +58,7 @@ class Sampler:
 
     @contextmanager
     def taking(self, name: str) -> Iterator[None]:
-        """Look at what the block does; a block of the same name adds to it."""
+        """Profile the block; a block of the same name adds to it."""
         profile = self.profiles.setdefault(name, Profile())
         last = resource.getrusage(resource.RUSAGE_THREAD)
 
@@ -74,7 +73,7 @@ class Sampler:
             last = now
 
         system, timer = ctypes.CDLL(None, use_errno=True), ctypes.c_void_p()
-        event = _Event(None, signal.SIGPROF, _TO_THREAD, threading.get_native_id())
+        event = _SignalEvent(None, signal.SIGPROF, _TO_THREAD, threading.get_native_id())
         before = signal.signal(signal.SIGPROF, look)
         every = (ctypes.c_long * 4)(0, 100_000, 0, 100_000)  # the kernel makes a tick of it
         assert system.timer_create(_THREAD_CLOCK, ctypes.byref(event), ctypes.byref(timer)) == 0

@@ -13,26 +13,9 @@ from .....stream.group.delete_policy import KEEPREF, POLICIES, DeleteResult
 from .....stream.node.entry import flatten
 from .....stream.node.stream_id import parse_new_id
 from ... import output
-from ...arguments import (
-    DONE,
-    IDS,
-    NO,
-    OF_STREAM,
-    USAGE,
-    WRITING,
-    Add,
-    Failure,
-    argument,
-    command,
-    existing,
-    flag,
-    one_of,
-    positive,
-    stream_name,
-    stream_of,
-    whole,
-    writing,
-)
+from ...arguments import IDS, OF_STREAM, WRITING, Add, argument, command, flag, one_of, positive, stream_name, whole
+from ...status import DONE, NO, USAGE, CommandError
+from ...stores import existing, stream_of, writing
 
 _REFS = argument("--refs", choices=POLICIES, default=KEEPREF,
                  help="keepref: pending entries stay pending (default); delref: they leave every group; "
@@ -48,14 +31,11 @@ def _trimming(required: bool) -> tuple[Add, ...]:
             _REFS)
 
 
-# -- add ----------------------------------------------------------------------------------
-
-
 def pair(typed: str) -> tuple[bytes, bytes]:
     """FIELD=VALUE as the bytes that were typed."""
     name, equals, value = os.fsencode(typed).partition(b"=")
     if not equals:
-        raise InvalidFields(f"{typed!r} is no FIELD=VALUE: there is no '=' in it. Every field needs a value")
+        raise InvalidFields(f"{typed!r} is no FIELD=VALUE: it has no '='. Every field needs a value")
     return name, value
 
 
@@ -64,10 +44,10 @@ def pair(typed: str) -> tuple[bytes, bytes]:
     (*OF_STREAM, argument("fields", metavar="FIELD=VALUE", nargs="+", read=pair,
                           help="the entry's fields, in this order"),
      argument("--id", default="*", help="the entry's ID: * (default, from the clock), ms-* or ms-seq"),
-     flag("--no-create", "only if the stream is there already"),
+     flag("--no-create", "only if the stream exists"),
      *_trimming(required=False), *WRITING),
-    """Prints the entry's ID once the entry is on disk. Creates the store and the stream where they
-are not there. A field is split at its first '='; fields may repeat. An ID of your own must be
+    """Prints the entry's ID once the entry is on disk. Creates the store and the stream if they
+do not exist. A field is split at its first '='; fields may repeat. An ID of your own must be
 greater than every ID before it (else exit status 1). --maxlen or --minid trim in the same
 commit. Put '--' before fields that begin with a dash.""",
     "raxlog add events.rax orders item=book qty=2",
@@ -89,13 +69,10 @@ def _add(args: argparse.Namespace) -> None:
     output.answer(args.json, {"id": sid}, sid)
 
 
-# -- delete -------------------------------------------------------------------------------
-
-
 @command(
     "delete", (*OF_STREAM, IDS, _REFS, *WRITING),
-    """Prints how many went. Exit status 1 if none did. What a consumer group has pending is shown as
-deleted when it is read again, unless --refs delref.""",
+    """Prints how many were deleted. Exit status 1 if none was. What a consumer group has pending is shown
+as deleted when it is read again, unless --refs delref.""",
     "raxlog delete events.rax orders 1526919030474-55 1526919030474-56",
 )
 def _delete(args: argparse.Namespace) -> int:
@@ -107,12 +84,9 @@ def _delete(args: argparse.Namespace) -> int:
     return DONE if gone else NO
 
 
-# -- trim ---------------------------------------------------------------------------------
-
-
 @command(
     "trim", (*OF_STREAM, *_trimming(required=True), *WRITING),
-    """Prints how many entries went. Give one of --maxlen and --minid.""",
+    """Prints how many entries were evicted. Give one of --maxlen and --minid.""",
     "raxlog trim events.rax orders --maxlen 100000 --approximate --limit 0",
 )
 def _trim(args: argparse.Namespace) -> None:
@@ -124,34 +98,31 @@ def _trim(args: argparse.Namespace) -> None:
     output.answer(args.json, {"evicted": gone}, f"{output.many(gone, 'entry')} evicted")
 
 
-# -- rename, delete-stream, configure -----------------------------------------------------
-
-
 @command(
     "rename", (*OF_STREAM, argument("new", metavar="NEW", read=stream_name, help="the new name"), *WRITING),
-    """The entries stay where they are. Exit status 1 if STREAM is not there, or bears that name already, or
-NEW is taken.""",
+    """The entries stay where they are. Exit status 1 if STREAM does not exist or already has that
+name, or if NEW is taken.""",
     "raxlog rename events.rax orders orders-2024",
 )
 def _rename(args: argparse.Namespace) -> None:
     with writing(args) as store:
         existing(store, args.stream)
         if not store.rename_stream(args.stream, args.new):
-            raise Failure(f"the stream {shown(args.stream)} has that name already", NO)
+            raise CommandError(f"the stream {shown(args.stream)} has that name already", NO)
     output.answer(args.json, {"renamed": args.stream, "to": args.new},
                   f"stream {output.text(args.stream)} renamed to {output.text(args.new)}")
 
 
 @command(
     "delete-stream", (*OF_STREAM, *WRITING),
-    """It is gone with one commit; then its space is given back. There is no way to undo it.""",
+    """It is deleted in one commit, then its space is freed. This cannot be undone.""",
     "raxlog delete-stream events.rax orders",
 )
 def _delete_stream(args: argparse.Namespace) -> None:
     with writing(args) as store:
         entries = len(existing(store, args.stream))
         if not store.delete_stream(args.stream):
-            raise Failure(f"the stream {shown(args.stream)} was deleted by another program", NO)
+            raise CommandError(f"the stream {shown(args.stream)} was deleted by another program", NO)
     output.answer(args.json, {"deleted": entries}, f"{output.many(entries, 'entry')} deleted")
 
 
@@ -169,15 +140,15 @@ _SETTINGS = ("compression", "node_max_bytes", "node_max_entries", "idempotence_w
               help=f"how long idempotent appends are remembered, up to {MAX_WINDOW:,}"),
      argument("--idempotence-cap", type=positive, metavar="N",
               help=f"how many of each producer are remembered, up to {MAX_CAP:,}"), *WRITING),
-    """--compression and the node limits hold for nodes begun from now on. A change of the window or
-the cap forgets which idempotent appends there were, as XCFGSET does. Prints what has changed.""",
+    """--compression and the node limits apply to new nodes. A change of the window or the cap forgets
+all idempotent appends, as XCFGSET does. Prints what has changed.""",
     "raxlog configure events.rax orders --compression zstd",
 )
 def _configure(args: argparse.Namespace) -> None:
     given = {name: getattr(args, name) for name in _SETTINGS if getattr(args, name) is not None}
     if not given:
         options = ", ".join("--" + name.replace("_", "-") for name in _SETTINGS)
-        raise Failure(f"nothing to change: give one of {options}", USAGE)
+        raise CommandError(f"nothing to change: give one of {options}", USAGE)
     with stream_of(args, writing) as stream:
         changed = stream.configure(**given)
     line = ", ".join(f"{setting.replace('_', '-')} is now {value}" for setting, value in changed.items())
