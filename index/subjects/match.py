@@ -19,7 +19,6 @@ All functions take a read or a write transaction. What they find is what stands 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from random import Random
 from typing import Any, NamedTuple
 
 from ...storage.format.keys import LITERAL, WILDCARD, family
@@ -83,13 +82,6 @@ NOBODY = Match({}, {})
 def head_of(pattern: bytes) -> bytes:
     """The key of the first row of a pattern's subscribers."""
     return (WILDCARDS if subjects.has_wildcard(pattern) else LITERALS) + subjects.key_form(pattern) + b"\0"
-
-
-def pick(group: tuple[Member, ...], random: Random) -> Member:
-    """One member of a queue group, each as often as its weight is of all weights together."""
-    if len(group) == 1:
-        return group[0]
-    return random.choices(group, [member.weight for member in group])[0]
 
 
 def heads(txn: RaxTransaction, prefix: bytes, wanted: bytes) -> Iterator[tuple[bytes, bytes]]:

@@ -16,7 +16,6 @@ index, for no match of local subscriptions depends on it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from random import Random
 from typing import NamedTuple
 
 from ...storage.commit.write_transaction import WriteTransaction
@@ -49,19 +48,6 @@ class RemoteMatch(NamedTuple):
 
     plain: tuple[bytes, ...]  # routes, each once however many of its patterns match
     queues: dict[bytes, dict[bytes, int]]  # queue -> {route: weight}, over all patterns
-
-    def pick(self, queue: bytes, random: Random) -> bytes:
-        """A route of the queue, each as often as its weight is of all weights together."""
-        routes = self.queues[queue]
-        return random.choices(list(routes), list(routes.values()))[0]
-
-    def expanded(self) -> list[tuple[bytes, bytes | None]]:
-        """(route, queue) as the .NET SubList lists it: plain ones once, queues ``weight`` times."""
-        listed: list[tuple[bytes, bytes | None]] = [(route, None) for route in self.plain]
-        for queue, routes in self.queues.items():
-            for route, weight in routes.items():
-                listed += [(route, queue)] * weight
-        return listed
 
 
 def apply(txn: WriteTransaction, route: str | bytes, account: str | bytes, subject: str | bytes,

@@ -290,11 +290,6 @@ def is_valid(subject: str | bytes) -> bool:
     return True
 
 
-def is_literal(subject: str | bytes) -> bool:
-    """Whether a subject may be published to: valid, and without a wildcard token."""
-    return is_valid(subject) and not has_wildcard(raw_subject(subject))
-
-
 def has_wildcard(raw: bytes) -> bool:
     """Whether a well-formed subject has a token that is ``*`` or ``>``."""
     if b"*" not in raw and b">" not in raw:
@@ -338,24 +333,6 @@ def subset(a: str | bytes, b: str | bytes) -> bool:
 def overlap(a: str | bytes, b: str | bytes) -> bool:
     """Whether some subject matches both patterns: NATS' SubjectsCollide. SubjectError if one is invalid."""
     return relation(well_formed(a), well_formed(b), False) != DISJOINT
-
-
-def captures(pattern: str | bytes, subject: str | bytes) -> tuple[bytes, ...] | None:
-    """What the wildcards of the pattern stand for in the subject, or None where it does not match.
-
-    >>> captures("orders.*.>", "orders.eu.new.1")
-    (b'eu', b'new.1')
-    """
-    if not matches(pattern, subject):
-        return None
-    found: list[bytes] = []
-    theirs = raw_subject(subject).split(b".")
-    for at, token in enumerate(raw_subject(pattern).split(b".")):
-        if token == b"*":
-            found.append(theirs[at])
-        elif token == b">":
-            found.append(b".".join(theirs[at:]))
-    return tuple(found)
 
 
 # -- subjects in keys ---------------------------------------------------------------------

@@ -6,7 +6,7 @@ import random
 
 import pytest
 import raxlog
-from raxlog.index.subjects import match, sublist, subscribers
+from raxlog.index.subjects import sublist, subscribers
 from raxlog.index.subjects.check import problems
 from raxlog.index.subjects.handle import Sublist
 from raxlog.index.subjects.subscription import BINDING, DURABLE, LIVE, Subscription
@@ -307,14 +307,6 @@ def test_a_weight_can_be_changed_and_matches_follow(index: Sublist) -> None:
     with pytest.raises(raxlog.InvalidArgument):
         index.set_weight(ids[0], 0)
     assert sound(index)
-
-
-def test_members_are_picked_by_their_weights() -> None:
-    group = (match.Member(1, 1, 1), match.Member(2, 3, 1))
-    rng = random.Random(0)
-    picked = [match.pick(group, rng).id for _ in range(4000)]
-    assert 2700 < picked.count(2) < 3300
-    assert match.pick(group[:1], rng).id == 1
 
 
 # -- patterns against patterns --------------------------------------------------------------
