@@ -26,8 +26,7 @@ from ...storage.engine.environment import Environment
 from ...storage.errors import LockTimeout, StoreFull
 from ...stream.entries.session import Direct, ask
 from ..subjects import sublist
-from ..subjects.match import Match
-from ..subjects.match_cache import Cache
+from ..subjects.match import Cache, Match
 from ..subjects.subscription import BINDING, LIVE, Subscription, row_key
 from . import channel_index
 from .channel_index import OWNER_BYTES
@@ -69,7 +68,7 @@ _NOWHERE = Reach([], [], {}, [])
 class Known:
     """What the records of subscriptions say that never changes, by ID. One for each open store, as its cache is.
 
-    A result of the cache (match_cache.py) that comes again, comes with its reach.
+    A result of the cache (match.py) that comes again, comes with its reach.
     """
 
     __slots__ = ("_cache", "_details")
@@ -87,9 +86,9 @@ class Known:
         found = self._cache.match(txn, subject)
         if not found:
             return _NOWHERE
-        reach: Reach | None = found.reach
-        if reach is None:
-            reach = found.reach = self._reach(txn, found)
+        reach = found.targets
+        if not isinstance(reach, Reach):
+            reach = found.targets = self._reach(txn, found)
         return reach
 
     def _reach(self, txn: Any, found: Match) -> Reach:

@@ -20,9 +20,7 @@ from ...storage.format.records import unseal
 from ...storage.trees.rax import RaxTransaction, family_rows
 from . import remote_interest
 from . import subject as subjects
-from . import subscribers as members
-from .match import head_of
-from .sublist import State, state_of
+from .sublist import State, all_rows, decode_row, head_of, state_of
 from .subscription import KINDS, ROWS, Subscription, decode, row_key, sized
 
 
@@ -111,7 +109,7 @@ def _patterns(txn: RaxTransaction, prefix: bytes, wild: bool, tally: _Tally) -> 
             yield f"the key {key.hex()} of the subject index does not end where a pattern may"
             continue
         try:
-            further, rows = members.decode(key, value)
+            further, rows = decode_row(key, value)
         except (RaxlogError, ValueError, IndexError, TypeError) as error:
             yield f"the subscribers under {key.hex()} cannot be read: {error}"
             continue
@@ -176,7 +174,7 @@ def _lost(txn: RaxTransaction) -> Iterator[str]:
 
     @lru_cache(1000)
     def subscribers(head: bytes) -> frozenset[int]:
-        return frozenset(row.id for row in members.all_rows(txn, head, txn.get(head)))
+        return frozenset(row.id for row in all_rows(txn, head, txn.get(head)))
 
     for key, value in family_rows(txn, ROWS):
         one = _read(key, value)

@@ -18,8 +18,7 @@ from typing import Any
 from ...stream.entries.session import Source, ask, asking, changing
 from . import match as matching
 from . import sublist
-from .match import Match
-from .match_cache import Cache, Statistics
+from .match import Cache, Match, Statistics
 from .subscription import Subscription
 
 _PAGE = 1000

@@ -26,8 +26,7 @@ from ...stream.group.wait_conditions import Finding
 from ...stream.group.waiter import waiting_of
 from ...stream.node.clock import duration_ms
 from . import subject as subjects
-from .match import head_of
-from .subscribers import all_rows
+from .sublist import all_rows, head_of
 from .subscription import name_bytes
 
 

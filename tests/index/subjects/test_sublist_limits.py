@@ -8,7 +8,7 @@ import pytest
 import raxlog
 from raxlog.index.subjects import sublist
 from raxlog.index.subjects.handle import Sublist
-from raxlog.index.subjects.match_cache import Cache
+from raxlog.index.subjects.match import Cache
 from raxlog.index.subjects.subscription import Subscription
 from raxlog.stream.entries.session import Within
 from test_sublist import size_on_disk, sound
