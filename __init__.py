@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .index.pubsub.durable_subscription import DurableSubscription
     from .index.pubsub.glob import glob_matches
     from .index.pubsub.live_subscription import LiveSubscription, LiveSubscriptions, Message
-    from .index.pubsub.publish import Reached, Transaction
+    from .index.pubsub.pubsub import Reached
     from .index.subjects.subject import matches as subject_matches
     from .recovery.check.check import check
     from .recovery.check.report import Report
@@ -70,8 +70,9 @@ if TYPE_CHECKING:
     from .stream.info import StreamInfo
     from .stream.node.entry import Entry
     from .stream.node.stream_id import StreamID
+    from .stream.state import State
     from .stream.stream import Stream
-    from .stream.transaction import State
+    from .transaction import Transaction
 
     open = Store.open
 else:
@@ -98,7 +99,7 @@ _WHERE = {
     "index.pubsub.durable_subscription": "DurableSubscription",
     "index.pubsub.glob": "glob_matches",
     "index.pubsub.live_subscription": "LiveSubscription LiveSubscriptions Message",
-    "index.pubsub.publish": "Reached Transaction",
+    "index.pubsub.pubsub": "Reached",
     "index.subjects.subject": "subject_matches",
     "recovery.snapshot.restore": "Verification restore verify",
     "recovery.check.check": "check",
@@ -123,7 +124,8 @@ _WHERE = {
     "stream.group.delete_policy": "DeleteResult",
     "storage.wake.stop": "Stop",
     "stream.stream": "Stream",
-    "stream.transaction": "State",
+    "stream.state": "State",
+    "transaction": "Transaction",
 }
 
 __version__ = "0.1.0"

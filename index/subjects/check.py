@@ -1,4 +1,4 @@
-"""What is wrong with the subject index: records, rows and counts held against each other.
+"""Checks of the subject index: records, rows and counts compared with each other.
 
     every subscriber in a pattern's rows  ->  a subscription to that pattern, same kind, queue, weight
     every row by owner, queue, name       ->  a subscription that has it
@@ -70,7 +70,7 @@ def _local(txn: RaxTransaction, state: State | None) -> Iterator[str]:
     if found != tally.subscriptions:
         sound = False
         yield (
-            f"{tally.subscriptions} subscriptions are stored, and {found} stand among the subscribers of their patterns"
+            f"{tally.subscriptions} subscriptions are stored, and {found} are among the subscribers of their patterns"
         )
     for what, kind, count, suffix_of in (
         ("owner", keys.SUBSCRIPTION_BY_OWNER, tally.owned, lambda one: _sized_id(one.owner, one.id)),
@@ -119,12 +119,12 @@ def _patterns(txn: RaxTransaction, prefix: bytes, wild: bool, tally: _Tally) -> 
             head, due, last = key, further, 0
             pattern = subjects.from_key_form(key[len(prefix) : end + 1])
             if not subjects.is_valid(pattern) or subjects.has_wildcard(pattern) is not wild:
-                yield f"{subjects.shown(pattern)} stands among {'patterns' if wild else 'literal subjects'}"
+                yield f"{subjects.shown(pattern)} is among the {'patterns' if wild else 'literal subjects'}"
             tally.state.count_pattern(wild, 1)
             if wild:
                 tally.shapes[subjects.shape(pattern)] += 1
             if not rows and not further:
-                yield f"nobody subscribes to {subjects.shown(pattern)}, and it is there"
+                yield f"{subjects.shown(pattern)} is stored without subscribers"
         else:
             if key[: end + 2] != head:
                 yield f"the first row of the subscribers under {key.hex()} is missing"

@@ -35,20 +35,25 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from threading import get_ident
 from typing import NamedTuple
 from weakref import WeakSet
 
+from ...storage.errors import InvalidArgument
 from ...storage.format.records import unseal
 from ...storage.lifecycle.registry import forget_in_child
 from ...storage.trees.rax import RaxTransaction
 from ...stream.node.clock import whole
+from ...stream.node.names import Text
 from . import subject as subjects
 from .sublist import LITERALS, STATE_KEY, WILDCARDS, all_rows, decode_row, further_rows, ids_of, state_of
 
 MAX_ENTRIES = 4096
 MAX_FANOUT = 1 << 18
+MAX_PATTERNS = 64  # of a group's filter
+_MOST_REMEMBERED = 10_000
 
 _HITS, _MISSES = 0, 1
 _NEVER = b"never"  # no record looks like this
@@ -63,7 +68,7 @@ class Member(NamedTuple):
 
 
 class Match:
-    """Who gets a message: every plain subscriber, and one member of each queue group.
+    """The subscribers of a subject: every plain one, and one member of each queue group.
 
     ``by_kind``  {kind: IDs} of the plain subscribers
     ``queues``   {queue: its members}, over all patterns of the queue that match: one group
@@ -127,7 +132,7 @@ def heads(txn: RaxTransaction, prefix: bytes, wanted: bytes) -> Iterator[tuple[b
 
 
 def match(txn: RaxTransaction, subject: str | bytes) -> Match:
-    """Everybody interested in a literal subject. NATS' Match, without its cache.
+    """All subscribers of a literal subject. NATS' Match, without its cache.
 
     SubjectError for a subject that is invalid or has a wildcard. About 10 µs among a million patterns.
     """
@@ -173,7 +178,7 @@ def _gather(key: bytes, value: bytes, by_kind: dict[int, list[int]], queues: dic
 
 
 def has_interest(txn: RaxTransaction, subject: str | bytes) -> bool:
-    """Whether anybody is interested in a literal subject. Stops at the first pattern found."""
+    """Whether a literal subject has subscribers. Stops at the first pattern found."""
     form = subjects.key_form(subjects.literal(subject))
     if txn.get(LITERALS + form + b"\0") is not None:
         return True
@@ -196,7 +201,7 @@ def overlapping(txn: RaxTransaction, pattern: str | bytes) -> Iterator[tuple[byt
 
 
 def reverse_match(txn: RaxTransaction, pattern: str | bytes) -> Match:
-    """Everybody who could get a message that matches the pattern: all that overlap it, each once.
+    """All subscribers that could get a message that matches the pattern: all that overlap it, each once.
 
     What NATS calls ReverseMatch, by the rule of overlap(). A literal is a pattern, too: then it
     is match(). Costs as much as the answer is long, and a seek for each near miss.
@@ -216,11 +221,34 @@ def patterns(txn: RaxTransaction, within: str | bytes = ">") -> Iterator[tuple[b
         yield pattern, plain, len(rows) - plain
 
 
+# -- the patterns of a group's filter (stream/group/subject_filter.py) ---------------------
+
+
+def checked_patterns(given: Text | Iterable[Text]) -> list[bytes]:
+    """One pattern, or several, as bytes. SubjectError for a malformed one, InvalidArgument for too many."""
+    several = [given] if isinstance(given, str | bytes) or not isinstance(given, Iterable) else list(given)
+    if len(several) > MAX_PATTERNS:
+        raise InvalidArgument(f"{len(several)} subjects were given; a group is filtered by {MAX_PATTERNS} at most")
+    if not several:
+        raise InvalidArgument("subjects=[] would let nothing through; leave it out for no filter")
+    return sorted({subjects.pattern(one) for one in several})
+
+
+def matcher(patterns: list[bytes]) -> Callable[[bytes], bool]:
+    """The test whether a subject matches one of the patterns; it remembers subjects."""
+
+    @lru_cache(_MOST_REMEMBERED)
+    def matches(subject: bytes) -> bool:
+        return any(subjects.matches(pattern, subject) for pattern in patterns)
+
+    return matches
+
+
 # -- the cache ----------------------------------------------------------------------------
 
 
 class Statistics(NamedTuple):
-    """What the index holds, by its records, and what this cache's users have really matched."""
+    """What the index holds, by its records, and what was matched through this cache."""
 
     subscriptions: int  # plain + members
     plain: int
@@ -233,7 +261,7 @@ class Statistics(NamedTuple):
     matches: int  # since this cache was made; those that raised do not count
     hits: int  # matches answered by the cache: never more than matches
     hit_rate: float
-    cached: int  # results in the cache now, those of "nobody" included
+    cached: int  # results in the cache now, empty ones included
     cached_fanout: int  # subscriptions named in them
     max_fanout: int  # deliveries of one match: plain subscribers, and 1 for each queue group
     average_fanout: float  # over all matches
@@ -255,7 +283,7 @@ class _Results:
         return subject in self.young or subject in self.old
 
     def take(self, subject: str | bytes) -> Match | None:
-        """The result for a subject, out of the old half if it lies there: to be kept anew."""
+        """The result for a subject, out of the old half if it is there."""
         found = self.young.get(subject)
         return self.old.pop(subject, None) if found is None else found
 
@@ -271,26 +299,26 @@ class _Results:
         self.size += size
 
     def everything(self) -> dict[str | bytes, Match]:
-        """Both halves; of what lies in both for a moment, one."""
+        """Both halves."""
         return self.old | self.young
 
 
 class _Epoch:
     """The results of one state of the index: matches with subscribers, and those without."""
 
-    __slots__ = ("found", "nobody", "stamp")
+    __slots__ = ("empty", "found", "stamp")
 
     def __init__(self, stamp: bytes | None, max_entries: int, max_fanout: int) -> None:
         self.stamp = stamp
         self.found = _Results(max_entries // 2, max_fanout / 2)
-        self.nobody = _Results((max_entries + 15) // 16, 0)
+        self.empty = _Results((max_entries + 15) // 16, 0)
 
 
 class Cache:
     """Matches of literal subjects, remembered. Shared by threads; each process has its own.
 
     ``max_entries``  results kept at most, half of them young (4,096); 0 switches the cache off.
-                     Results that are "nobody" have an eighth of that for themselves
+                     Empty results have an eighth of that for themselves
     ``max_fanout``   subscriptions that all results together name at most (262,144): what the
                      cache takes of memory, 8 bytes each. A result of more than half of it is not
                      kept
@@ -313,7 +341,7 @@ class Cache:
     def match(self, txn: RaxTransaction, subject: str | bytes) -> Match:
         """What match() answers in this transaction; 0.6 µs if it is remembered.
 
-        Read and write transactions alike, also where they have changed subscriptions themselves.
+        In read and write transactions, also those that have changed subscriptions themselves.
         SubjectError for a subject that is invalid or has a wildcard.
         """
         if not self._max_entries:
@@ -327,7 +355,7 @@ class Cache:
         try:
             hit = epoch.found.young.get(subject)
             if hit is None:
-                hit = epoch.nobody.young.get(subject)
+                hit = epoch.empty.young.get(subject)
         except TypeError:  # it cannot be a key, so it is neither str nor bytes
             subjects.raw_subject(subject)
             raise
@@ -344,19 +372,19 @@ class Cache:
         if self._max_entries and txn.get(STATE_KEY) == epoch.stamp and isinstance(subject, str | bytes):
             if subject in epoch.found:
                 return True
-            if subject in epoch.nobody:
+            if subject in epoch.empty:
                 return False
         return has_interest(txn, subject)
 
     def statistics(self, txn: RaxTransaction) -> Statistics:
-        """Exact counts of the index as it stands in this transaction, and of matches made here."""
+        """Exact counts of the index as it is in this transaction, and of matches made here."""
         state = state_of(txn)
         count = state.plain + state.members
         epoch = self._epoch
         cached: list[Match] = []
         if epoch.stamp == txn.get(STATE_KEY):
             with self._lock:
-                cached = [*epoch.found.everything().values(), *epoch.nobody.everything().values()]
+                cached = [*epoch.found.everything().values(), *epoch.empty.everything().values()]
         hits, misses, fanout, most = zip([0] * 4, *self._tallies.copy().values(), strict=True)
         matches = sum(hits) + sum(misses)
         return Statistics(
@@ -381,17 +409,17 @@ class Cache:
         counts[3] = max(counts[3], found.fanout)
 
     def _look_further(self, txn: RaxTransaction, epoch: _Epoch, subject: str | bytes) -> Match:
-        """The old half, those that reach nobody, and at last the index."""
+        """The match from the old half, from the empty results, or from the index."""
         with self._lock:
             found = epoch.found.take(subject)
             if found is None:
-                found = epoch.nobody.take(subject)
+                found = epoch.empty.take(subject)
         what = _MISSES if found is None else _HITS
         if found is None:
             found = match(txn, subject)
         self._count(what, found)
         with self._lock:
-            (epoch.found if found else epoch.nobody).keep(subject, found)
+            (epoch.found if found else epoch.empty).keep(subject, found)
         return found
 
 

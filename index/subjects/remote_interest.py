@@ -1,4 +1,4 @@
-"""Remote interest: what others, reached by a route, want to be sent, account by account.
+"""Remote interest: the subjects that servers reached by a route subscribe to, account by account.
 
     kind 18   size account | orders 00 02 00 | 00 | size route | queue     -> [weight]
     kind 19   size route | size account | orders 00 02 00 | 00 | queue     -> [weight]
@@ -8,8 +8,8 @@ One row for a (route, account, subject, queue), in two orders. The first is walk
 index's own patterns (subject.py), within one account: a match costs what it finds, not what
 others have stored. The second makes losing a route, or one account of it, the deletion of a range.
 
-A queue's row carries a weight, 1 to 65,535: how many members it stands for. 0 is refused, not
-stored: who wants nothing is removed. Remote interest does not change the generation of the
+A queue's row carries a weight, 1 to 65,535: its number of members. 0 is refused, not
+stored: remove the row instead. Remote interest does not change the generation of the
 index, for no match of local subscriptions depends on it.
 """
 
@@ -121,8 +121,8 @@ def has_remote_interest(txn: RaxTransaction, account: str | bytes, subject: str 
 def match_remote(txn: RaxTransaction, account: str | bytes, subject: str | bytes) -> RemoteMatch:
     """Which routes want this literal subject of the account, and with which weights.
 
-    Where several patterns of a queue match, the weights of a route add up: each pattern stands
-    for members of its own. SubjectError for a subject that is invalid or has a wildcard.
+    Where several patterns of a queue match, the weights of a route add up: each pattern has
+    members of its own. SubjectError for a subject that is invalid or has a wildcard.
     """
     plain: dict[bytes, None] = {}
     queues: dict[bytes, dict[bytes, int]] = {}

@@ -145,7 +145,7 @@ def further_rows(txn: RaxTransaction, head: bytes, count: int) -> Iterator[tuple
 
 
 def all_rows(txn: RaxTransaction, head: bytes, value: bytes | None) -> list[Row]:
-    """Everybody who subscribed to the pattern with this head, whose value is None where it is not there."""
+    """All subscribers of the pattern with this head; ``value`` is None where the head is not there."""
     if value is None:
         return []
     further, rows = decode_row(head, value)
@@ -179,7 +179,7 @@ class Members:
         return False
 
     def remove(self, ids: Iterable[int]) -> tuple[list[Row], bool]:
-        """Remove those of the subscribers that are there; they, and whether nobody is left."""
+        """Remove those of the subscribers that are there; they, and whether the pattern has none left."""
         gone: list[Row] = []
         wanted = sorted(set(ids))
         while wanted and self._further is not None:
@@ -316,7 +316,7 @@ class State:
 
 
 def state_of(txn: RaxTransaction) -> State:
-    """The index's own record; generation 0 where nobody has ever subscribed."""
+    """The index's own record; generation 0 before the first subscription."""
     value = txn.get(STATE_KEY)
     return State() if value is None else State(*unseal(STATE_KEY, value)[:7])
 
@@ -327,7 +327,7 @@ def state_of(txn: RaxTransaction) -> State:
 def insert_many(txn: WriteTransaction, subscriptions: Sequence[Subscription]) -> list[int]:
     """Store subscriptions, all or none; their IDs, in the same order.
 
-    A subscription without a name is a new one, however like another it is. One whose durable name
+    A subscription without a name is a new one, even if equal to another. One whose durable name
     is there already is that one: its ID is given and nothing changes, as long as subject, kind,
     queue and owner are the same; SubscriptionExists if not.
 

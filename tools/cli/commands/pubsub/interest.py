@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from .....index.pubsub import targets
+from .....index.pubsub.binding import STREAM_OPTION
+from .....index.pubsub.leases import owner_of
 from .....index.subjects import subject as subjects
 from .....index.subjects.subscription import BINDING, DURABLE, LIVE, Subscription
 from .....storage.errors import NoSubscription
@@ -105,15 +106,15 @@ def _interested(store: Store, subject: bytes) -> list[dict[str, Any]]:
         row: dict[str, Any] = {
             "id": record.id, "kind": _KINDS[record.kind], "subject": record.subject, "queue": record.queue,
         }
-        owner = targets.owner_of(record)
+        owner = owner_of(record)
         if record.kind == LIVE:
             if owner is None or owner not in owners:
                 continue  # of a process that has died, or not publishing's: a publish would not count it
             row["pid"] = owners[owner]
-        elif targets.STREAM_OPTION not in record.options:
+        elif STREAM_OPTION not in record.options:
             continue
         elif record.kind == BINDING:
-            row["stream"] = record.options[targets.STREAM_OPTION]
+            row["stream"] = record.options[STREAM_OPTION]
         else:
             row["durable"] = record.name
         rows.append(row)

@@ -15,7 +15,7 @@ import argparse
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from .....index.pubsub.channels import ChannelMessage
 from .....index.pubsub.durable_subscription import checked_name as durable_name
@@ -153,10 +153,11 @@ def _print(message: Any, as_json: bool) -> None:
         line = f"{output.text(message.channel)}\t{output.text(message.data)}"
     else:
         assert isinstance(message, Message)
-        told = {"subject": message.subject, "fields": output.fields_json(message.pairs)}
+        pairs = cast("list[tuple[bytes, bytes]]", message.pairs)  # the store has no encoding
+        told = {"subject": message.subject, "fields": output.fields_json(pairs)}
         if message.id is not None:
             told |= {"id": message.id, "deliveries": message.deliveries}
-        line = "\t".join([output.text(message.subject), *output.pairs_text(message.pairs)])
+        line = "\t".join([output.text(message.subject or ""), *output.pairs_text(pairs)])
     output.answer(as_json, told, line)
 
 
