@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar, overload
 
 from .index.pubsub.live_subscription import LiveSubscription, LiveSubscriptions, Message
-from .index.pubsub.pubsub import PubSub, Reached
+from .index.pubsub.pubsub import Binding, PubSub, Reached
 from .storage.engine.store_map import BUFFER_WINDOW, DURABILITIES, MAX_READERS, Durability
 from .storage.errors import InvalidArgument, TransactionError
 from .storage.lifecycle import registry
@@ -27,7 +27,6 @@ from .stream.streams import Streams
 from .transaction import Transaction
 
 if TYPE_CHECKING:
-    from .index.pubsub.binding import Binding
     from .index.pubsub.channels import Channels
     from .index.pubsub.durable_subscription import DurableSubscription
     from .index.subjects.handle import Sublist

@@ -20,9 +20,8 @@ from ...stream.entries import header as headers
 from ...stream.group.state import find_group
 from ..subjects import subject as subjects
 from ..subjects import sublist
-from ..subjects.subscription import DURABLE, LIVE
+from ..subjects.subscription import DURABLE, LIVE, STREAM_OPTION
 from . import channel_index, durable_subscription, ring
-from .binding import STREAM_OPTION
 from .channel_index import COUNTS, GLOB, OWNER_BYTES, OWNERS, ROWS
 from .leases import owner_of
 

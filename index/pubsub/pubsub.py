@@ -11,6 +11,11 @@ An entry's first field is ``$subject``, with the subject: a field as any other, 
 those XADD would have written, and it stays with the entry wherever that is copied, exported or
 read by another program. ``entry.subject`` returns it.
 
+A binding leads from a pattern to a stream: a record in the subject index, of kind BINDING, whose
+owner is the stream (by its hash), and whose name is made of stream and pattern. So the bindings of a
+stream are found at once, and the same one twice is one. The stream need not exist: the first message
+creates it, also after it was deleted. A stream that is renamed leaves its bindings to the old name.
+
 A stream is appended to once, however many bindings lead to it. Of a queue group one member gets
 the message, live or durable, each as often as its weight says.
 
@@ -38,6 +43,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.errors import InvalidFields
+from ...storage.format.keys import sha256
 from ...storage.trees.rax import RaxTransaction
 from ...stream.entries import writer
 from ...stream.entries.header import NodeLimits
@@ -45,7 +51,7 @@ from ...stream.entries.session import Direct, ask
 from ...stream.entries.sweep import sweep
 from ...stream.group import subject_filter as group_filter
 from ...stream.node.clock import now_ms
-from ...stream.node.entry import SUBJECT_FIELD, flatten
+from ...stream.node.entry import SUBJECT_FIELD, UNDECODABLE, flatten
 from ...stream.node.names import Fields, Name, Text, name_bytes, text_of
 from ...stream.node.stream_id import AUTO, StreamID
 from ..subjects import match as matching
@@ -53,10 +59,9 @@ from ..subjects import subject as subjects
 from ..subjects import sublist
 from ..subjects.handle import Sublist
 from ..subjects.match import Match
-from ..subjects.subscription import BINDING, DURABLE, LIVE, Subscription
-from . import binding, channel_index, live_subscription, ring
+from ..subjects.subscription import BINDING, DURABLE, LIVE, STREAM_OPTION, Subscription
+from . import channel_index, live_subscription, ring
 from . import durable_subscription as durables
-from .binding import STREAM_OPTION, Binding
 from .dispatcher import Dispatcher
 from .durable_subscription import DurableSubscription
 from .leases import leases_of, owner_of
@@ -103,6 +108,15 @@ class Reached(int):
 
     def __repr__(self) -> str:
         return f"Reached({int(self)}: bindings={self.bindings}, durables={self.durables}, live={self.live})"
+
+
+class Binding(NamedTuple):
+    """A binding as store.bindings() returns it."""
+
+    id: int
+    subject: str
+    stream: Text
+    created_ms: int
 
 
 class Member(NamedTuple):
@@ -271,23 +285,36 @@ class PubSub:
 
     def bind(self, subject: Text, stream: Name) -> Binding:
         """Put a binding into the index, unless it is there."""
-        wanted = binding.subscription(subject, name_bytes(stream))
+        wanted = _bound(subject, name_bytes(stream))
         self._source.require_writable("bind")
-        return Binding.of(self._source.submit(lambda txn: binding.bind(txn, wanted)), self._encoding)
+        record = self._source.submit(lambda txn: sublist.get(txn, sublist.insert_many(txn, [wanted])[0]))
+        return self._binding(record)
 
     def unbind(self, subject: Text | None, stream: Name) -> bool:
         """Remove one binding of a stream, or all (``subject`` None); False if there is none."""
         name = name_bytes(stream)
-        wanted = None if subject is None else binding.subscription(subject, name)
+        wanted = None if subject is None else _bound(subject, name).name
+
+        def operation(txn: WriteTransaction) -> bool:
+            if wanted is None:
+                return bool(sublist.remove_owner(txn, _owner(name)))
+            found = sublist.by_name(txn, wanted)
+            return found is not None and bool(sublist.remove_many(txn, [found.id]))
+
         self._source.require_writable("unbind")
-        return self._source.submit(lambda txn: binding.unbind(txn, wanted, name)) > 0
+        return self._source.submit(operation)
 
     def bindings(self, stream: Name | None) -> list[Binding]:
-        """All bindings, or those that lead to one stream."""
+        """The bindings that lead to a stream, or (None) all, by age. For all, every subscription is read."""
         self._source.require_open()
-        name = None if stream is None else name_bytes(stream)
-        records = ask(self._source, lambda txn: binding.bindings(txn, name))
-        return [Binding.of(record, self._encoding) for record in records]
+        owner = None if stream is None else _owner(name_bytes(stream))
+        with self._source.read() as txn:
+            found = sublist.all_subscriptions(txn) if owner is None else sublist.by_owner(txn, owner)
+            return [self._binding(one) for one in found if one.kind == BINDING]
+
+    def _binding(self, record: Subscription) -> Binding:
+        subject = record.subject.decode("utf-8", UNDECODABLE)
+        return Binding(record.id, subject, text_of(record.options[STREAM_OPTION], self._encoding), record.created_ms)
 
     # -- subscribing --------------------------------------------------------------------
 
@@ -334,3 +361,15 @@ def _choose(group: list[Member], alive: set[int]) -> Member | None:
     """One member of a queue group, by weight; of the live ones only those whose process lives."""
     able = [member for member in group if isinstance(member.detail, bytes) or member.detail in alive]
     return _random.choices(able, [member.weight for member in able])[0] if able else None
+
+
+def _bound(subject: Text, stream: bytes) -> Subscription:
+    """The record of a binding. SubjectError for a malformed pattern."""
+    pattern = subjects.pattern(subject)
+    digest = sha256(len(stream).to_bytes(2, "big") + stream + pattern)
+    return Subscription.of(pattern, kind=BINDING, owner=_owner(stream), name=b"\0binding " + digest,
+                           options={STREAM_OPTION: stream})
+
+
+def _owner(stream: bytes) -> bytes:
+    return b"\0stream " + sha256(stream)

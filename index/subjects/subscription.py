@@ -30,6 +30,7 @@ KINDS = (LIVE, DURABLE, BINDING)
 
 MAX_NAME = 255  # of owners, queues, durable names, routes and accounts: their size is one byte
 MAX_WEIGHT = 0xFFFF
+STREAM_OPTION = "stream"  # where the messages of a binding or a durable subscription are appended
 
 ROWS = family(0, SUBSCRIPTION)
 

@@ -13,10 +13,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from .....index.pubsub.binding import STREAM_OPTION
 from .....index.pubsub.leases import owner_of
 from .....index.subjects import subject as subjects
-from .....index.subjects.subscription import BINDING, DURABLE, LIVE, Subscription
+from .....index.subjects.subscription import BINDING, DURABLE, LIVE, STREAM_OPTION, Subscription
 from .....storage.errors import NoSubscription
 from .....store import Store
 from ... import output
