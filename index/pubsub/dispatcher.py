@@ -201,6 +201,7 @@ class Dispatcher:
         self._mutex = threading.Lock()
         self._closed = True
         self._thread = None
+        self.callbacks.forget()
         atexit.unregister(self._end)
         for inbox in list(self._inboxes):
             inbox.forget()

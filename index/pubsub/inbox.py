@@ -21,7 +21,6 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-import weakref
 from abc import abstractmethod
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -30,7 +29,6 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from ...storage.errors import InvalidArgument
-from ...storage.lifecycle.registry import forget_in_child
 from ...storage.wake.stop import StopFlag, is_stopped, sleep, wake
 from ...stream.node.clock import duration_ms
 
@@ -275,7 +273,6 @@ class Callbacks:
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
         self._closed = False
-        _all.add(self)
 
     def call(self, inbox: Inbox[Any]) -> None:
         """Queue an inbox that may have messages, unless it is queued."""
@@ -308,7 +305,3 @@ class Callbacks:
             inbox.is_called = False  # before the look: a later message queues it again
             if inbox.call_back():
                 self.call(inbox)
-
-
-_all: weakref.WeakSet[Callbacks] = weakref.WeakSet()
-forget_in_child(_all, Callbacks.forget)

@@ -94,7 +94,9 @@ class LiveSubscription(Queue[Message]):
 
     def form(self, message: LiveMessage, glob: bytes | None) -> Message:
         """The message as users get it."""
-        return Message(*decoded(message.name, message.payload, self._encoding))
+        flat, encoding = message.payload, self._encoding
+        texts: Sequence[Text] = flat if encoding is None else [raw.decode(encoding, UNDECODABLE) for raw in flat]
+        return Message(message.name.decode("utf-8", UNDECODABLE), list(zip(texts[::2], texts[1::2], strict=True)))
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"{len(self)} waiting"
@@ -148,12 +150,3 @@ def subscribe(live: Dispatcher, wanted: list[Subscription], encoding: str | None
 def _remove(txn: WriteTransaction, numbers: list[int]) -> None:
     """Remove the subscriptions that are still in the index."""
     sublist.remove_many(txn, [number for number in numbers if txn.get(row_key(number)) is not None])
-
-
-def decoded(subject: bytes, flat: list[bytes], encoding: str | None) -> tuple[str, list[tuple[Text, Text]]]:
-    """A subject as text, and a flat row of names and values as pairs.
-
-    Subjects are UTF-8 by rule, so they are always text; fields are bytes unless decoded.
-    """
-    texts: Sequence[Text] = flat if encoding is None else [raw.decode(encoding, UNDECODABLE) for raw in flat]
-    return subject.decode("utf-8", UNDECODABLE), list(zip(texts[::2], texts[1::2], strict=True))
