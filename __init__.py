@@ -14,12 +14,11 @@ from .storage import kernels
 kernels.load_plain_if_asked()  # before any kernel is
 
 if TYPE_CHECKING:
-    from .index.pubsub.binding import Binding
     from .index.pubsub.channels import ChannelMessage, Subscriber
     from .index.pubsub.durable_subscription import DurableSubscription
     from .index.pubsub.glob import glob_matches
     from .index.pubsub.live_subscription import LiveSubscription, LiveSubscriptions, Message
-    from .index.pubsub.publish import Reached, Transaction
+    from .index.pubsub.pubsub import Binding, Reached
     from .index.subjects.subject import matches as subject_matches
     from .recovery.check.check import check
     from .recovery.check.report import Report
@@ -70,8 +69,9 @@ if TYPE_CHECKING:
     from .stream.info import StreamInfo
     from .stream.node.entry import Entry
     from .stream.node.stream_id import StreamID
+    from .stream.state import State
     from .stream.stream import Stream
-    from .stream.transaction import State
+    from .transaction import Transaction
 
     open = Store.open
 else:
@@ -93,12 +93,11 @@ else:
 
 _RENAMED = {"open": "Store.open", "subject_matches": "matches"}
 _WHERE = {
-    "index.pubsub.binding": "Binding",
     "index.pubsub.channels": "ChannelMessage Subscriber",
     "index.pubsub.durable_subscription": "DurableSubscription",
     "index.pubsub.glob": "glob_matches",
     "index.pubsub.live_subscription": "LiveSubscription LiveSubscriptions Message",
-    "index.pubsub.publish": "Reached Transaction",
+    "index.pubsub.pubsub": "Binding Reached",
     "index.subjects.subject": "subject_matches",
     "recovery.snapshot.restore": "Verification restore verify",
     "recovery.check.check": "check",
@@ -123,80 +122,21 @@ _WHERE = {
     "stream.group.delete_policy": "DeleteResult",
     "storage.wake.stop": "Stop",
     "stream.stream": "Stream",
-    "stream.transaction": "State",
+    "stream.state": "State",
+    "transaction": "Transaction",
 }
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "AppendsLost",
-    "Binding",
-    "ChannelMessage",
-    "ConsumerBusy",
-    "ConsumerDetail",
-    "ConsumerInfo",
-    "CorruptionError",
-    "DeleteResult",
-    "DurableSubscription",
-    "Entry",
-    "FullInfo",
-    "Group",
-    "GroupDetail",
-    "GroupExists",
-    "GroupInfo",
-    "IDTooSmall",
-    "InvalidArgument",
-    "InvalidFields",
-    "InvalidName",
-    "InvalidStreamID",
-    "LiveSubscription",
-    "LiveSubscriptions",
-    "LockTimeout",
-    "Lost",
-    "MalformedValue",
-    "Manifest",
-    "Message",
-    "NoGroup",
-    "NoStream",
-    "NoSubscription",
-    "NotAStore",
-    "NotInstalled",
-    "NotOwner",
-    "Pending",
-    "PendingDetail",
-    "PendingSummary",
-    "RaxlogError",
-    "Reached",
-    "ReadOnlyStore",
-    "Report",
-    "SalvageReport",
-    "SettingsConflict",
-    "State",
-    "Stop",
-    "Store",
-    "StoreClosed",
-    "StoreError",
-    "StoreFull",
-    "Stream",
-    "StreamError",
-    "StreamExhausted",
-    "StreamExists",
-    "StreamID",
-    "StreamInfo",
-    "SubjectError",
-    "Subscriber",
-    "SubscriptionError",
-    "SubscriptionExists",
-    "Transaction",
-    "TransactionError",
-    "UnsupportedFormat",
-    "Verification",
-    "__version__",
-    "check",
-    "glob_matches",
-    "open",
-    "restore",
-    "salvage",
-    "subject_matches",
-    "verify",
+    "AppendsLost", "Binding", "ChannelMessage", "ConsumerBusy", "ConsumerDetail", "ConsumerInfo", "CorruptionError",
+    "DeleteResult", "DurableSubscription", "Entry", "FullInfo", "Group", "GroupDetail", "GroupExists", "GroupInfo",
+    "IDTooSmall", "InvalidArgument", "InvalidFields", "InvalidName", "InvalidStreamID", "LiveSubscription",
+    "LiveSubscriptions", "LockTimeout", "Lost", "MalformedValue", "Manifest", "Message", "NoGroup", "NoStream",
+    "NoSubscription", "NotAStore", "NotInstalled", "NotOwner", "Pending", "PendingDetail", "PendingSummary",
+    "RaxlogError", "Reached", "ReadOnlyStore", "Report", "SalvageReport", "SettingsConflict", "State", "Stop", "Store",
+    "StoreClosed", "StoreError", "StoreFull", "Stream", "StreamError", "StreamExhausted", "StreamExists", "StreamID",
+    "StreamInfo", "SubjectError", "Subscriber", "SubscriptionError", "SubscriptionExists", "Transaction",
+    "TransactionError", "UnsupportedFormat", "Verification", "__version__", "check", "glob_matches", "open", "restore",
+    "salvage", "subject_matches", "verify",
 ]

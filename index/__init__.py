@@ -1,1 +1,1 @@
-"""index: subjects and channels, who is interested in them, and how a message reaches them."""
+"""index: subjects and channels, their subscribers, and how a message reaches them."""

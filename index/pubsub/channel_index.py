@@ -1,4 +1,4 @@
-r"""Who hears which channel and which glob: rows on disk, one for each name and process.
+r"""The subscribers of channels and globs: rows on disk, one for each name and process.
 
     1C  c  news.it 00 00                       owner   [name, subscribers]     a channel
     1C  s  news.it 00 00                       owner   [name, subscribers]     a shard channel
@@ -9,11 +9,11 @@ r"""Who hears which channel and which glob: rows on disk, one for each name and 
     1E  owner  the row's key from its letter on        []
 
 A row counts the subscribers of one process; which they are only that process knows, since it
-alone can call them. So a publish costs what there are processes, however many subscribers each
-has, and it can still tell the exact number of them.
+alone can call them. So the cost of a publish depends on the number of processes, not on how many
+subscribers each has, and it can still return their exact number.
 
-A glob lies under its literal beginning or, where that is longer, its literal end turned
-around: its anchor. What a channel can match lies under anchors that the channel begins with,
+A glob is stored under its literal beginning or, where that is longer, its reversed literal
+end: its anchor. The globs that can match a channel are under anchors that the channel begins with,
 and those are found from the longest to the shortest without passing over others:
 
     channel news.it.rome
@@ -23,21 +23,21 @@ and those are found from the longest to the shortest without passing over others
       …
 
 Each step is one descent and takes a byte off at least; globs anchored elsewhere cost nothing.
-Those without any anchor (``*x*``) all lie under the empty one and are all tested.
+Those without any anchor (``*x*``) are all under the empty one and are all tested.
 
 In keys a NUL is 00 FF and the end of a name is 00 00, so that the order is the names' own and
-no name's rows lie among those of a longer one. Names of more than 440 bytes so written are cut
-and told apart by their hash.
+no name's rows are among those of a longer one. Names of more than 440 bytes so written are cut
+and distinguished by their hash.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.format import keys, records
-from ...storage.trees.rax import family_rows
+from ...storage.trees.rax import RaxTransaction, family_rows
 from ...storage.trees.rax_nodes import common
 from .glob import glob_matches_bytes, literal_ends
 
@@ -54,12 +54,12 @@ OWNERS = keys.family(0, keys.OWNER)
 COUNTS = ROWS + b"\0"
 
 
-class Hearer(NamedTuple):
-    """One process that hears a channel: by its name (glob None) or by a glob."""
+class Subscribers(NamedTuple):
+    """The subscribers of a channel in one process: by its name (glob None) or by a glob."""
 
     owner: int
     glob: bytes | None
-    subscribers: int
+    number: int
 
 
 # -- keys ---------------------------------------------------------------------------------
@@ -88,15 +88,15 @@ def row_of(kind: bytes, name: bytes) -> bytes:
 
 
 def owner_key(owner: int) -> bytes:
-    """The key of a process' record; with a row behind it, of what leads from the process to the row."""
+    """The key of a process' record; with a row's key behind it, of the entry that leads to that row."""
     return OWNERS + owner.to_bytes(OWNER_BYTES, "big")
 
 
 # -- subscribing --------------------------------------------------------------------------
 
 
-def count(txn: WriteTransaction, owner: int, kind: bytes, name: bytes, by: int) -> None:
-    """Count ``by`` subscribers more (or less) of this process on a channel or glob. O(1)."""
+def add(txn: WriteTransaction, owner: int, kind: bytes, name: bytes, by: int) -> None:
+    """Add ``by`` (or subtract -``by``) subscribers of this process on a channel or glob. O(1)."""
     row = row_of(kind, name)
     key = ROWS + row + owner.to_bytes(OWNER_BYTES, "big")
     value = txn.get(key)
@@ -124,19 +124,19 @@ def _set(txn: WriteTransaction, owner: int, row: bytes, name: bytes, had: int, h
         txn.put(COUNTS, records.seal(COUNTS, [globs, subscribers + has - had]))
 
 
-def note_owner(txn: WriteTransaction, owner: int, pid: int, since: int) -> None:
-    """Note a process that is about to own live subscriptions. ``since`` in ms."""
+def add_owner(txn: WriteTransaction, owner: int, pid: int, since: int) -> None:
+    """Record a process that is about to own live subscriptions. ``since`` in ms."""
     key = owner_key(owner)
     txn.put(key, records.seal(key, [pid, since]))
 
 
-def owned(txn: Any, owner: int) -> bool:
-    """Whether this process has been noted."""
+def has_owner(txn: RaxTransaction, owner: int) -> bool:
+    """Whether this process has been recorded."""
     return txn.get(owner_key(owner)) is not None
 
 
-def owners(txn: Any) -> dict[int, tuple[int, int]]:
-    """All processes that own live subscriptions, or did when they died: {owner: (pid, since)}.
+def owners(txn: RaxTransaction) -> dict[int, tuple[int, int]]:
+    """All processes that own live subscriptions, dead ones included: {owner: (pid, since)}.
 
     One descent each, however much they own.
     """
@@ -156,7 +156,7 @@ def owners(txn: Any) -> dict[int, tuple[int, int]]:
 
 
 def remove_owner(txn: WriteTransaction, owner: int) -> None:
-    """Remove everything a process owned here. Costs what it owned."""
+    """Remove everything a process owned here."""
     base = owner_key(owner)
     mirrors = [key[len(base):] for key, _ in family_rows(txn, base)]
     for row in mirrors:
@@ -172,29 +172,29 @@ def remove_owner(txn: WriteTransaction, owner: int) -> None:
 # -- finding ------------------------------------------------------------------------------
 
 
-def hearers(txn: Any, kind: bytes, channel: bytes) -> list[Hearer]:
-    """Who hears what is published on a channel: its own subscribers first, then by globs.
+def subscribers(txn: RaxTransaction, kind: bytes, channel: bytes) -> list[Subscribers]:
+    """The subscribers of a channel: its own first, then by globs.
 
-    Globs do not hear shard channels. One descent for the name, and for the globs some that
+    Globs do not match shard channels. One descent for the name, and for the globs some that
     depend on the channel's length, not on how many globs there are elsewhere.
     """
-    found = [Hearer(owner, None, subscribers) for owner, _, subscribers in _rows(txn, row_of(kind, channel))]
+    found = [Subscribers(owner, None, count) for owner, _, count in _rows(txn, row_of(kind, channel))]
     if kind == CHANNEL:
         for mode, text in ((GLOB, channel), (_GLOB_BY_END, channel[::-1])):
-            for owner, glob, subscribers in _anchored(txn, mode, text):
+            for owner, glob, count in _anchored(txn, mode, text):
                 if glob_matches_bytes(glob, channel):
-                    found.append(Hearer(owner, glob, subscribers))
+                    found.append(Subscribers(owner, glob, count))
     return found
 
 
-def _rows(txn: Any, row: bytes) -> Iterator[tuple[int, bytes, int]]:
+def _rows(txn: RaxTransaction, row: bytes) -> Iterator[tuple[int, bytes, int]]:
     """(owner, name, subscribers) of every process on one channel or glob, or under one anchor."""
     for key, value in family_rows(txn, ROWS + row):
         name, subscribers = records.unseal(key, value)
         yield int.from_bytes(key[-OWNER_BYTES:], "big"), name, subscribers
 
 
-def _anchored(txn: Any, mode: bytes, text: bytes) -> Iterator[tuple[int, bytes, int]]:
+def _anchored(txn: RaxTransaction, mode: bytes, text: bytes) -> Iterator[tuple[int, bytes, int]]:
     """The globs under every anchor that ``text`` begins with, from the longest anchor down."""
     base = ROWS + mode
     cursor = txn.cursor()
@@ -214,7 +214,7 @@ def _anchored(txn: Any, mode: bytes, text: bytes) -> Iterator[tuple[int, bytes, 
             left = left[:common(anchor, left)]
 
 
-def names(txn: Any, kind: bytes, pattern: bytes | None) -> list[bytes]:
+def names(txn: RaxTransaction, kind: bytes, pattern: bytes | None) -> list[bytes]:
     """The channels with subscribers of their own that a glob matches, in order of their bytes.
 
     None for all, the empty name included, which ``*`` does not match. Looks only at those that
@@ -230,12 +230,12 @@ def names(txn: Any, kind: bytes, pattern: bytes | None) -> list[bytes]:
     return sorted(found)
 
 
-def numsub(txn: Any, kind: bytes, channel: bytes) -> int:
+def numsub(txn: RaxTransaction, kind: bytes, channel: bytes) -> int:
     """How many subscribers a channel has of its own; those by globs do not count."""
     return sum(subscribers for _, _, subscribers in _rows(txn, row_of(kind, channel)))
 
 
-def numpat(txn: Any) -> tuple[int, int]:
+def numpat(txn: RaxTransaction) -> tuple[int, int]:
     """(different globs, subscriptions to globs). One record."""
     value = txn.get(COUNTS)
     if value is None:

@@ -7,11 +7,11 @@
 
     store.channels.publish("news.it", "…")                            PUBLISH
 
-What is published reaches who listens at that moment, in this process or another, and nobody
-else: at most once, nothing is kept. The names have nothing to do with subjects: ``*`` crosses
-dots, and neither grammar sees the other's subscribers.
+A message reaches the subscribers of that moment, in this process or another: at most once,
+nothing is kept. Channels have nothing to do with subjects: ``*`` crosses dots, and neither
+grammar sees the other's subscribers.
 
-Replies are Redis' own, but for what Redis leaves to the order of a hash table: here channels and
+Replies are Redis' own, except for orders that Redis takes from a hash table: here channels and
 globs are unsubscribed in the order they were subscribed in.
 """
 
@@ -19,48 +19,50 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from ...storage.commit.write_transaction import WriteTransaction
-from ...storage.errors import InvalidArgument, InvalidName, ReadOnlyStore
+from ...storage.errors import InvalidArgument, InvalidName
+from ...storage.trees.rax import RaxTransaction
 from ...stream.entries.session import Direct, ask
 from ...stream.node.clock import now_ms
 from ...stream.node.entry import MAX_ELEMENTS
-from ...stream.node.names import stored_bytes, text_of
-from . import channel_index, ring, targets
+from ...stream.node.names import Name, Text, Value, stored_bytes, text_of
+from . import channel_index, ring
 from .channel_index import CHANNEL, GLOB, SHARD
-from .dispatcher import Live
+from .dispatcher import Dispatcher
 from .inbox import Queue
 from .leases import Leases
 from .live_subscription import DEFAULT_LIMIT
 from .ring import LiveMessage
 
+N = TypeVar("N", bound=Name)
 T = TypeVar("T")
 
 MAX_CHANNEL = 1 << 16
 
-Reply = tuple[str, Any, int]
+Reply = tuple[str, Text | None, int]
 
 
 class ChannelMessage(NamedTuple):
-    """What a subscriber gets: [message, …], [pmessage, …] or [smessage, …] of Redis."""
+    """A message to a subscriber: [message, …], [pmessage, …] or [smessage, …] of Redis."""
 
     kind: str  # "message", "pmessage" or "smessage"
-    pattern: Any  # the glob it was heard by, of a pmessage; else None
-    channel: Any
-    data: Any
+    pattern: Text | None  # the glob that matched, of a pmessage
+    channel: Text
+    data: Text
 
 
 class Subscriber(Queue[ChannelMessage]):
     """One client's subscriptions to channels, globs and shard channels. Made by store.channels.
 
-    Take messages as of any subscription (inbox.py). A client that hears a message by a channel
-    and by two globs gets it three times, as in Redis. ``dropped`` counts those that found the
-    queue of ``limit`` messages full, ``missed`` those that left the ring before this process
-    could look (whose they were is not known).
+    Take messages as of any subscription (inbox.py). A message that matches a channel
+    and two globs comes three times, as in Redis. ``dropped`` counts those that found the
+    queue of ``limit`` messages full, ``missed_at_most`` those that left the ring before this
+    process could look (for which subscribers is not known).
     """
 
-    def __init__(self, live: Live, encoding: str | None, limit: int,
+    def __init__(self, live: Dispatcher, encoding: str | None, limit: int,
                  callback: Callable[[ChannelMessage], object] | None) -> None:
         super().__init__(callback, live.callbacks, limit)
         self._live = live
@@ -68,53 +70,53 @@ class Subscriber(Queue[ChannelMessage]):
         self._changing = threading.Lock()
         self._held: dict[bytes, dict[bytes, None]] = {CHANNEL: {}, GLOB: {}, SHARD: {}}
 
-    def subscribe(self, *channels: Any) -> list[Reply]:
-        """Hear channels: one ("subscribe", channel, n) for each, n of channels and globs. SUBSCRIBE.
+    def subscribe(self, *channels: Name) -> list[Reply]:
+        """Subscribe to channels: one ("subscribe", channel, n) for each, n of channels and globs. SUBSCRIBE.
 
         All of them in one commit; none for what is held already.
         """
         return self._reply("subscribe", CHANNEL, channels, 1)
 
-    def psubscribe(self, *globs: Any) -> list[Reply]:
-        """Hear every channel that one of these globs matches, copies included. PSUBSCRIBE."""
+    def psubscribe(self, *globs: Name) -> list[Reply]:
+        """Subscribe to every channel that one of these globs matches, a copy for each. PSUBSCRIBE."""
         return self._reply("psubscribe", GLOB, globs, 1)
 
-    def ssubscribe(self, *channels: Any) -> list[Reply]:
-        """Hear shard channels: a namespace and a count of their own, no globs. SSUBSCRIBE."""
+    def ssubscribe(self, *channels: Name) -> list[Reply]:
+        """Subscribe to shard channels: a namespace and a count of their own, no globs. SSUBSCRIBE."""
         return self._reply("ssubscribe", SHARD, channels, 1)
 
-    def unsubscribe(self, *channels: Any) -> list[Reply]:
-        """Hear these channels no more, or without arguments none at all. UNSUBSCRIBE.
+    def unsubscribe(self, *channels: Name) -> list[Reply]:
+        """Unsubscribe from these channels, or without arguments from all. UNSUBSCRIBE.
 
         A reply for each, also for one that was not held; one with None where none was.
         """
         return self._reply("unsubscribe", CHANNEL, channels, -1)
 
-    def punsubscribe(self, *globs: Any) -> list[Reply]:
-        """Hear by these globs no more; they are compared as text. PUNSUBSCRIBE."""
+    def punsubscribe(self, *globs: Name) -> list[Reply]:
+        """Unsubscribe from these globs; they are compared as text. PUNSUBSCRIBE."""
         return self._reply("punsubscribe", GLOB, globs, -1)
 
-    def sunsubscribe(self, *channels: Any) -> list[Reply]:
-        """Hear these shard channels no more. SUNSUBSCRIBE."""
+    def sunsubscribe(self, *channels: Name) -> list[Reply]:
+        """Unsubscribe from these shard channels. SUNSUBSCRIBE."""
         return self._reply("sunsubscribe", SHARD, channels, -1)
 
     @property
-    def channels(self) -> list[Any]:
+    def channels(self) -> list[Text]:
         """The channels held, in the order they were subscribed to."""
         return [text_of(name, self._encoding) for name in self._held[CHANNEL]]
 
     @property
-    def patterns(self) -> list[Any]:
+    def patterns(self) -> list[Text]:
         """The globs held."""
         return [text_of(name, self._encoding) for name in self._held[GLOB]]
 
     @property
-    def shard_channels(self) -> list[Any]:
+    def shard_channels(self) -> list[Text]:
         """The shard channels held."""
         return [text_of(name, self._encoding) for name in self._held[SHARD]]
 
     def close(self) -> None:
-        """End all subscriptions, in one commit. What lies in the queue is dropped."""
+        """End all subscriptions, in one commit. Messages left in the queue are dropped."""
         if self._closed:
             return
         with self._changing:
@@ -125,7 +127,7 @@ class Subscriber(Queue[ChannelMessage]):
         self.end()
 
     def form(self, message: LiveMessage, glob: bytes | None) -> ChannelMessage:
-        """The message as it is given out."""
+        """The message as users get it."""
         kind = "smessage" if message.kind == ring.SHARD else "message" if glob is None else "pmessage"
         encoding = self._encoding
         pattern = None if glob is None else text_of(glob, encoding)
@@ -133,8 +135,8 @@ class Subscriber(Queue[ChannelMessage]):
 
     # -- within -------------------------------------------------------------------------
 
-    def _reply(self, verb: str, kind: bytes, names: tuple[Any, ...], by: int) -> list[Reply]:
-        """Subscribe to names (``by`` 1) or give them up (-1; without names all of the kind): a reply for each."""
+    def _reply(self, verb: str, kind: bytes, names: tuple[Name, ...], by: int) -> list[Reply]:
+        """Subscribe to names (``by`` 1) or unsubscribe (-1; without names all of the kind): a reply for each."""
         with self._changing:
             self._require_open()
             held = self._held[kind]
@@ -150,7 +152,7 @@ class Subscriber(Queue[ChannelMessage]):
             return replies or [(verb, None, self._count(kind))]
 
     def _change(self, changes: list[tuple[bytes, bytes]], by: int) -> None:
-        """Subscribe to (or give up) all of these kinds and names in one commit, here and on disk."""
+        """Subscribe to (or unsubscribe from) all of these kinds and names in one commit, here and on disk."""
         live = self._live
         if not changes:
             return
@@ -158,11 +160,11 @@ class Subscriber(Queue[ChannelMessage]):
         def subscribe(txn: WriteTransaction, owner: int, following: int) -> None:
             for kind, name in changes:
                 live.add_channel(kind, name, self, following)
-                channel_index.count(txn, owner, kind, name, 1)
+                channel_index.add(txn, owner, kind, name, 1)
 
         def unsubscribe(txn: WriteTransaction, owner: int) -> None:
             for kind, name in changes:
-                channel_index.count(txn, owner, kind, name, -1)
+                channel_index.add(txn, owner, kind, name, -1)
 
         if by < 0:
             live.unsubscribe(unsubscribe)
@@ -191,7 +193,7 @@ class Subscriber(Queue[ChannelMessage]):
 class Channels:
     """Redis' channels of a store: ``store.channels``."""
 
-    def __init__(self, source: Direct, leases: Leases, live: Callable[[], Live], encoding: str | None) -> None:
+    def __init__(self, source: Direct, leases: Leases, live: Callable[[], Dispatcher], encoding: str | None) -> None:
         self._source = source
         self._leases = leases
         self._live = live
@@ -202,26 +204,25 @@ class Channels:
     def subscriber(self, *, limit: int = DEFAULT_LIMIT,
                    callback: Callable[[ChannelMessage], object] | None = None) -> Subscriber:
         """A client without subscriptions yet. ``limit``: messages its queue holds before it drops."""
-        if self._source.env.readonly:
-            raise ReadOnlyStore(f"{self._source.env.path} is open with readonly=True; open it without to subscribe")
+        self._source.require_writable("subscribe")
         return Subscriber(self._live(), self._encoding, limit, callback)
 
-    def subscribe(self, *channels: Any, limit: int = DEFAULT_LIMIT,
+    def subscribe(self, *channels: Name, limit: int = DEFAULT_LIMIT,
                   callback: Callable[[ChannelMessage], object] | None = None) -> Subscriber:
-        """A client that hears these channels. It may subscribe to more, and to globs."""
+        """A client subscribed to these channels. It may subscribe to more, and to globs."""
         return self._with(Subscriber.subscribe, channels, limit, callback)
 
-    def psubscribe(self, *globs: Any, limit: int = DEFAULT_LIMIT,
+    def psubscribe(self, *globs: Name, limit: int = DEFAULT_LIMIT,
                    callback: Callable[[ChannelMessage], object] | None = None) -> Subscriber:
-        """A client that hears what these globs match (glob.py)."""
+        """A client subscribed to these globs (glob.py)."""
         return self._with(Subscriber.psubscribe, globs, limit, callback)
 
-    def ssubscribe(self, *channels: Any, limit: int = DEFAULT_LIMIT,
+    def ssubscribe(self, *channels: Name, limit: int = DEFAULT_LIMIT,
                    callback: Callable[[ChannelMessage], object] | None = None) -> Subscriber:
-        """A client that hears these shard channels."""
+        """A client subscribed to these shard channels."""
         return self._with(Subscriber.ssubscribe, channels, limit, callback)
 
-    def _with(self, how: Callable[..., object], names: tuple[Any, ...], limit: int,
+    def _with(self, how: Callable[..., object], names: tuple[Name, ...], limit: int,
               callback: Callable[[ChannelMessage], object] | None) -> Subscriber:
         subscriber = self.subscriber(limit=limit, callback=callback)
         how(subscriber, *names)
@@ -229,56 +230,54 @@ class Channels:
 
     # -- publishing ---------------------------------------------------------------------
 
-    def publish(self, channel: Any, message: Any) -> int:
-        """Send a message to who hears the channel; how many copies were sent. PUBLISH.
+    def publish(self, channel: Name, message: Value) -> int:
+        """Send a message to the subscribers of a channel; how many copies were sent. PUBLISH.
 
         One for each subscriber of the channel and one more for each of their globs that
-        matches. Who does not listen at this moment never gets it; with nobody there nothing is
-        written. Subscribers of dead processes do not count. Costs a commit where somebody
-        listens, about 10 µs where nobody does.
+        matches. Later subscribers never get it. Subscribers of dead processes do not count.
+        Costs a commit if there are subscribers; about 10 µs, and nothing is written, if not.
         """
         return self._publish(ring.CHANNEL, CHANNEL, channel, message)
 
-    def spublish(self, channel: Any, message: Any) -> int:
-        """Send a message to who hears the shard channel. SPUBLISH."""
+    def spublish(self, channel: Name, message: Value) -> int:
+        """Send a message to the subscribers of a shard channel. SPUBLISH."""
         return self._publish(ring.SHARD, SHARD, channel, message)
 
-    def _publish(self, sort: int, kind: bytes, channel: Any, message: Any) -> int:
+    def _publish(self, sort: int, kind: bytes, channel: Name, message: Value) -> int:
         name = _name("channel", channel)
         payload = stored_bytes(message, "message")
         if len(payload) > MAX_ELEMENTS:
             raise InvalidArgument(f"the message has {len(payload)} bytes; {MAX_ELEMENTS} are allowed")
-        if self._source.env.readonly:
-            raise ReadOnlyStore(f"{self._source.env.path} is open with readonly=True; open it without to publish")
+        self._source.require_writable("publish")
         with self._source.read() as txn:
-            if not channel_index.hearers(txn, kind, name):
+            if not channel_index.subscribers(txn, kind, name):
                 return 0
 
         def operation(txn: WriteTransaction) -> int:
-            found = channel_index.hearers(txn, kind, name)
-            owners = list(dict.fromkeys(hearer.owner for hearer in found))
-            living = targets.living(txn, self._leases, owners)
-            if living:
-                ring.put(txn, LiveMessage(sort, now_ms(), name, [payload], living, []))
-            return sum(hearer.subscribers for hearer in found if hearer.owner in living)
+            found = channel_index.subscribers(txn, kind, name)
+            owners = list(dict.fromkeys(row.owner for row in found))
+            alive = self._leases.live_owners(txn, owners)
+            if alive:
+                ring.put(txn, LiveMessage(sort, now_ms(), name, [payload], alive, []))
+            return sum(row.number for row in found if row.owner in alive)
 
         return self._source.submit(operation)
 
-    # -- looking ------------------------------------------------------------------------
+    # -- figures ------------------------------------------------------------------------
 
-    def channels(self, pattern: Any = None) -> list[Any]:
+    def channels(self, pattern: Name | None = None) -> list[Text]:
         """The channels with subscribers of their own, all or those the glob matches. PUBSUB CHANNELS."""
         return self._names(CHANNEL, pattern)
 
-    def shardchannels(self, pattern: Any = None) -> list[Any]:
+    def shardchannels(self, pattern: Name | None = None) -> list[Text]:
         """The shard channels with subscribers, all or those the glob matches. PUBSUB SHARDCHANNELS."""
         return self._names(SHARD, pattern)
 
-    def numsub(self, *channels: Any) -> dict[Any, int]:
+    def numsub(self, *channels: N) -> dict[N, int]:
         """How many subscribers each channel has of its own, globs not counted. PUBSUB NUMSUB."""
         return self._numsub(CHANNEL, channels)
 
-    def shardnumsub(self, *channels: Any) -> dict[Any, int]:
+    def shardnumsub(self, *channels: N) -> dict[N, int]:
         """How many subscribers each shard channel has. PUBSUB SHARDNUMSUB."""
         return self._numsub(SHARD, channels)
 
@@ -287,34 +286,34 @@ class Channels:
         return self._ask(channel_index.numpat)[0]
 
     def pattern_subscriptions(self) -> int:
-        """How many subscriptions to globs there are: what NUMPAT told before Redis 6.2."""
+        """How many subscriptions to globs there are: NUMPAT before Redis 6.2."""
         return self._ask(channel_index.numpat)[1]
 
-    def _names(self, kind: bytes, pattern: Any) -> list[Any]:
+    def _names(self, kind: bytes, pattern: Name | None) -> list[Text]:
         glob = None if pattern is None else _name("glob", pattern)
         names = self._ask(lambda txn: channel_index.names(txn, kind, glob))
         return [text_of(name, self._encoding) for name in names]
 
-    def _numsub(self, kind: bytes, channels: tuple[Any, ...]) -> dict[Any, int]:
+    def _numsub(self, kind: bytes, channels: tuple[N, ...]) -> dict[N, int]:
         names = [_name("channel", channel) for channel in channels]
         counts = self._ask(lambda txn: [channel_index.numsub(txn, kind, name) for name in names])
         asked = (bytes(given) if isinstance(given, bytearray) else given for given in channels)
         return dict(zip(asked, counts, strict=True))
 
-    def _ask(self, question: Callable[[Any], T]) -> T:
-        """Ask once what dead processes left has been removed, so that the figures are those of the living."""
-        targets.purge(self._source, self._leases)
+    def _ask(self, question: Callable[[RaxTransaction], T]) -> T:
+        """Ask once dead owners have been removed, so that the figures count live processes only."""
+        self._leases.remove_dead_owners(self._source)
         return ask(self._source, question)
 
 
-def _name(what: str, given: Any) -> bytes:
+def _name(what: str, given: Name) -> bytes:
     raw = stored_bytes(given, what)
     if len(raw) > MAX_CHANNEL:
         raise InvalidName(f"the {what} {raw[:20]!r}… has {len(raw)} bytes; {MAX_CHANNEL} are allowed")
     return raw
 
 
-def _names(verb: str, given: tuple[Any, ...], kind: bytes) -> list[bytes]:
+def _names(verb: str, given: tuple[Name, ...], kind: bytes) -> list[bytes]:
     if not given:
         raise InvalidArgument(f"{verb}() needs at least one {'glob' if kind == GLOB else 'channel'}")
     return [_name("glob" if kind == GLOB else "channel", name) for name in given]

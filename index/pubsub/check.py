@@ -1,35 +1,34 @@
-"""What is wrong with what publishing keeps: channels, globs, owners, the ring, and who is bound to what.
+"""Checks of publishing's records: channels, globs, owners, the ring, live and durable subscriptions, bindings.
 
-    every row of a channel or glob   <->  a row of its owner, who is noted
+    every row of a channel or glob   <->  a row of its owner, which is recorded
     the counts of globs               =   what the rows add up to
     the ring                              numbers without a gap, sizes as counted
-    every live subscription           ->  an owner who is noted
+    every live subscription           ->  an owner that is recorded
     every binding and durable one     ->  a stream's name; the durable one's stream and group are there
 
-Damage is reported, not raised. What dead processes have left is no damage: the next one removes it.
+Damage is reported, not raised. Leftovers of dead processes are no damage: the next process removes them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from ...storage.errors import RaxlogError
 from ...storage.format.records import unseal
-from ...storage.trees.rax import family_rows
+from ...storage.trees.rax import RaxTransaction, family_rows
 from ...stream.entries import header as headers
 from ...stream.group.state import find_group
 from ..subjects import subject as subjects
 from ..subjects import sublist
-from ..subjects.subscription import DURABLE, LIVE
+from ..subjects.subscription import DURABLE, LIVE, STREAM_OPTION
 from . import channel_index, durable_subscription, ring
 from .channel_index import COUNTS, GLOB, OWNER_BYTES, OWNERS, ROWS
-from .targets import STREAM_OPTION, owner_of
+from .leases import owner_of
 
 _KIND_OF = {b"c": channel_index.CHANNEL, b"s": channel_index.SHARD, b"p": GLOB, b"q": GLOB}
 
 
-def problems(txn: Any) -> Iterator[str]:
+def problems(txn: RaxTransaction) -> Iterator[str]:
     """Sentences, one for each thing that is wrong; none if all is well. ``raxlog check`` calls it."""
     owners: set[int] = set()
     mirrors: set[bytes] = set()
@@ -44,7 +43,7 @@ def problems(txn: Any) -> Iterator[str]:
     yield from _subscriptions(txn, owners)
 
 
-def _channels(txn: Any, owners: set[int], mirrors: set[bytes]) -> Iterator[str]:
+def _channels(txn: RaxTransaction, owners: set[int], mirrors: set[bytes]) -> Iterator[str]:
     globs: set[bytes] = set()
     subscribers = 0
     for key, value in family_rows(txn, ROWS):
@@ -57,7 +56,7 @@ def _channels(txn: Any, owners: set[int], mirrors: set[bytes]) -> Iterator[str]:
             kind = _KIND_OF[rest[:1]]
             what = f"{'glob' if kind == GLOB else 'channel'} {subjects.shown(name)} of owner {owner}"
             if channel_index.row_of(kind, name) != rest[:-OWNER_BYTES]:
-                yield f"{what} lies under the key of another, {key.hex()}"
+                yield f"{what} is stored under the key of another, {key.hex()}"
             if count < 1:
                 yield f"{what} counts {count} subscribers"
         except (RaxlogError, KeyError, TypeError, ValueError) as error:
@@ -67,26 +66,26 @@ def _channels(txn: Any, owners: set[int], mirrors: set[bytes]) -> Iterator[str]:
             globs.add(name)
             subscribers += count
         if rest not in mirrors:
-            yield f"{what} is not among what its owner has"
+            yield f"{what} is not among the rows of its owner"
         mirrors.discard(rest)
         if owner not in owners:
-            yield f"{what}: the owner is not noted"
+            yield f"{what}: the owner is not recorded"
     for rest in sorted(mirrors):
         yield f"an owner has the row {rest.hex()} of a channel, which is not there"
-    told = channel_index.numpat(txn)
-    if told != (len(globs), subscribers):
-        yield f"{len(globs)} globs with {subscribers} subscribers are there, {told[0]} with {told[1]} are counted"
+    stated = channel_index.numpat(txn)
+    if stated != (len(globs), subscribers):
+        yield f"{len(globs)} globs with {subscribers} subscribers are there, {stated[0]} with {stated[1]} are counted"
 
 
-def _ring(txn: Any) -> Iterator[str]:
+def _ring(txn: RaxTransaction) -> Iterator[str]:
     following, first = ring.position(txn)
     number = first
     size = 0
     for key, value in family_rows(txn, ring.ROWS):
         if key == ring.STATE_KEY:
-            told = unseal(key, value)[2]
-            if told != size:
-                yield f"the messages in the ring have {size} bytes, {told} are counted"
+            stated = unseal(key, value)[2]
+            if stated != size:
+                yield f"the messages in the ring have {size} bytes, {stated} are counted"
             continue
         at = int.from_bytes(key[len(ring.ROWS):], "big")
         if at != number:
@@ -101,14 +100,14 @@ def _ring(txn: Any) -> Iterator[str]:
         yield f"the ring ends with message {number - 1}, {following - 1} should be the last"
 
 
-def _subscriptions(txn: Any, owners: set[int]) -> Iterator[str]:
+def _subscriptions(txn: RaxTransaction, owners: set[int]) -> Iterator[str]:
     for record in sublist.all_subscriptions(txn):
         what = f"subscription {record.id} to {subjects.shown(record.subject)}"
         if record.kind == LIVE:
             owner = owner_of(record)
             if owner is not None and owner not in owners:
-                yield f"{what} is live, and its owner is not noted"
-        elif STREAM_OPTION in record.options:  # without, it is somebody's own (store.subjects)
+                yield f"{what} is live, and its owner is not recorded"
+        elif STREAM_OPTION in record.options:  # else it was inserted by way of store.subjects
             stream = record.options[STREAM_OPTION]
             if not isinstance(stream, bytes):
                 yield f"{what} names no stream"

@@ -1,15 +1,15 @@
-"""Live subscriptions of one open store: who in this process listens, and how they are told.
+"""The dispatcher: from the ring to the live subscriptions that one process has on one open store.
 
     commit in any process ──wake──> watcher ──> one thread here: reads the ring once
-                                                   │  what is for this process
+                                                   │  messages for this process
                         ┌──────────────────────────┼─────────────────────┐
                   subscription "orders.*"    subscriber of a channel    durable subscription
-                  (its inbox gets it)        (its inbox gets it)        (told that its stream moved)
+                  (its inbox gets it)        (its inbox gets it)        (signalled: its stream moved)
 
-The process is one owner in the store's eyes, with a lease that ends when it does (leases.py).
+The process is one owner, with a lease that ends when it does (leases.py).
 A message in the ring names the owners it is for; here it is matched once more against the
-index, in the transaction it was read in, and given to those of the matching subscriptions that are
-this process's own. A subscription notes in its own transaction which number the next message
+index, in the transaction it was read in, and delivered to the matching subscriptions of this
+process. A subscription notes in its own transaction which number the next message
 has, so it gets what was published after it and nothing from before.
 
 The thread begins with the first subscription and ends with the last. It sleeps in
@@ -29,34 +29,37 @@ from typing import Any, NoReturn
 from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.errors import CorruptionError, StoreClosed, StoreError
 from ...storage.lifecycle.registry import forget_in_child
+from ...storage.trees.rax import RaxTransaction
 from ...stream.entries.session import Direct
 from ...stream.group.wait_conditions import Finding, Probe
 from ...stream.group.waiter import waiting_of
-from . import channel_index, ring, targets
+from ..subjects import subscription
+from ..subjects.match import Cache
+from . import channel_index, ring
 from .inbox import Callbacks, Inbox, Queue
-from .leases import LIVE, Leases
+from .leases import LIVE, Leases, remove_owner
 from .ring import LiveMessage
 
 _AT_ONCE = 256  # messages read in one transaction
 
 
-class Live:
-    """The live subscriptions made through one open store."""
+class Dispatcher:
+    """The live subscriptions made through one open store, and the thread that delivers to them."""
 
-    def __init__(self, source: Direct, leases: Leases, known: targets.Known) -> None:
+    def __init__(self, source: Direct, leases: Leases, cache: Cache) -> None:
         self._source = source
         self._leases = leases
-        self._known = known
+        self._cache = cache
         self._mutex = threading.Lock()
         self._pid = os.getpid()
         self._owner: int | None = None
-        self._noted: int | None = None  # the owner, once its record is in the store
+        self._noted: int | None = None  # the owner, once its record is committed
         self._closed = False
         self._thread: threading.Thread | None = None
-        self._changes = 0  # how often the thread has been asked to look again
+        self._changes = 0  # how often _poke() was called
         self._next: int | None = None  # the number of the message to read next
         self.callbacks = Callbacks()
-        # By subscription ID; by (kind, channel or glob) and then listener: since which message.
+        # By subscription ID; by (kind, channel or glob) and then listener: the number of its first message.
         self._subjects: dict[int, tuple[Queue[Any], int]] = {}
         self._channels: dict[tuple[bytes, bytes], dict[Queue[Any], int]] = {}
         self._durables: dict[Inbox[Any], tuple[Probe, float]] = {}
@@ -73,22 +76,22 @@ class Live:
 
     @property
     def inherited(self) -> bool:
-        """Whether it is the parent's, from before a fork."""
+        """Whether it was made by the parent, before a fork."""
         return self._pid != os.getpid()
 
     # -- subscribing --------------------------------------------------------------------
 
     def subscribe(self, inboxes: Sequence[Inbox[Any]], change: Callable[[WriteTransaction, int, int], None]) -> None:
-        """Run a change that subscribes; it gets this process's owner and the next message's number.
+        """Run a change that subscribes, with this process's owner number and the next message's number.
 
-        The owner is noted in the same commit. The inboxes learn of the store's end from now on.
+        The owner is recorded in the same commit. From now on the inboxes end with the store.
         """
         self._start(inboxes)
         owner = self.owner
 
         def operation(txn: WriteTransaction) -> None:
-            if not channel_index.owned(txn, owner):
-                channel_index.note_owner(txn, owner, os.getpid(), time.time_ns() // 1_000_000)
+            if not channel_index.has_owner(txn, owner):
+                channel_index.add_owner(txn, owner, os.getpid(), time.time_ns() // 1_000_000)
             change(txn, owner, ring.next_number(txn))
 
         self._source.submit(operation)
@@ -97,30 +100,30 @@ class Live:
             self._poke()
 
     def unsubscribe(self, change: Callable[[WriteTransaction, int], object]) -> None:
-        """Run a change that gives subscriptions up; it gets this process's owner.
+        """Run a change that removes subscriptions, with this process's owner number.
 
-        Nothing is done where that happens anyway, or has: in a closed store, in a forked child.
+        Does nothing where they end anyway, or have ended: in a closed store, in a forked child.
         """
         owner = self._owner
         if owner is not None and not self._closed and not self.inherited:
             self._source.submit(lambda txn: change(txn, owner))
 
     def add_subject(self, number: int, listener: Queue[Any], since: int) -> None:
-        """A subscription of the index is this listener's. To be called before its commit."""
+        """Register the listener of a subscription. To be called before its commit."""
         self._subjects[number] = (listener, since)
 
     def remove_subject(self, number: int, listener: Queue[Any]) -> None:
-        """It is not this listener's any more; after an attempt that was undone it may be another's."""
+        """Unregister it, unless the ID is another listener's by now (after an undone attempt)."""
         if self._subjects.get(number, _NONE)[0] is listener:
             self._subjects.pop(number, None)
 
     def add_channel(self, kind: bytes, name: bytes, listener: Queue[Any], since: int) -> None:
-        """A listener hears a channel or glob. To be called before its commit."""
+        """Register a listener on a channel or glob. To be called before its commit."""
         with self._mutex:
             self._channels.setdefault((kind, name), {})[listener] = since
 
     def remove_channel(self, kind: bytes, name: bytes, listener: Queue[Any]) -> None:
-        """It hears it no more."""
+        """Unregister it."""
         with self._mutex:
             held = self._channels.get((kind, name), {})
             held.pop(listener, None)
@@ -128,14 +131,14 @@ class Live:
                 self._channels.pop((kind, name), None)
 
     def watch(self, inbox: Inbox[Any], probe: Probe, every: float) -> None:
-        """Signal the inbox whenever the probe's value changes, and besides each ``every`` seconds."""
+        """Signal the inbox whenever the probe's value changes, and every ``every`` seconds."""
         with self._mutex:
             self._durables[inbox] = (probe, every)
         self._start([inbox])
         self._poke()
 
     def release(self, inbox: Inbox[Any]) -> None:
-        """The inbox is closed; with the last one the thread ends."""
+        """Forget a closed inbox; with the last one the thread ends."""
         with self._mutex:
             self._durables.pop(inbox, None)
             self._inboxes.discard(inbox)
@@ -152,33 +155,33 @@ class Live:
                 raise StoreClosed(f"the store {self._source.env.path} has been closed. Open it again.")
             self._inboxes.update(inboxes)
             if self._thread is None:
-                self._next = following  # or before: a listener hears nothing from before it came
+                self._next = following  # or before: each listener has its own first number
                 self._thread = threading.Thread(target=self._run, name="raxlog live", daemon=True)
                 atexit.register(self._end)  # a thread that reads LMDB must not see the interpreter end
                 self._thread.start()
 
     def _poke(self) -> None:
-        """Let the thread look at what it is to wait for."""
+        """Make the thread look again at what it waits for."""
         self._changes += 1
         self._source.env.commits.wake_readers(0)
 
     # -- the end ------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Give up all subscriptions, in one commit, and end the threads. Store.close() calls this."""
+        """Remove all subscriptions, in one commit, and end the threads. PubSub.close() calls this."""
         inboxes = self._end()
         for inbox in inboxes:
             if isinstance(inbox, Queue):
-                inbox.end()  # all that these have goes at once, below
+                inbox.end()  # their subscriptions are removed together, below
             else:
                 inbox.close()
         self.callbacks.close()
         owner = self._owner
         if owner is not None:
             try:
-                self._source.submit(lambda txn: targets.remove_owner(txn, owner))
+                self._source.submit(lambda txn: remove_owner(txn, owner))
             finally:
-                # Whatever came of it: who finds the lease given back removes what is left.
+                # Also after an exception: with the lease released, any process removes what is left.
                 self._leases.give_back(owner)
         self._inboxes.clear()
 
@@ -194,10 +197,11 @@ class Live:
         return inboxes
 
     def forget(self) -> None:
-        """In a child after fork: nothing of it is the child's."""
+        """In a child after fork: end here; all of it is the parent's."""
         self._mutex = threading.Lock()
         self._closed = True
         self._thread = None
+        self.callbacks.forget()
         atexit.unregister(self._end)
         for inbox in list(self._inboxes):
             inbox.forget()
@@ -209,8 +213,8 @@ class Live:
         try:
             self._listen()
             return
-        except BaseException as error:  # whatever it is: who waits must not wait for ever
-            failed = None if isinstance(error, StoreClosed) else error  # that is how it ends
+        except BaseException as error:  # of any class: waiting threads must not wait for ever
+            failed = None if isinstance(error, StoreClosed) else error  # the regular end
         with self._mutex:
             self._thread = None
             left = list(self._inboxes)
@@ -236,7 +240,7 @@ class Live:
                 seen[_RING] = self._next
                 seen[moved] = changes
                 if noted is not None:
-                    seen[Finding(channel_index.owned, noted)] = True
+                    seen[Finding(channel_index.has_owner, noted)] = True
             for delivery in deliveries:
                 _deliver(*delivery)
             now = time.monotonic()
@@ -248,10 +252,10 @@ class Live:
             if not found:
                 waiting.wait(seen, min(due.values(), default=None))
 
-    def _read(self, txn: Any, noted: int | None) -> tuple[bool, list[tuple[int, LiveMessage, bytes | None, _Heard]]]:
-        """The next messages of the ring, and to whom here each goes."""
+    def _read(self, txn: RaxTransaction, noted: int | None) -> tuple[bool, list[_Delivery]]:
+        """Whether the ring has new messages, and the deliveries to this process's listeners."""
         assert self._next is not None
-        if noted is not None and not channel_index.owned(txn, noted):
+        if noted is not None and not channel_index.has_owner(txn, noted):
             self._lost_lease()
         following, first = ring.position(txn)
         if self._next < first:
@@ -271,7 +275,7 @@ class Live:
         for number, message in some:
             self._next = number + 1
             if self._owner in message.owners:
-                deliveries += [(number, message, glob, heard) for glob, heard in self._targets(txn, message)]
+                deliveries += [(number, message, *target) for target in self._targets(txn, message)]
         return True, deliveries
 
     def _lost_lease(self) -> NoReturn:
@@ -280,39 +284,40 @@ class Live:
         if owner is not None:
             self._leases.give_back(owner)
         raise StoreError(
-            "another process has taken this one for dead, and its live subscriptions with it: the lease on them was "
+            "another process has found this one dead and removed its live subscriptions: the lease on them was "
             f"lost, for {self._source.env.path / LIVE} was deleted (or, on another system than Linux, opened and "
             "closed by this process). Subscribe again."
         )
 
-    def _targets(self, txn: Any, message: LiveMessage) -> list[tuple[bytes | None, _Heard]]:
-        """By which glob a message is heard, and by whom here, since which number."""
+    def _targets(self, txn: RaxTransaction, message: LiveMessage) -> list[tuple[bytes | None, _Listeners]]:
+        """The listeners of a message here, by the glob that matches, each with its first number."""
         if message.kind == ring.SUBJECT:
             get = self._subjects.get
-            numbers = [*self._known.live_ids(txn, message.name), *message.chosen]
+            numbers = [*self._cache.match(txn, message.name).by_kind.get(subscription.LIVE, ()), *message.chosen]
             return [(None, [entry for number in numbers if (entry := get(number)) is not None])]
-        heard: list[tuple[bytes | None, _Heard]] = []
+        targets: list[tuple[bytes | None, _Listeners]] = []
         kind = channel_index.CHANNEL if message.kind == ring.CHANNEL else channel_index.SHARD
-        for hearer in channel_index.hearers(txn, kind, message.name):
-            if hearer.owner == self._owner:
-                key = (kind, message.name) if hearer.glob is None else (channel_index.GLOB, hearer.glob)
+        for row in channel_index.subscribers(txn, kind, message.name):
+            if row.owner == self._owner:
+                key = (kind, message.name) if row.glob is None else (channel_index.GLOB, row.glob)
                 with self._mutex:
-                    heard.append((hearer.glob, list(self._channels.get(key, {}).items())))
-        return heard
+                    targets.append((row.glob, list(self._channels.get(key, {}).items())))
+        return targets
 
 
-def _deliver(number: int, message: LiveMessage, glob: bytes | None, heard: _Heard) -> None:
-    """Give a message to those who listen since before it: the same one to all."""
+def _deliver(number: int, message: LiveMessage, glob: bytes | None, listeners: _Listeners) -> None:
+    """Deliver a message to the listeners that subscribed before it: the same object to all."""
     formed = None
-    for listener, since in heard:
+    for listener, since in listeners:
         if number >= since:
             if formed is None:
                 formed = listener.form(message, glob)
-            listener.hear(formed)
+            listener.put(formed)
 
 
-_Heard = list[tuple[Queue[Any], int]]  # listeners, and since which message each
+_Delivery = tuple[int, LiveMessage, bytes | None, "_Listeners"]
+_Listeners = list[tuple[Queue[Any], int]]  # listeners, each with the number of its first message
 _NONE = (None, 0)
 _RING = Finding(lambda txn: ring.position(txn)[0])
-_all: weakref.WeakSet[Live] = weakref.WeakSet()
-forget_in_child(_all, Live.forget)
+_all: weakref.WeakSet[Dispatcher] = weakref.WeakSet()
+forget_in_child(_all, Dispatcher.forget)

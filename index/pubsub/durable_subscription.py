@@ -1,19 +1,19 @@
-"""Durable subscriptions: a name that keeps its place, whatever ends in between; at least once.
+"""Durable subscriptions: a name keeps its position while processes come and go; at least once.
 
     store.subscribe("orders.>", durable="billing")
 
         subject index    orders.> ── durable "billing" ──> stream $durable.billing
         publish          + one entry there, in its own commit
-        group "billing"  of that stream: what was handed out, to whom, how often
+        group "billing"  of that stream: what was delivered, to which consumer, how often
 
-The messages of a durable subscription lie in a stream of its own: each one once more on disk,
+The messages of a durable subscription are in a stream of its own: each one once more on disk,
 until it is acknowledged, which deletes it. In return nothing that happens to other streams
 (trimming, deleting, other consumers) touches it, and it needs no binding.
 
-Everybody who subscribes under the name takes part in the work: each message goes to one of
-them, and to another if it is not acknowledged in ``ack_wait`` seconds. Each of them is a consumer
-of the group, named by the lease of its process (leases.py). What a dead process had in hand is
-given back by the next one that subscribes, or looks; close() gives back at once.
+All subscribers under the name share the work: each message goes to one of them, and to another if
+it is not acknowledged in ``ack_wait`` seconds. Each of them is a consumer of the group, named by
+the lease of its process (leases.py). What is pending with a dead process is released by the next
+subscriber, or the next read; close() releases at once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ import itertools
 import threading
 from collections import deque
 from collections.abc import Callable, Hashable
-from typing import Any
 
 from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.errors import InvalidArgument, NoGroup, RaxlogError, StreamExists
@@ -39,11 +38,11 @@ from ...stream.group.state import UNKNOWN, create_group, find_group, locate_grou
 from ...stream.group.wait_conditions import Finding
 from ...stream.node.clock import duration_ms
 from ...stream.node.entry import SUBJECT_FIELD, UNDECODABLE, Entry
-from ...stream.node.names import text_of
+from ...stream.node.names import Text, text_of
 from ...stream.node.stream_id import AnyID
 from ..subjects import sublist
 from ..subjects.subscription import Subscription, name_bytes
-from .dispatcher import Live
+from .dispatcher import Dispatcher
 from .inbox import Inbox
 from .leases import Leases
 from .live_subscription import Message
@@ -58,28 +57,28 @@ _numbers = itertools.count(1)
 
 
 def create(txn: WriteTransaction, wanted: Subscription, limits: NodeLimits, keep_weight: bool = True) -> int:
-    """Make the durable subscription, with its stream and group, unless it is there; its ID.
+    """Create the durable subscription, with its stream and group, unless it exists; its ID.
 
-    One that is there keeps its weight, or takes the one wanted now.
+    An existing one keeps its weight, or takes the one wanted now.
 
-    SubscriptionExists where its name is taken by another pattern, queue or kind; StreamExists where
-    somebody has made a stream of that very name, which is his to delete.
+    SubscriptionExists where its name belongs to another pattern, queue or kind; StreamExists where
+    a stream of that name exists; delete or rename it first.
     """
     assert wanted.name is not None
     if sublist.by_name(txn, wanted.name) is None and headers.find(txn, stream_of(wanted.name)) is not None:
         raise StreamExists(
-            f"there is a stream {stream_of(wanted.name)!r}, where the messages of the new durable subscription would "
-            "lie; delete or rename it, or choose another durable name"
+            f"there is a stream {stream_of(wanted.name)!r}, which the new durable subscription needs for its messages; "
+            "delete or rename it, or choose another durable name"
         )
     number = sublist.insert_many(txn, [wanted])[0]
     if not keep_weight:
-        sublist.set_weight(txn, number, wanted.weight)  # nothing is written where it is that already
-    require_stream(txn, stream_of(wanted.name), limits)
+        sublist.set_weight(txn, number, wanted.weight)  # writes nothing where it is the same
+    ensure_stream(txn, stream_of(wanted.name), limits)
     return number
 
 
-def require_stream(txn: WriteTransaction, name: bytes, limits: NodeLimits) -> writer.StreamWriter:
-    """The stream of a durable subscription with the group in it, made anew where somebody has deleted it."""
+def ensure_stream(txn: WriteTransaction, name: bytes, limits: NodeLimits) -> writer.StreamWriter:
+    """The stream of a durable subscription with the group in it, created again if it was deleted."""
     stream = writer.ensure(txn, name, limits)
     if locate_group(txn, stream, GROUP) is None:
         create_group(txn, stream, GROUP, (0, 0), UNKNOWN)
@@ -96,7 +95,7 @@ def remove(txn: WriteTransaction, name: bytes) -> bool:
     return True
 
 
-def checked_name(durable: Any) -> bytes:
+def checked_name(durable: Text) -> bytes:
     """A durable name: 1 to 255 bytes, the first not NUL (those are names of bindings)."""
     raw = name_bytes(durable, "durable name")
     if raw.startswith(b"\0"):
@@ -105,21 +104,21 @@ def checked_name(durable: Any) -> bytes:
 
 
 def stream_of(name: bytes) -> bytes:
-    """The stream in which the messages of a durable subscription lie."""
+    """The stream that holds the messages of a durable subscription."""
     return _STREAM_PREFIX + name
 
 
 class DurableSubscription(Inbox[Message]):
-    """A durable subscription, taken part in. Made by store.subscribe(…, durable=…).
+    """One consumer of a durable subscription. Made by store.subscribe(…, durable=…).
 
     Take messages as inbox.py says, and ack() each: the message's own, or several here. A message
-    that is not acknowledged comes again, its ``deliveries`` one higher: to whoever asks once it
-    has been out for ``ack_wait`` seconds, or sooner if its taker closes, or dies.
+    that is not acknowledged is delivered again, its ``deliveries`` one higher: after ``ack_wait``
+    seconds, or sooner if its consumer closes, or dies.
 
     ``subject``, ``name``, ``queue`` as subscribed; ``id`` in the store.
     """
 
-    def __init__(self, source: Direct, live: Live, leases: Leases, wanted: Subscription, limits: NodeLimits,
+    def __init__(self, source: Direct, live: Dispatcher, leases: Leases, wanted: Subscription, limits: NodeLimits,
                  encoding: str | None, callback: Callable[[Message], object] | None, ack_wait: float,
                  prefetch: int, *, keep_weight: bool = True) -> None:
         if type(prefetch) is not int or prefetch < 1:
@@ -135,30 +134,30 @@ class DurableSubscription(Inbox[Message]):
         self._prefetch = prefetch
         self._consumer = b"%x.%d" % (live.owner, next(_numbers))
         self._taking = threading.RLock()
-        self._ahead: deque[Entry] = deque()  # delivered to this consumer, and not yet taken
+        self._ahead: deque[Entry] = deque()  # delivered to this consumer, and not taken yet
         self.subject = wanted.subject.decode("utf-8", UNDECODABLE)
         self.name = text_of(wanted.name, self._encoding)
         self.queue = None if wanted.queue is None else text_of(wanted.queue, self._encoding)
         self.id = source.submit(lambda txn: create(txn, wanted, limits, keep_weight))
         stream = stream_of(wanted.name)
         self._group = Group(source, stream, GROUP, None)
-        self._release_the_dead()
+        self._release_dead_consumers()
         live.watch(self, Finding(_news, stream), self._ack_wait)
         self.signal()
 
     @property
     def pending(self) -> int:
-        """Messages that are out, with whomever, and not acknowledged."""
+        """Messages delivered to any consumer and not acknowledged."""
         total: int = self._group.pending().total
         return total
 
     @property
     def waiting(self) -> int:
-        """Messages that nobody has been given yet."""
+        """Messages not delivered yet."""
         return self._group.lag
 
     def ack(self, *messages: Message | AnyID) -> int:
-        """Say that messages (or IDs) have been dealt with; how many had not been before.
+        """Acknowledge messages (or IDs); how many had not been acknowledged before.
 
         One commit, durable when it returns; they are deleted. Also after close().
         """
@@ -173,16 +172,16 @@ class DurableSubscription(Inbox[Message]):
         return sum(fate is not DeleteResult.MISSING for fate in self._group.ack_delete(*ids))
 
     def close(self) -> None:
-        """Take part no more: what this one had in hand is free for others at once. The name stays."""
+        """End this consumer: what is pending with it is released at once. The name stays."""
         if self.closed:
-            return  # in a forked child, too, where the lock may be held for ever
+            return  # also in a forked child, where the lock may be held for ever
         with self._taking:
             if self._closed:
                 return
             self._closed = True
             self._ahead.clear()
             if not self._live.inherited:
-                with contextlib.suppress(RaxlogError):  # it falls due in ack_wait seconds, else
+                with contextlib.suppress(RaxlogError):  # else it is redelivered after ack_wait seconds
                     self._release(self._consumer)
         self._live.release(self)
         self.end()
@@ -198,15 +197,15 @@ class DurableSubscription(Inbox[Message]):
             return self._ready()
 
     def _look(self) -> bool:
-        """Read ahead, if nothing is left of the last time; whether something has been read."""
+        """Read ahead, if nothing is left from the last read; whether there are messages."""
         with self._taking:
             if not (self._closed or self._ahead):
                 try:
                     self._read_ahead()
-                    if not self._ahead and self._release_the_dead():
+                    if not self._ahead and self._release_dead_consumers():
                         self._read_ahead()
                 except NoGroup:
-                    self._closed = True  # the subscription has been removed: so it ends
+                    self._closed = True  # the subscription has been removed
             return not self._closed and bool(self._ahead)
 
     def _ready(self) -> Message | None:
@@ -219,10 +218,10 @@ class DurableSubscription(Inbox[Message]):
         self._ahead.extend(self._group.read(self._consumer, self._prefetch, claim_idle=self._ack_wait))
 
     async def _take_soon(self) -> Message | None:
-        import asyncio  # noqa: PLC0415 - only a program that awaits pays for it
+        import asyncio  # noqa: PLC0415 - only programs that await load it
 
         while bool(self._ahead) or await asyncio.to_thread(self._look):
-            # Not taken in that thread: a task that is cancelled while it waits would take it along.
+            # Not taken in that thread: a task that is cancelled while it waits would lose the message.
             message = self._ready()
             if message is not None or self._closed:
                 return message
@@ -230,16 +229,16 @@ class DurableSubscription(Inbox[Message]):
 
     def _message(self, entry: Entry) -> Message:
         pairs = entry.pairs
-        subject: Any = None
+        subject: str | None = None
         if pairs and pairs[0][0] == SUBJECT_FIELD:
             subject = pairs.pop(0)[1].decode("utf-8", UNDECODABLE)
         texts = [(text_of(name, self._encoding), text_of(value, self._encoding)) for name, value in pairs]
         return Message(subject, texts, entry.id, entry.deliveries, self.ack)
 
-    # -- giving back --------------------------------------------------------------------
+    # -- releasing ----------------------------------------------------------------------
 
-    def _release_the_dead(self) -> bool:
-        """Give back what consumers of dead processes had in hand; whether there were any."""
+    def _release_dead_consumers(self) -> bool:
+        """Release what is pending with consumers of dead processes; whether there was anything."""
         released = False
         for consumer in self._group.consumers():
             owner = _owner_of(consumer.name)
@@ -248,7 +247,7 @@ class DurableSubscription(Inbox[Message]):
         return released
 
     def _release(self, consumer: bytes) -> bool:
-        """Give back what a consumer had in hand, and delete it; whether it had anything."""
+        """Release what is pending with a consumer, and delete the consumer; whether it had anything."""
         released = False
         while rows := self._group.pending("-", "+", _RELEASED_AT_ONCE, consumer=consumer):
             released = True
@@ -258,7 +257,7 @@ class DurableSubscription(Inbox[Message]):
 
 
 def _news(txn: RaxTransaction, stream: bytes) -> Hashable:
-    """The last ID of a stream, and when the next message that was given back can be had. About 10 µs."""
+    """The last ID of a stream, and when the next released message is due. About 10 µs."""
     found = headers.find(txn, stream)
     state = None if found is None else find_group(txn, found[0], GROUP)
     if found is None or state is None:

@@ -5,7 +5,7 @@ r"""Globs: Redis' own, byte by byte, as SUBSCRIBE patterns and KEYS have them.
     [abc]     one of these; [a-z] a range, its ends in either order; [^a] anything but these
     \x        the byte x, whatever it means otherwise
 
-What is odd in Redis is so here, because whoever compares the two would call it a fault:
+Redis' oddities are kept, since a difference would count as a fault:
 
     *  and ""       do not match: only the empty pattern matches the empty string
     []   [^]        nothing; any byte. A "]" right behind "[" closes the class
@@ -25,9 +25,7 @@ longest run, where trying every star at every place would cost a power of it.
 
 from __future__ import annotations
 
-from typing import Any
-
-from ...stream.node.names import stored_bytes
+from ...stream.node.names import Name, stored_bytes
 
 SOURCE_HASH = ""
 
@@ -41,7 +39,7 @@ QUOTE = 0x5C  # the backslash
 MOST_STARS = 1000  # with something behind them; Redis nests no deeper
 
 
-def glob_matches(pattern: Any, string: Any) -> bool:
+def glob_matches(pattern: Name, string: Name) -> bool:
     """Whether the string matches the glob, byte by byte, by Redis' rules.
 
     Both are str (taken as UTF-8), bytes, int or float; InvalidName for another type. At most

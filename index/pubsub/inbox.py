@@ -1,19 +1,19 @@
-"""An inbox: where a subscription's messages wait until somebody takes them, in one of three ways.
+"""An inbox: a subscription's messages until they are taken, in one of three ways.
 
     for message in subscription                 the caller's thread sleeps until one comes
     async for message in subscription           the caller's task does
     subscribe(…, callback=f)                    f is called, by the one thread for callbacks
 
-Whoever fills an inbox signals it; whoever takes looks first and then sleeps until the next
-signal. Which was the last one is noted before the look, so none is lost between the two:
+A producer signals the inbox; a taker looks first and then sleeps until the next signal. The last
+signal is remembered before the look, so none is lost between the two:
 
-    T1  seen = signal      T2  take: nothing there      T3  lie down      T4  sleep unless signal is another
-    S1  signal = a new one     S2  wake all who lie there
+    T1  seen = signal      T2  take: nothing there      T3  register      T4  sleep unless signal is another
+    S1  signal = a new one     S2  wake all registered
 
 Each of these steps is one step of the interpreter, and no lock is held over two of them: Ctrl-C,
 which can come between any two, would leave it locked for ever.
 
-An inbox is shared by as many threads and tasks as like; each message goes to one of them.
+Any number of threads and tasks may share an inbox; each message goes to one of them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-import weakref
 from abc import abstractmethod
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -30,7 +29,6 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from ...storage.errors import InvalidArgument
-from ...storage.lifecycle.registry import forget_in_child
 from ...storage.wake.stop import StopFlag, is_stopped, sleep, wake
 from ...stream.node.clock import duration_ms
 
@@ -41,7 +39,7 @@ if TYPE_CHECKING:
 
 M = TypeVar("M")
 
-_LONGEST_SLEEP = 1.0  # seconds: a signal of the system's can come just before a lock is waited for, and be slept over
+_LONGEST_SLEEP = 1.0  # seconds: a system signal that comes just before the wait for a lock does not interrupt it
 
 
 class Inbox(Generic[M]):
@@ -52,17 +50,17 @@ class Inbox(Generic[M]):
             raise InvalidArgument(f"callback={callback!r:.60} cannot be called; pass a function of one message")
         self._callback = callback
         self._callbacks = callbacks
-        self.is_called = False  # Callbacks has it among those it is to see to
+        self.is_called = False  # whether it is in the queue of Callbacks
         self._signal = object()  # the last one
-        self._sleepers: list[Callable[[], object]] = []  # what wakes each thread or task that lies there
+        self._sleepers: list[Callable[[], object]] = []  # wakes each thread or task that sleeps
         self._closed = False
-        self._error: BaseException | None = None  # why it was closed, if not by its owner
+        self._error: BaseException | None = None  # why it was closed, if not by close()
 
     # -- for users ----------------------------------------------------------------------
 
     @property
     def closed(self) -> bool:
-        """Whether it has been closed, or its store, or its process forked: nothing more comes."""
+        """Whether it, or its store, has been closed, or this is a forked child: nothing more comes."""
         return self._closed
 
     def get(self, timeout: float | None = None, stop: StopFlag | None = None) -> M | None:
@@ -70,8 +68,8 @@ class Inbox(Generic[M]):
 
         0 does not wait, None waits for ever. ``stop`` is a raxlog.Stop (or a threading.Event): once it
         is set, no message is taken. ``iter(lambda: subscription.get(stop=stop), None)`` iterates until
-        then. InvalidArgument for what is no number of seconds. Raises what kept this process from
-        listening on, CorruptionError for one.
+        then. InvalidArgument for what is no number of seconds. Raises the exception that ended the
+        dispatcher of this process, such as CorruptionError.
         """
         if timeout is not None:
             duration_ms("timeout", timeout)
@@ -117,7 +115,7 @@ class Inbox(Generic[M]):
         return self
 
     async def __anext__(self) -> M:
-        import asyncio  # noqa: PLC0415 - only who awaits pays for it
+        import asyncio  # noqa: PLC0415 - only programs that await load it
 
         self._refuse_callback()
         loop = asyncio.get_running_loop()
@@ -149,7 +147,7 @@ class Inbox(Generic[M]):
     def close(self) -> None:
         """End the subscription."""
 
-    # -- for those who fill it ----------------------------------------------------------
+    # -- for producers ------------------------------------------------------------------
 
     @abstractmethod
     def _take(self) -> M | None:
@@ -160,7 +158,7 @@ class Inbox(Generic[M]):
         return self._take()
 
     def signal(self) -> None:
-        """There may be something to take, or it is the end."""
+        """Wake the takers: there may be something to take, or it is the end."""
         self._signal = object()
         for wake_it in tuple(self._sleepers):
             wake_it()
@@ -168,13 +166,13 @@ class Inbox(Generic[M]):
             self._callbacks.call(self)
 
     def end(self, error: BaseException | None = None) -> None:
-        """Nothing more comes: whoever waits is told, and with an ``error`` raises it."""
+        """End it: waiting takers return, and with an ``error`` raise it."""
         self._error = error
         self._closed = True
         self.signal()
 
     def forget(self) -> None:
-        """In a child after fork: it is the parent's, and ends here."""
+        """In a child after fork: end here; it is the parent's."""
         self._sleepers = []
         self._closed = True
 
@@ -184,13 +182,13 @@ class Inbox(Generic[M]):
             message = None if self._closed else self._take()
         except BaseException as error:
             _report(error)
-            return False  # the next signal tries again: at once it would fail again, for ever
+            return False  # the next signal tries again; trying at once would loop
         if message is None:
             return False
         assert self._callback is not None
         try:
             self._callback(message)
-        except BaseException as error:  # the user's, whatever it is: the others' messages go on
+        except BaseException as error:  # of any class, from the user's function: other callbacks go on
             _report(error)
         return True
 
@@ -200,14 +198,14 @@ class Inbox(Generic[M]):
 
     def _refuse_callback(self) -> None:
         if self._callback is not None:
-            raise InvalidArgument("this subscription has a callback, which gets its messages; to take them, give none")
+            raise InvalidArgument("this subscription has a callback, which gets its messages; to take them, pass none")
 
 
 class Queue(Inbox[M]):
     """An inbox for live messages that holds up to ``limit`` of them.
 
-    ``dropped``         messages that came when the queue was full, and were thrown away
-    ``missed_at_most``  messages that left the ring before this process looked: for which queues is not known
+    ``dropped``         messages dropped because the queue was full
+    ``missed_at_most``  messages that left the ring before this process looked, for any queues
     """
 
     def __init__(self, callback: Callable[[M], object] | None, callbacks: Callbacks, limit: int) -> None:
@@ -221,9 +219,9 @@ class Queue(Inbox[M]):
 
     @abstractmethod
     def form(self, message: LiveMessage, glob: bytes | None) -> M:
-        """The message as a user gets it: one for all who hear it, for all of a store decode alike.
+        """The message as users get it: one object for all subscriptions of a store.
 
-        ``glob`` is the pattern it was heard by, on a channel.
+        ``glob`` is the pattern that matched, on a channel.
         """
 
     def __len__(self) -> int:
@@ -233,7 +231,7 @@ class Queue(Inbox[M]):
     def __bool__(self) -> bool:
         return True
 
-    def hear(self, message: M) -> None:
+    def put(self, message: M) -> None:
         """Queue a message, unless there is no room."""
         if len(self._waiting) >= self._limit:
             self.dropped += 1
@@ -249,7 +247,7 @@ class Queue(Inbox[M]):
 
 
 def _report(error: BaseException) -> None:
-    """Report an exception as any in a thread is."""
+    """Report an exception as one in a thread."""
     thread = threading.current_thread()
     threading.excepthook(threading.ExceptHookArgs((type(error), error, error.__traceback__, thread)))
 
@@ -259,15 +257,15 @@ def _wake_task(loop: asyncio.AbstractEventLoop, future: asyncio.Future[None]) ->
         if not future.done():
             future.set_result(None)
 
-    with contextlib.suppress(RuntimeError):  # that loop has been closed since
+    with contextlib.suppress(RuntimeError):  # the loop has been closed
         loop.call_soon_threadsafe(wake_it)
 
 
 class Callbacks:
     """The one thread that calls callbacks, one message of each subscription in turn.
 
-    It begins with the first message for a callback and ends with close(). A callback that
-    raises is reported as an exception in a thread is (threading.excepthook), and goes on.
+    It begins with the first message for a callback and ends with close(). What a callback
+    raises is reported by threading.excepthook, and the next message follows.
     """
 
     def __init__(self) -> None:
@@ -275,10 +273,9 @@ class Callbacks:
         self._starting = threading.Lock()
         self._thread: threading.Thread | None = None
         self._closed = False
-        _all.add(self)
 
     def call(self, inbox: Inbox[Any]) -> None:
-        """See to what waits in the inbox. The same however many others there are."""
+        """Queue an inbox that may have messages, unless it is queued."""
         if self._closed or inbox.is_called:
             return
         inbox.is_called = True
@@ -290,7 +287,7 @@ class Callbacks:
                     self._thread.start()
 
     def close(self) -> None:
-        """Call nobody any more. A callback that runs is waited for, five seconds at most."""
+        """End the calls. A running callback is waited for, five seconds at most."""
         self._closed = True
         self._wanted.put(None)
         thread = self._thread
@@ -298,17 +295,13 @@ class Callbacks:
             thread.join(5.0)
 
     def forget(self) -> None:
-        """In a child after fork: the thread is not here."""
+        """In a child after fork, which has no such thread."""
         self._wanted = SimpleQueue()
         self._thread = None
         self._closed = True
 
     def _run(self) -> None:
         while (inbox := self._wanted.get()) is not None and not self._closed:
-            inbox.is_called = False  # before the look: what comes after it is another call
+            inbox.is_called = False  # before the look: a later message queues it again
             if inbox.call_back():
                 self.call(inbox)
-
-
-_all: weakref.WeakSet[Callbacks] = weakref.WeakSet()
-forget_in_child(_all, Callbacks.forget)

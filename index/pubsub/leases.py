@@ -1,15 +1,15 @@
-"""Leases: a process holds its live subscriptions for as long as it lives, and not a moment longer.
+"""Leases: a process owns its live subscriptions exactly as long as it lives.
 
     STORE/live       (one file, empty)
                      byte 0x3f2a…  locked by process 4711  ──  its subscriptions' owner number
-                     byte 0x81c0…  not locked              ──  its process is gone: so is what it owned
+                     byte 0x81c0…  not locked              ──  its process has ended: what it owned is removed
 
 A process that subscribes draws an owner number of 56 random bits and locks the byte of that
-number (ofd_lock.py). The kernel gives the lock back when the process ends, however it ends, so
-nobody has to be told of a kill, no clock is compared, and no heartbeat is written. Whether an
-owner lives is one system call, about 2 µs. Who finds a dead one removes what it owned.
+number (ofd_lock.py). The kernel releases the lock when the process ends, however it ends: no clock
+is compared, and no heartbeat is written. Whether an owner lives is one system call, about 2 µs.
+A process that finds a dead owner removes what that owned.
 
-There is one open file per process and store, for all who have the store open here.
+There is one open file per process and store, shared by all handles on the store there.
 A forked child closes it: it owns nothing of its parent's.
 """
 
@@ -20,12 +20,18 @@ import os
 import threading
 from io import FileIO
 
+from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.engine.environment import Environment
-from ...storage.errors import ReadOnlyStore
+from ...storage.errors import LockTimeout, ReadOnlyStore, StoreFull
 from ...storage.files import ofd_lock
+from ...stream.entries.session import Direct, ask
+from ..subjects import sublist
+from ..subjects.subscription import Subscription
+from . import channel_index
+from .channel_index import OWNER_BYTES
 
 LIVE = "live"
-_OWNER_BYTES = 7  # offsets of locks are signed 64-bit numbers
+_RANDOM_BYTES = 7  # offsets of locks are signed 64-bit numbers
 
 
 class Leases:
@@ -44,7 +50,7 @@ class Leases:
         with self._mutex:
             file = self._opened(for_writing=True)
             while True:
-                owner = int.from_bytes(os.urandom(_OWNER_BYTES), "big")
+                owner = int.from_bytes(os.urandom(_RANDOM_BYTES), "big")
                 if owner not in self._held:
                     # else it has been drawn before, here or by another process: once in 2**56 times
                     with contextlib.suppress(BlockingIOError, PermissionError):
@@ -53,17 +59,17 @@ class Leases:
                         return owner
 
     def give_back(self, owner: int) -> None:
-        """The owner is no more: its number belongs to nobody."""
+        """Release an owner number."""
         with self._mutex:
             if owner in self._held and self._pid == os.getpid():
                 if self._file is not None:
                     ofd_lock.give_back(self._file, owner, 1)
                 self._held.discard(owner)
                 if not self._held:
-                    self._close()  # the next owner is of the file in place then: this one may have been deleted
+                    self._close()  # the next owner locks the file then in place: this one may have been deleted
 
     def lives(self, owner: int) -> bool:
-        """Whether the process that took this number is still there. One system call."""
+        """Whether the process that took this number still lives. One system call."""
         with self._mutex:
             if self._pid == os.getpid() and owner in self._held:
                 return True
@@ -73,8 +79,29 @@ class Leases:
                 return False
             return not ofd_lock.is_free(file, owner, 1)
 
+    def live_owners(self, txn: WriteTransaction, owners: list[int]) -> list[int]:
+        """Those of the owners whose processes live. What the others owned is removed."""
+        alive = []
+        for owner in owners:
+            if self.lives(owner):
+                alive.append(owner)
+            else:
+                remove_owner(txn, owner)
+        return alive
+
+    def remove_dead_owners(self, source: Direct) -> None:
+        """Remove what dead processes have left in the store, unless it is open for reading only.
+
+        A descent for each process that owns something, and a system call. Nothing is written where
+        all live.
+        """
+        if source.env.readonly or all(map(self.lives, ask(source, channel_index.owners))):
+            return
+        with contextlib.suppress(LockTimeout, StoreFull):  # what is left has no effect; another process removes it
+            source.submit(lambda txn: self.live_owners(txn, list(channel_index.owners(txn))))
+
     def close(self) -> None:
-        """Close the file, and with it give back all that is held. Environment.close() calls this."""
+        """Close the file, which releases all owner numbers. Environment.close() calls this."""
         with self._mutex:
             self._close()
             self._held.clear()
@@ -85,7 +112,7 @@ class Leases:
             self._file = None
 
     def forget(self) -> None:
-        """In a child after fork: it holds nothing. Closing its copy leaves the parent's locks alone."""
+        """In a child after fork: it holds nothing. Closing its copy leaves the parent's locks as they are."""
         self._mutex = threading.Lock()
         self._pid = os.getpid()
         self.close()
@@ -105,6 +132,24 @@ class Leases:
 
 
 def leases_of(env: Environment) -> Leases:
-    """The leases of an environment: of all who have the store open in this process."""
+    """The leases of an environment: one for all stores open on it in this process."""
     leases: Leases = env.kept("leases_state", Leases)
     return leases
+
+
+def owner_bytes(owner: int) -> bytes:
+    """The owner number as the owner of a live subscription."""
+    return owner.to_bytes(OWNER_BYTES, "big")
+
+
+def owner_of(record: Subscription) -> int | None:
+    """The process of a live subscription; None where it was not made by subscribe(), and has another owner."""
+    if len(record.owner) != OWNER_BYTES or record.owner[0]:  # numbers have 56 bits
+        return None
+    return int.from_bytes(record.owner, "big")
+
+
+def remove_owner(txn: WriteTransaction, owner: int) -> None:
+    """Remove everything a process owned: its subscriptions, channels and globs."""
+    sublist.remove_owner(txn, owner_bytes(owner))
+    channel_index.remove_owner(txn, owner)

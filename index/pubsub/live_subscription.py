@@ -1,46 +1,47 @@
-"""Live subscriptions to subjects: what is published while somebody listens, at most once.
+"""Live subscriptions to subjects: messages published while the subscription is open, at most once.
 
     with store.subscribe("orders.*.new") as orders:
         for message in orders:
             message.subject, message.fields
 
 A message is lost to a subscription if its process dies, if its queue is full when it comes
-(``dropped`` tells how often), or if it left the ring before this process could look (``missed``).
-What must arrive is subscribed to with ``durable=`` (durable_subscription.py).
+(``dropped`` counts those), or if it left the ring before this process could look
+(``missed_at_most``). Where every message must arrive, subscribe with ``durable=``
+(durable_subscription.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Self
+from collections.abc import Callable, Sequence
+from typing import Self
 
 from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.errors import TransactionError
 from ...stream.node.entry import UNDECODABLE
-from ...stream.node.names import text_of
+from ...stream.node.names import Text, text_of
 from ...stream.node.stream_id import StreamID
 from ..subjects import sublist
-from ..subjects.subscription import Subscription
-from . import targets
-from .dispatcher import Live
+from ..subjects.subscription import Subscription, row_key
+from .dispatcher import Dispatcher
 from .inbox import Queue
+from .leases import owner_bytes
 from .ring import LiveMessage
 
 DEFAULT_LIMIT = 65_536  # messages that wait in a subscription
 
 
 class Message:
-    """What was published: ``message.subject``, ``message.fields``, ``message.pairs``.
+    """A published message: ``message.subject``, ``message.fields``, ``message.pairs``.
 
-    One of a durable subscription also has an ``id`` in its stream, tells in ``deliveries`` how
-    often it has been delivered, and wants an ack(). Of a live one ``id`` is None, and all
-    subscriptions of a store that hear it get the same object.
+    One of a durable subscription also has an ``id`` in its stream and the number of its
+    ``deliveries``, and needs an ack(). Of a live one ``id`` is None, and all matching
+    subscriptions of a store get the same object.
     """
 
     __slots__ = ("_ack", "_pairs", "deliveries", "id", "subject")
 
-    def __init__(self, subject: Any, pairs: list[tuple[Any, Any]], id: StreamID | None = None, deliveries: int = 0,
-                 ack: Callable[[StreamID], int] | None = None) -> None:
+    def __init__(self, subject: str | None, pairs: list[tuple[Text, Text]], id: StreamID | None = None,
+                 deliveries: int = 0, ack: Callable[[StreamID], int] | None = None) -> None:
         self.subject = subject
         self._pairs = pairs
         self.id = id
@@ -48,19 +49,19 @@ class Message:
         self._ack = ack
 
     @property
-    def fields(self) -> dict[Any, Any]:
+    def fields(self) -> dict[Text, Text]:
         """The fields as a new dict. Of a name that occurs twice the last value counts."""
         return dict(self._pairs)
 
     @property
-    def pairs(self) -> list[tuple[Any, Any]]:
+    def pairs(self) -> list[tuple[Text, Text]]:
         """The fields' names and values in their order, as a new list."""
         return list(self._pairs)
 
     def ack(self) -> bool:
-        """Say that it has been dealt with, so that it never comes again; False if that was said before.
+        """Acknowledge it, so that it never comes again; False if it was acknowledged before.
 
-        Durable when it returns. TransactionError for a live message, which nobody waits to hear of.
+        Durable when it returns. TransactionError for a live message, which is never delivered twice.
         """
         if self._ack is None or self.id is None:
             raise TransactionError("a live message is delivered at most once and takes no ack; subscribe with durable=")
@@ -72,28 +73,30 @@ class Message:
 
 
 class LiveSubscription(Queue[Message]):
-    """A live subscription. Made by store.subscribe(); taken from as inbox.py says.
+    """A live subscription. Made by store.subscribe(); for taking messages see inbox.py.
 
     ``subject`` the pattern; ``queue`` the group whose members share the messages, or None; ``id`` in the
     store, never used again.
     """
 
-    def __init__(self, live: Live, wanted: Subscription, encoding: str | None, limit: int,
+    def __init__(self, live: Dispatcher, wanted: Subscription, encoding: str | None, limit: int,
                  callback: Callable[[Message], object] | None) -> None:
         super().__init__(callback, live.callbacks, limit)
         self._live = live
-        self.id = 0  # until it has one
+        self.id = 0  # until the index has given one
         self._encoding = encoding
         self.subject = wanted.subject.decode("utf-8", UNDECODABLE)
         self.queue = None if wanted.queue is None else text_of(wanted.queue, encoding)
 
     def close(self) -> None:
-        """End the subscription. What lies in its queue is dropped. One commit: for many see LiveSubscriptions."""
+        """End the subscription. Messages left in its queue are dropped. One commit: for many see LiveSubscriptions."""
         LiveSubscriptions([self]).close()
 
     def form(self, message: LiveMessage, glob: bytes | None) -> Message:
-        """The message as it is given out."""
-        return Message(*decoded(message.name, message.payload, self._encoding))
+        """The message as users get it."""
+        flat, encoding = message.payload, self._encoding
+        texts: Sequence[Text] = flat if encoding is None else [raw.decode(encoding, UNDECODABLE) for raw in flat]
+        return Message(message.name.decode("utf-8", UNDECODABLE), list(zip(texts[::2], texts[1::2], strict=True)))
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else f"{len(self)} waiting"
@@ -101,15 +104,15 @@ class LiveSubscription(Queue[Message]):
 
 
 class LiveSubscriptions(list[LiveSubscription]):
-    """A list of live subscriptions that end together: what store.subscribe_many() gives, or any you put into one."""
+    """A list of live subscriptions that end together: from store.subscribe_many(), or any others."""
 
     def close(self) -> None:
-        """End those that are open still, in one commit for all of a store. What lies in their queues is dropped."""
+        """End those still open, in one commit for all of a store. Messages left in their queues are dropped."""
         left = [one for one in self if not one.closed]
         for live in {one._live for one in left}:
             gone = [one for one in left if one._live is live]
             numbers = [one.id for one in gone]
-            live.unsubscribe(lambda txn, _, numbers=numbers: targets.remove(txn, numbers))  # type: ignore[misc]
+            live.unsubscribe(lambda txn, _, numbers=numbers: _remove(txn, numbers))  # type: ignore[misc]
             for one in gone:
                 live.remove_subject(one.id, one)
                 live.release(one)
@@ -122,15 +125,15 @@ class LiveSubscriptions(list[LiveSubscription]):
         self.close()
 
 
-def subscribe(live: Live, wanted: list[Subscription], encoding: str | None, limit: int,
+def subscribe(live: Dispatcher, wanted: list[Subscription], encoding: str | None, limit: int,
               callback: Callable[[Message], object] | None) -> LiveSubscriptions:
     """Subscribe to all of these in one commit, or to none; their owner is this process."""
     made = LiveSubscriptions([LiveSubscription(live, one, encoding, limit, callback) for one in wanted])
 
     def change(txn: WriteTransaction, owner: int, following: int) -> None:
-        numbers = sublist.insert_many(txn, [targets.owned(one, owner) for one in wanted])
+        numbers = sublist.insert_many(txn, [one._replace(owner=owner_bytes(owner)) for one in wanted])
         for one, number in zip(made, numbers, strict=True):
-            live.remove_subject(one.id, one)  # of an attempt that came to nothing
+            live.remove_subject(one.id, one)  # of an undone attempt
             one.id = number
             live.add_subject(number, one, following)
 
@@ -144,10 +147,6 @@ def subscribe(live: Live, wanted: list[Subscription], encoding: str | None, limi
     return made
 
 
-def decoded(subject: bytes, flat: list[bytes], encoding: str | None) -> tuple[Any, list[tuple[Any, Any]]]:
-    """A subject as text, and a flat row of names and values as pairs.
-
-    Subjects are UTF-8 by rule, so they are always text; fields are bytes unless decoded.
-    """
-    texts: list[Any] = flat if encoding is None else [raw.decode(encoding, UNDECODABLE) for raw in flat]
-    return subject.decode("utf-8", UNDECODABLE), list(zip(texts[::2], texts[1::2], strict=True))
+def _remove(txn: WriteTransaction, numbers: list[int]) -> None:
+    """Remove the subscriptions that are still in the index."""
+    sublist.remove_many(txn, [number for number in numbers if txn.get(row_key(number)) is not None])

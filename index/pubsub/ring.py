@@ -1,29 +1,29 @@
-"""The ring: live messages on their way from the process that publishes to those that listen.
+"""The ring: live messages on their way from the publishing process to those with subscriptions.
 
     1D 0…41   [kind, ms, name, payload, owners, chosen]      a message
     1D 0…42   …
     1D FF*8   [next number, first number, bytes]             the ring's state
 
     publisher    one row, in the commit that also appends to bound streams; oldest rows out
-    each process reads from where it was, once, whoever in it listens; then waits for more
+    each process reads from where it was, once for all its subscriptions; then waits for more
 
 A row is not a promise. It stays for 60 seconds at most, and no longer than there is room for:
 4,096 messages or 64 MB. A process that falls farther behind finds the first number greater than
-its own and knows how many it has missed: live is at most once. What must not be missed
-belongs into a stream, by a binding or a durable subscription.
+its own and knows how many it has missed: live is at most once. Messages that must not be missed
+belong into a stream, by a binding or a durable subscription.
 
-Rows are removed by whoever publishes next, so a store that nobody publishes to keeps its last
-ones. The numbers begin with 1 and are never used twice.
+Rows are removed by the next publish, so a store without publishers keeps its last ones.
+The numbers begin with 1 and are never used twice.
 """
 
 from __future__ import annotations
 
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.format import keys, records
-from ...storage.trees.rax import family_rows
+from ...storage.trees.rax import RaxTransaction, family_rows
 
 SUBJECT, CHANNEL, SHARD = 0, 1, 2  # kinds of messages
 
@@ -37,14 +37,14 @@ STATE_KEY = ROWS + b"\xff" * 8
 
 
 class LiveMessage(NamedTuple):
-    """One message as it lies in the ring."""
+    """One message as stored in the ring."""
 
     kind: int
     ms: int  # when it was published
     name: bytes  # the subject or channel
     payload: list[bytes]  # [name, value, …] of a subject's fields; [message] of a channel's
-    owners: list[int]  # the processes it is for
-    chosen: list[int]  # subscription IDs of those who were chosen in their queues
+    owners: list[int]  # the processes with targets
+    chosen: list[int]  # the IDs of the subscriptions chosen in their queues
 
 
 class _State:
@@ -63,7 +63,7 @@ class _State:
             txn.put(STATE_KEY, records.seal(STATE_KEY, [self.next, self.first, self.bytes]))
 
 
-def position(txn: Any) -> tuple[int, int]:
+def position(txn: RaxTransaction) -> tuple[int, int]:
     """(the number of the next message, the number of the oldest one kept). One record."""
     value = txn.get(STATE_KEY)
     if value is None:
@@ -115,7 +115,7 @@ def put(txn: WriteTransaction, message: LiveMessage) -> None:
         state.first += 1
 
 
-def messages(txn: Any, start: int, most: int) -> list[tuple[int, LiveMessage]]:
+def messages(txn: RaxTransaction, start: int, most: int) -> list[tuple[int, LiveMessage]]:
     """Messages from number ``start`` on, at most so many, with their numbers."""
     found: list[tuple[int, LiveMessage]] = []
     for key, value in islice(family_rows(txn, ROWS, _key(start)), most):

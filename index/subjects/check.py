@@ -1,4 +1,4 @@
-"""What is wrong with the subject index: records, rows and counts held against each other.
+"""Checks of the subject index: records, rows and counts compared with each other.
 
     every subscriber in a pattern's rows  ->  a subscription to that pattern, same kind, queue, weight
     every row by owner, queue, name       ->  a subscription that has it
@@ -20,9 +20,7 @@ from ...storage.format.records import unseal
 from ...storage.trees.rax import RaxTransaction, family_rows
 from . import remote_interest
 from . import subject as subjects
-from . import subscribers as members
-from .match import head_of
-from .sublist import State, state_of
+from .sublist import State, all_rows, decode_row, head_of, state_of
 from .subscription import KINDS, ROWS, Subscription, decode, row_key, sized
 
 
@@ -72,7 +70,7 @@ def _local(txn: RaxTransaction, state: State | None) -> Iterator[str]:
     if found != tally.subscriptions:
         sound = False
         yield (
-            f"{tally.subscriptions} subscriptions are stored, and {found} stand among the subscribers of their patterns"
+            f"{tally.subscriptions} subscriptions are stored, and {found} are among the subscribers of their patterns"
         )
     for what, kind, count, suffix_of in (
         ("owner", keys.SUBSCRIPTION_BY_OWNER, tally.owned, lambda one: _sized_id(one.owner, one.id)),
@@ -111,7 +109,7 @@ def _patterns(txn: RaxTransaction, prefix: bytes, wild: bool, tally: _Tally) -> 
             yield f"the key {key.hex()} of the subject index does not end where a pattern may"
             continue
         try:
-            further, rows = members.decode(key, value)
+            further, rows = decode_row(key, value)
         except (RaxlogError, ValueError, IndexError, TypeError) as error:
             yield f"the subscribers under {key.hex()} cannot be read: {error}"
             continue
@@ -121,12 +119,12 @@ def _patterns(txn: RaxTransaction, prefix: bytes, wild: bool, tally: _Tally) -> 
             head, due, last = key, further, 0
             pattern = subjects.from_key_form(key[len(prefix) : end + 1])
             if not subjects.is_valid(pattern) or subjects.has_wildcard(pattern) is not wild:
-                yield f"{subjects.shown(pattern)} stands among {'patterns' if wild else 'literal subjects'}"
+                yield f"{subjects.shown(pattern)} is among the {'patterns' if wild else 'literal subjects'}"
             tally.state.count_pattern(wild, 1)
             if wild:
                 tally.shapes[subjects.shape(pattern)] += 1
             if not rows and not further:
-                yield f"nobody subscribes to {subjects.shown(pattern)}, and it is there"
+                yield f"{subjects.shown(pattern)} is stored without subscribers"
         else:
             if key[: end + 2] != head:
                 yield f"the first row of the subscribers under {key.hex()} is missing"
@@ -176,7 +174,7 @@ def _lost(txn: RaxTransaction) -> Iterator[str]:
 
     @lru_cache(1000)
     def subscribers(head: bytes) -> frozenset[int]:
-        return frozenset(row.id for row in members.all_rows(txn, head, txn.get(head)))
+        return frozenset(row.id for row in all_rows(txn, head, txn.get(head)))
 
     for key, value in family_rows(txn, ROWS):
         one = _read(key, value)

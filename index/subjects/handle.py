@@ -1,12 +1,12 @@
-"""Sublist: the subject index as one store's users hold it, each call a transaction of its own.
+"""Sublist: the handle on the subject index of a store, each call a transaction of its own.
 
     sublist = Sublist(source)
     number = sublist.insert("orders.*.new", owner="s1", queue="billing")
     sublist.match("orders.eu.new").queues[b"billing"]
     sublist.remove(number)
 
-With a source that lies within an open transaction (stream/entries/session.py) every call is part of that.
-The functions beneath, which take a transaction, are in sublist.py and match.py.
+With the source of an open transaction (transaction.py) every call is part of that.
+The functions behind it, which take a transaction, are in sublist.py and match.py.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from typing import Any
 from ...stream.entries.session import Source, ask, asking, changing
 from . import match as matching
 from . import sublist
-from .match import Match
-from .match_cache import Cache, Statistics
+from .match import Cache, Match, Statistics
 from .subscription import Subscription
 
 _PAGE = 1000
@@ -57,7 +56,7 @@ class Sublist:
     set_weight = changing(sublist.set_weight)
 
     def match(self, subject: str | bytes) -> Match:
-        """Everybody interested in a literal subject: 1.5 µs from the cache, 12 µs from the index."""
+        """All subscribers of a literal subject: 1.5 µs from the cache, 12 µs from the index."""
         with self._source.read() as txn:
             return self.cache.match(txn, subject)
 
@@ -68,7 +67,7 @@ class Sublist:
             return [match(txn, subject) for subject in wanted]
 
     def has_interest(self, subject: str | bytes) -> bool:
-        """Whether anybody is interested in a literal subject."""
+        """Whether a literal subject has subscribers."""
         with self._source.read() as txn:
             return self.cache.has_interest(txn, subject)
 
@@ -97,7 +96,7 @@ class Sublist:
 
     @property
     def generation(self) -> int:
-        """How often the subscriptions have changed; 0 where nobody has ever subscribed."""
+        """How often the subscriptions have changed; 0 before the first."""
         return ask(self._source, lambda txn: sublist.state_of(txn).generation)
 
     def statistics(self) -> Statistics:

@@ -1,12 +1,12 @@
-"""Interest: being told when somebody begins to listen to a subject, and when nobody does any more.
+"""Interest: a notification when a subject gets its first subscription, and when it loses its last.
 
     watch = store.watch("orders.eu.new")        any process on the store may change it
     for listening in watch: ...                  True or False now, then at each change
 
-Only subscriptions to the very subject count, as in NATS; ``>`` or ``orders.*`` tell nobody
-anything. Plain subscriptions and each queue group are watched apart.
+Only subscriptions to the very subject count, as in NATS, not ``>`` or ``orders.*``. Plain
+subscriptions and each queue group are watched separately.
 
-What is reported is the state after a commit. A subscription that comes and goes between two
+The state reported is that after a commit. A subscription that comes and goes between two
 looks (some tenths of a millisecond) may not be seen, but the last state always is: nothing is
 sent through a channel that could be full. Within one process or many the cost of a commit to a
 watcher is one get, whatever else is subscribed.
@@ -26,13 +26,12 @@ from ...stream.group.wait_conditions import Finding
 from ...stream.group.waiter import waiting_of
 from ...stream.node.clock import duration_ms
 from . import subject as subjects
-from .match import head_of
-from .subscribers import all_rows
+from .sublist import all_rows, head_of
 from .subscription import name_bytes
 
 
 def is_interested(txn: RaxTransaction, subject: str | bytes, queue: str | bytes | None = None) -> bool:
-    """Whether somebody has subscribed to this literal subject itself: plainly, or in this queue.
+    """Whether this literal subject itself has a plain subscription, or one in this queue.
 
     SubjectError for a subject that is invalid or has a wildcard.
     """
@@ -48,21 +47,21 @@ class Watch:
     wildcard, or an invalid one; any number of watches may look at the same subject.
     """
 
-    __slots__ = ("_closed", "_probe", "_source", "_told")
+    __slots__ = ("_closed", "_probe", "_reported", "_source")
 
     def __init__(self, source: Direct, subject: str | bytes, queue: str | bytes | None = None) -> None:
         self._source = source
         wanted = None if queue is None else name_bytes(queue, "queue")
         self._probe = Finding(is_interested, subjects.literal(subject), wanted)
-        self._told: bool | None = None
+        self._reported: bool | None = None
         self._closed = False
 
     def now(self) -> bool:
-        """Whether there is interest now. Does not count as having been told."""
+        """Whether there is interest now. Does not count as reported."""
         return bool(ask(self._source, self._probe.value))
 
     def wait(self, timeout: float | None = None, stop: StopFlag | None = None) -> bool | None:
-        """The state, as soon as it is not the one told last; the first call tells it at once.
+        """The state, once it is not the one last returned; the first call returns at once.
 
         None after ``timeout`` seconds (None waits for ever), once ``stop`` is set, or once the watch
         has been closed. InvalidArgument for what is no number of seconds.
@@ -72,8 +71,8 @@ class Watch:
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self._closed and not is_stopped(stop):
             state = self.now()
-            if state is not self._told:
-                self._told = state
+            if state is not self._reported:
+                self._reported = state
                 return state
             if not waiting_of(self._source.env).wait({self._probe: state}, deadline, stop=stop):
                 return None
@@ -86,7 +85,7 @@ class Watch:
                 yield state
 
     def close(self) -> None:
-        """Tell nothing more. A wait under way ends with the next change, or with the store."""
+        """Report nothing more. A wait under way ends with the next change, or with the store."""
         self._closed = True
 
     def __enter__(self) -> Watch:

@@ -1,4 +1,4 @@
-"""Remote interest: what others, reached by a route, want to be sent, account by account.
+"""Remote interest: the subjects that servers reached by a route subscribe to, account by account.
 
     kind 18   size account | orders 00 02 00 | 00 | size route | queue     -> [weight]
     kind 19   size route | size account | orders 00 02 00 | 00 | queue     -> [weight]
@@ -8,15 +8,14 @@ One row for a (route, account, subject, queue), in two orders. The first is walk
 index's own patterns (subject.py), within one account: a match costs what it finds, not what
 others have stored. The second makes losing a route, or one account of it, the deletion of a range.
 
-A queue's row carries a weight, 1 to 65,535: how many members it stands for. 0 is refused, not
-stored: who wants nothing is removed. Remote interest does not change the generation of the
+A queue's row carries a weight, 1 to 65,535: its number of members. 0 is refused, not
+stored: remove the row instead. Remote interest does not change the generation of the
 index, for no match of local subscriptions depends on it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from random import Random
 from typing import NamedTuple
 
 from ...storage.commit.write_transaction import WriteTransaction
@@ -49,19 +48,6 @@ class RemoteMatch(NamedTuple):
 
     plain: tuple[bytes, ...]  # routes, each once however many of its patterns match
     queues: dict[bytes, dict[bytes, int]]  # queue -> {route: weight}, over all patterns
-
-    def pick(self, queue: bytes, random: Random) -> bytes:
-        """A route of the queue, each as often as its weight is of all weights together."""
-        routes = self.queues[queue]
-        return random.choices(list(routes), list(routes.values()))[0]
-
-    def expanded(self) -> list[tuple[bytes, bytes | None]]:
-        """(route, queue) as the .NET SubList lists it: plain ones once, queues ``weight`` times."""
-        listed: list[tuple[bytes, bytes | None]] = [(route, None) for route in self.plain]
-        for queue, routes in self.queues.items():
-            for route, weight in routes.items():
-                listed += [(route, queue)] * weight
-        return listed
 
 
 def apply(txn: WriteTransaction, route: str | bytes, account: str | bytes, subject: str | bytes,
@@ -135,8 +121,8 @@ def has_remote_interest(txn: RaxTransaction, account: str | bytes, subject: str 
 def match_remote(txn: RaxTransaction, account: str | bytes, subject: str | bytes) -> RemoteMatch:
     """Which routes want this literal subject of the account, and with which weights.
 
-    Where several patterns of a queue match, the weights of a route add up: each pattern stands
-    for members of its own. SubjectError for a subject that is invalid or has a wildcard.
+    Where several patterns of a queue match, the weights of a route add up: each pattern has
+    members of its own. SubjectError for a subject that is invalid or has a wildcard.
     """
     plain: dict[bytes, None] = {}
     queues: dict[bytes, dict[bytes, int]] = {}

@@ -1,4 +1,4 @@
-"""Subjects: one tokenizer, one relation, and the form in which subjects lie in ordered keys.
+"""Subjects: one tokenizer, one relation, and the form of subjects in ordered keys.
 
     orders.eu.*      tokens between dots; ``*`` is exactly one token, a last ``>`` one or more
     orders.**        a wildcard is a whole token of one byte: this is a literal
@@ -18,8 +18,8 @@ In a key each token is closed by 00, and ``>`` is written 01, ``*`` 02:
 
     orders.eu.*   ->   o r d e r s 00 e u 00 02 00      (and one more 00 where a row ends)
 
-The order ``>`` < ``*`` < tokens is what advance() depends on: whoever goes back to try a token
-has by then passed every wildcard in its place, so a walk only ever goes forward.
+The order ``>`` < ``*`` < tokens is what advance() depends on: a walk that goes back to try a
+token has passed every wildcard in its place by then, so it only ever goes forward in the keys.
 
 Two strictnesses. The relation takes any bytes, as NATS' matcher does, and knows two faults: an
 empty token, and a ``>`` that is not last. What is stored or published must besides be UTF-8
@@ -219,7 +219,7 @@ def _malformed(row: bytes) -> NoReturn:
 
 
 def shown(raw: bytes) -> str:
-    """A subject as it stands in a message: quoted, and cut where it is long."""
+    """A subject for an error message: quoted, and cut if it is long."""
     text = raw.decode("utf-8", "backslashreplace")
     return repr(text if len(text) <= 80 else text[:77] + "...")
 
@@ -239,7 +239,7 @@ def _refuse(raw: bytes, code: int) -> NoReturn:
 
 
 def well_formed(subject: str | bytes) -> bytes:
-    """The bytes of a pattern whose tokens are in order, whatever bytes they are made of.
+    """The bytes of a pattern whose tokens are in order, of any bytes.
 
     SubjectError for an empty subject, an empty token, or a ``>`` that is not last.
     """
@@ -290,11 +290,6 @@ def is_valid(subject: str | bytes) -> bool:
     return True
 
 
-def is_literal(subject: str | bytes) -> bool:
-    """Whether a subject may be published to: valid, and without a wildcard token."""
-    return is_valid(subject) and not has_wildcard(raw_subject(subject))
-
-
 def has_wildcard(raw: bytes) -> bool:
     """Whether a well-formed subject has a token that is ``*`` or ``>``."""
     if b"*" not in raw and b">" not in raw:
@@ -338,24 +333,6 @@ def subset(a: str | bytes, b: str | bytes) -> bool:
 def overlap(a: str | bytes, b: str | bytes) -> bool:
     """Whether some subject matches both patterns: NATS' SubjectsCollide. SubjectError if one is invalid."""
     return relation(well_formed(a), well_formed(b), False) != DISJOINT
-
-
-def captures(pattern: str | bytes, subject: str | bytes) -> tuple[bytes, ...] | None:
-    """What the wildcards of the pattern stand for in the subject, or None where it does not match.
-
-    >>> captures("orders.*.>", "orders.eu.new.1")
-    (b'eu', b'new.1')
-    """
-    if not matches(pattern, subject):
-        return None
-    found: list[bytes] = []
-    theirs = raw_subject(subject).split(b".")
-    for at, token in enumerate(raw_subject(pattern).split(b".")):
-        if token == b"*":
-            found.append(theirs[at])
-        elif token == b">":
-            found.append(b".".join(theirs[at:]))
-    return tuple(found)
 
 
 # -- subjects in keys ---------------------------------------------------------------------

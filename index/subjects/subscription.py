@@ -1,15 +1,15 @@
-"""A subscription: who wants which subject, and how it is to be delivered.
+"""A subscription: its subject, its owner, and how its messages are delivered.
 
     row of kind 11   [subject, kind, owner, queue, weight, name, options, created]
 
     id       given by the index, ascending, never used again
     subject  a literal or a pattern
-    kind     LIVE, DURABLE or BINDING: the index only tells them apart, publishing knows them
-    owner    whose it is (a session, a connection): all of an owner go with one call
+    kind     LIVE, DURABLE or BINDING: the index keeps them apart, publishing interprets them
+    owner    a session, a connection: one call removes all of an owner
     queue    the group whose members share the messages, None for a plain subscription
     weight   how large this member's share of its group's messages is
     name     a durable subscription's name, unique in the store
-    options  whatever who delivers needs to know; the index keeps it and does not look
+    options  data for delivery; the index only stores them
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ KINDS = (LIVE, DURABLE, BINDING)
 
 MAX_NAME = 255  # of owners, queues, durable names, routes and accounts: their size is one byte
 MAX_WEIGHT = 0xFFFF
+STREAM_OPTION = "stream"  # where the messages of a binding or a durable subscription are appended
 
 ROWS = family(0, SUBSCRIPTION)
 
@@ -57,7 +58,7 @@ class Subscription(NamedTuple):
         SubjectError for a subject that cannot be stored; InvalidName for an owner, queue or name
         that is empty where given (an owner may be), of another type, or of more than 255 bytes;
         InvalidArgument for an unknown kind or a weight that is no whole number from 1 to 65,535.
-        Weight 0 is refused: who is to get nothing is removed.
+        Weight 0 is refused: remove the subscription instead.
         """
         return checked(cls(
             subjects.raw_subject(subject), kind, owner, queue, weight, name,  # type: ignore[arg-type]
@@ -80,7 +81,7 @@ def name_bytes(name: str | bytes, what: str) -> bytes:
 
 
 def sized(name: bytes) -> bytes:
-    """A name as it stands in a key that goes on behind it."""
+    """A name as written in a key that goes on behind it."""
     return bytes([len(name)]) + name
 
 
@@ -88,7 +89,7 @@ def checked_weight(weight: int) -> int:
     """The weight itself. InvalidArgument unless it is a whole number from 1 to 65,535."""
     if type(weight) is not int or not 1 <= weight <= MAX_WEIGHT:
         raise InvalidArgument(
-            f"weight={weight!r} must be a whole number from 1 to {MAX_WEIGHT}; remove who is to get nothing"
+            f"weight={weight!r} must be a whole number from 1 to {MAX_WEIGHT}; to get nothing, remove the subscription"
         )
     return weight
 

@@ -4,8 +4,8 @@
                      shared with whoever writes at the same time, durable when it returns
                      with durability="buffered" it first waits for the appends that are still on
                      their way (buffering.py)
-    Within           every call acts on the one transaction, sees what it has done so far,
-                     and is durable when that is committed (transaction.py)
+    transaction.py   every call acts on the one transaction, sees what it has done so far,
+                     and is durable when that is committed
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, Concatenate, NoReturn, ParamSpec, Protocol, TypeVar
 
 from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.engine.environment import Environment
-from ...storage.errors import AppendsLost, StoreClosed
+from ...storage.errors import AppendsLost, ReadOnlyStore, StoreClosed
 from ...storage.lifecycle.registry import Share
 from ..node.stream_id import StreamID
 from .buffering import Buffer, buffer_of
@@ -106,6 +106,18 @@ class Direct:
         self.read: Callable[[], AbstractContextManager[Any]] = partial(_read_flushed, env) if is_buffered else env.read
         self.closed = False
 
+    def require_open(self) -> None:
+        """StoreClosed once the store has been closed."""
+        if self.closed:
+            self._refuse()
+
+    def require_writable(self, to: str) -> None:
+        """StoreClosed, or ReadOnlyStore where the store is open with readonly=True."""
+        if self.closed:
+            self._refuse()
+        if self.env.readonly:
+            raise ReadOnlyStore(f"{self.env.path} is open with readonly=True; open it without to {to}")
+
     def submit(self, operation: Callable[[WriteTransaction], T]) -> T:
         """Group commit: durable when it returns."""
         if self.closed:
@@ -147,35 +159,3 @@ class Direct:
 def _read_flushed(env: Environment) -> AbstractContextManager[Any]:
     buffer_of(env).flush()
     return env.read()
-
-
-class Within:
-    """Calls inside one open write transaction: reads see what it has done so far."""
-
-    __slots__ = ("_txn",)
-
-    buffer = None
-    lock_timeout = 0.0  # whoever is in a transaction has the lock
-
-    def __init__(self, txn: WriteTransaction) -> None:
-        self._txn = txn
-
-    @property
-    def env(self) -> Environment:
-        """The environment it belongs to."""
-        return self._txn.env
-
-    def read(self) -> Within:
-        """The transaction itself, with what it still had in memory flushed."""
-        return self
-
-    def __enter__(self) -> WriteTransaction:
-        self._txn.flush()
-        return self._txn
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def submit(self, operation: Callable[[WriteTransaction], T]) -> T:
-        """Apply the operation at once."""
-        return operation(self._txn)

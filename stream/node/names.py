@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ...storage.errors import InvalidName
@@ -9,6 +10,12 @@ from ...storage.format import keys
 from .entry import UNDECODABLE, Entry
 
 MAX_MEMBER_NAME = 1 << 16
+
+Name = str | bytes | int | float
+Value = Name
+# A mapping is invariant in its keys, so those of one type each are named, too.
+Fields = Mapping[Name, Value] | Mapping[str, Value] | Mapping[bytes, Value] | Iterable[tuple[Name, Value]]
+Text = str | bytes
 
 
 def name_bytes(name: Any) -> bytes:

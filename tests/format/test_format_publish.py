@@ -36,8 +36,8 @@ def wrong(store: raxlog.Store) -> list[str]:
 
 def test_a_channels_row_is_the_one_in_the_example(store: raxlog.Store) -> None:
     def two(txn: Any) -> None:
-        channel_index.note_owner(txn, 1, 4711, 5)
-        channel_index.count(txn, 1, channel_index.CHANNEL, b"news.it", 2)
+        channel_index.add_owner(txn, 1, 4711, 5)
+        channel_index.add(txn, 1, channel_index.CHANNEL, b"news.it", 2)
 
     store._source.submit(two)
     key = bytes.fromhex("63 6e 65 77 73 2e 69 74 00 00 00 00 00 00 00 00 00 01")
@@ -106,8 +106,8 @@ def test_after_kills_at_any_moment_all_rows_agree(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("kind", "place", "told"), [
-    (0x1C, 0, "globs"), (0x1C, 1, "not there"), (0x1E, 0, "not noted"), (0x1E, 1, "not among"), (0x1D, 0, "should be"),
-    (0x1D, 1, "should be"), (0x02, 0, "is durable"),
+    (0x1C, 0, "globs"), (0x1C, 1, "not there"), (0x1E, 0, "not recorded"), (0x1E, 1, "not among"),
+    (0x1D, 0, "should be"), (0x1D, 1, "should be"), (0x02, 0, "is durable"),
 ])
 def test_a_row_that_is_missing_is_told_of(store: raxlog.Store, kind: int, place: int, told: str) -> None:
     with store.subscribe("a"), store.channels.psubscribe("x*"), store.subscribe("a", durable="d"):

@@ -12,7 +12,7 @@ import lmdb
 import msgpack
 import raxlog
 
-Row = dict[str, object]
+Row = dict[str, str | int | float]
 ROW: Row = {"sensor": "device-000123", "temp": 21.5, "seq": 1}
 
 

@@ -115,6 +115,7 @@ class AppendingWriter(DataSourceArrowWriter):
             if count == done:
                 if digest != before:
                     raise self._other_rows(count)
+                assert self._options.stream is not None
                 tx.stream(self._options.stream).extend(rows)
                 tx.state[key] = msgpack.packb([done + len(rows), behind])
             elif count < done or (count == done + len(rows) and digest != behind):

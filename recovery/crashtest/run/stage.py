@@ -28,7 +28,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from ....index import store  # noqa: F401 - loaded before the cases fork: what a workload imports is no case
+from ....index.pubsub import pubsub  # noqa: F401 - loaded before the cases fork: what a workload imports is no case
 from ..record.recorder import Control
 from .child import Check, Checker, Runner, RunResult, Workload, become_reaper
 from .report import FAILED, NOT_RUN, CrashTestReport, Failure, ModeResult

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import raxlog
 from children import Child
-from raxlog.index.pubsub.publish import Reached
+from raxlog.index.pubsub.pubsub import Reached
 
 
 def items(store: raxlog.Store, stream: str) -> list[tuple[Any, Any]]:

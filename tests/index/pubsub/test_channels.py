@@ -198,8 +198,8 @@ def test_globs_anchored_elsewhere_cost_a_publish_nothing(store: raxlog.Store) ->
     def descents() -> int:
         with store._env.read() as txn:
             counted = _Counted(txn)
-            found = channel_index.hearers(counted, channel_index.CHANNEL, b"device.777.temperature")
-            assert [hearer.glob for hearer in found] == [b"device.777.*", b"*.777.temperature"]
+            found = channel_index.subscribers(counted, channel_index.CHANNEL, b"device.777.temperature")
+            assert [row.glob for row in found] == [b"device.777.*", b"*.777.temperature"]
             return counted.descents
 
     with store.channels.psubscribe("device.777.*", "*.777.temperature") as client:
@@ -214,6 +214,6 @@ def test_the_hearers_are_those_a_test_of_every_glob_finds(store: raxlog.Store) -
     with store.channels.psubscribe(*globs), store._env.read() as txn:
         for _ in range(500):
             channel = bytes(rng.choices(b"ab.\x00*", k=rng.randrange(7)))
-            found = [hearer.glob for hearer in channel_index.hearers(txn, channel_index.CHANNEL, channel)]
+            found = [row.glob for row in channel_index.subscribers(txn, channel_index.CHANNEL, channel)]
             assert len(found) == len(set(found))
             assert set(found) == {glob for glob in globs if raxlog.glob_matches(glob, channel)}

@@ -111,22 +111,6 @@ def test_every_pattern_that_matches_covers_the_subject_and_overlaps_it() -> None
             assert subject.overlap(published, pattern) is hit
 
 
-def test_captures_are_what_the_wildcards_stand_for() -> None:
-    assert subject.captures("orders.*.>", "orders.eu.new.1") == (b"eu", b"new.1")
-    assert subject.captures("*.b.*", b"a.b.c") == (b"a", b"c")
-    assert subject.captures("a.b", "a.b") == ()
-    assert subject.captures(">", "a.b.c") == (b"a.b.c",)
-    assert subject.captures("a.*", "a.b.c") is None
-    for pattern in _patterns("ab", 3):
-        for tokens in all_subjects("ab", 4):
-            found = subject.captures(pattern, ".".join(tokens))
-            assert (found is not None) is brute_match(pattern.split("."), tokens)
-            if found is not None:
-                filled = iter(found)
-                put_in = [next(filled) if token in (b"*", b">") else token for token in subject.tokens(pattern)]
-                assert b".".join(put_in) == ".".join(tokens).encode()
-
-
 @pytest.mark.parametrize(("given", "says"), [
     ("", "is empty"), (".", "empty token"), ("a..b", "empty token"), (".a", "empty token"), ("a.", "empty token"),
     ("a.>.b", "not its last"), (">.a", "not its last"), ("a b", "0x20"), ("a.\t", "0x09"), ("a\0b", "0x00"),
@@ -146,7 +130,6 @@ def test_what_cannot_be_stored_is_refused_with_the_reason(given: object, says: s
 @pytest.mark.parametrize("wild", ["*", ">", "a.*", "a.>", "*.b", "a.*.é"])
 def test_nothing_can_be_published_to_a_pattern(wild: str) -> None:
     assert subject.is_valid(wild)
-    assert not subject.is_literal(wild)
     with pytest.raises(raxlog.SubjectError, match="wildcard"):
         subject.literal(wild)
 
@@ -155,7 +138,6 @@ def test_nothing_can_be_published_to_a_pattern(wild: str) -> None:
     "plain", ["a", "a*", "foo.**", "foo.>>", "foo.>bar", "a*.b", "$SYS.a", "é.ü", "a/b.#", "_INBOX.x"]
 )
 def test_a_wildcard_is_a_whole_token_of_one_byte(plain: str) -> None:
-    assert subject.is_literal(plain)
     assert subject.literal(plain) == plain.encode()
 
 

@@ -6,7 +6,7 @@ import random
 
 import pytest
 import raxlog
-from raxlog.index.subjects import match, sublist, subscribers
+from raxlog.index.subjects import sublist
 from raxlog.index.subjects.handle import Sublist
 from raxlog.index.subjects.subscription import BINDING, DURABLE, LIVE, Subscription
 from sublist_records import size_on_disk, sound
@@ -244,7 +244,7 @@ def test_ten_thousand_subscribers_of_one_subject_lie_in_few_small_rows(index: Su
         prefix = sublist.STATE_KEY[:8] + (b"\x13" if "*" in subject else b"\x12")
         rows = [value for key, value in txn.cursor() if key.startswith(prefix)]
         assert len(rows) == 50
-        assert max(map(len, rows)) <= subscribers.MAX_VALUE
+        assert max(map(len, rows)) <= sublist.MAX_VALUE
     one = index.insert(subject)
     assert index.match(published).plain == (*ids, one)
     assert sound(index)
@@ -294,14 +294,6 @@ def test_a_weight_can_be_changed_and_matches_follow(index: Sublist) -> None:
     with pytest.raises(raxlog.InvalidArgument):
         index.set_weight(ids[0], 0)
     assert sound(index)
-
-
-def test_members_are_picked_by_their_weights() -> None:
-    group = (match.Member(1, 1, 1), match.Member(2, 3, 1))
-    rng = random.Random(0)
-    picked = [match.pick(group, rng).id for _ in range(4000)]
-    assert 2700 < picked.count(2) < 3300
-    assert match.pick(group[:1], rng).id == 1
 
 
 # -- patterns against patterns --------------------------------------------------------------

@@ -10,7 +10,7 @@ import raxlog
 from children import Child
 from raxlog.index.subjects import match
 from raxlog.index.subjects.handle import Sublist
-from raxlog.index.subjects.match_cache import Cache
+from raxlog.index.subjects.match import Cache
 from raxlog.index.subjects.subscription import Subscription
 
 

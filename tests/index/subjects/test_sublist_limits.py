@@ -8,9 +8,8 @@ import pytest
 import raxlog
 from raxlog.index.subjects import sublist
 from raxlog.index.subjects.handle import Sublist
-from raxlog.index.subjects.match_cache import Cache
+from raxlog.index.subjects.match import Cache
 from raxlog.index.subjects.subscription import Subscription
-from raxlog.stream.entries.session import Within
 from sublist_records import size_on_disk, sound
 
 
@@ -120,11 +119,9 @@ def test_counts_of_matches_are_exact_over_threads(index: Sublist) -> None:
     assert index.statistics().matches == 3501  # what ended threads counted has been added up
 
 
-def test_a_source_within_a_transaction_sees_its_own_changes(index: Sublist) -> None:
-    def operation(txn: object) -> tuple[int, ...]:
-        inside = Sublist(Within(txn), index.cache)  # type: ignore[arg-type]
+def test_a_source_within_a_transaction_sees_its_own_changes(store: raxlog.Store, index: Sublist) -> None:
+    with store.transaction() as tx:
+        inside = Sublist(tx._source, index.cache)
         inside.insert("a.b")
-        return inside.match("a.b").plain
-
-    assert index._source.submit(operation) == (1,)
+        assert inside.match("a.b").plain == (1,)
     assert index.match("a.b").plain == (1,)

@@ -20,7 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from other_process import OtherProcess
 from raxlog.index.subjects.check import problems
 from raxlog.index.subjects.handle import Sublist
-from raxlog.index.subjects.match_cache import Cache
+from raxlog.index.subjects.match import Cache
 from raxlog.index.subjects.subscription import Subscription
 from subject_reference import Trie
 

@@ -19,7 +19,7 @@ import raxlog
 from children import Child
 from raxlog.index.subjects.check import problems
 from raxlog.index.subjects.handle import Sublist
-from raxlog.index.subjects.match_cache import Cache
+from raxlog.index.subjects.match import Cache
 from raxlog.index.subjects.subscription import Subscription
 from subject_reference import Trie, all_subjects
 

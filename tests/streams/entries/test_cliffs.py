@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import raxlog
-from raxlog.index.subjects import subscribers
+from raxlog.index.subjects import sublist
 from raxlog.index.subjects.subscription import Subscription
 from raxlog.storage.trees.rax import Rax
 from raxlog.stream import info as infos
@@ -284,9 +284,9 @@ def test_an_owner_is_removed_without_reading_the_other_subscribers_rows(
     store: raxlog.Store, counted: Any, owners: int
 ) -> None:
     store.subjects.insert_many([Subscription.of("a.b", owner=f"o{n}") for n in range(owners)])
-    counts = counted(subscribers, "decode")
+    counts = counted(sublist, "decode_row")
     assert len(store.subjects.remove_owner(f"o{owners - 50}")) == 1
-    assert counts["decode"] == 1
+    assert counts["decode_row"] == 1
 
 
 def bytes_read(call: Callable[[], Any]) -> int:

@@ -30,7 +30,7 @@ def globs(rounds: Rounds) -> list[Figure]:
             client.psubscribe(*(f"sensor.{n}.*" if n % 2 else f"device.{n}.x*" for n in range(there, count)))
             there = count
             with store._env.read() as txn:
-                look = partial(channel_index.hearers, txn, channel_index.CHANNEL, b"device.77.temperature")
+                look = partial(channel_index.subscribers, txn, channel_index.CHANNEL, b"device.77.temperature")
                 assert len(look()) == 3
                 figures.append(single(name, f"{count:,} globs", look, 2000))
             for what, channel, times in (("publish on that channel, relaxed", "device.77.temperature", 300),

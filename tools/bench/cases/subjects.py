@@ -13,7 +13,7 @@ from functools import partial
 
 import raxlog
 from raxlog.index.subjects.handle import Sublist
-from raxlog.index.subjects.match_cache import Cache
+from raxlog.index.subjects.match import Cache
 from raxlog.index.subjects.subscription import Subscription
 
 from ..rounds import Figure, Rounds, each_us, median_us, ms_of

@@ -103,7 +103,7 @@ def _noteworthy(store: Store) -> Iterator[str]:
             yield f"process {reader.pid} has read for {behind}: what was written since takes new space"
 
 
-def _row(store: Store, name: bytes) -> dict[str, Any]:
+def _row(store: Store, name: str | bytes) -> dict[str, Any]:
     """A stream's figures without walking it: its header, its first entry."""
     row: dict[str, Any] = {"name": name}
     try:

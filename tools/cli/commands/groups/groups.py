@@ -18,7 +18,7 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from .....index.pubsub import subject_filter
+from .....index.subjects.match import checked_patterns
 from .....storage.errors import InvalidStreamID
 from .....stream.entries.header import shown
 from .....stream.group.info import GroupInfo
@@ -91,7 +91,7 @@ Exit status 1 if the group exists (unless --exist-ok), or the stream does not (u
     "raxlog create-group events.rax orders billing --create-stream --exist-ok",
 )
 def _create_group(args: argparse.Namespace) -> None:
-    subjects = None if args.subject is None else subject_filter.checked([os.fsencode(one) for one in args.subject])
+    subjects = None if args.subject is None else checked_patterns([os.fsencode(one) for one in args.subject])
     with writing(args, create=args.create_stream) as store:
         stream = store.stream(args.stream) if args.create_stream else existing(store, args.stream)
         made = stream.create_group(

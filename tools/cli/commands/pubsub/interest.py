@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from .....index.pubsub import targets
+from .....index.pubsub.leases import owner_of
 from .....index.subjects import subject as subjects
-from .....index.subjects.subscription import BINDING, DURABLE, LIVE, Subscription
+from .....index.subjects.subscription import BINDING, DURABLE, LIVE, STREAM_OPTION, Subscription
 from .....storage.errors import NoSubscription
 from .....store import Store
 from ... import output
@@ -102,15 +102,15 @@ def _interested(store: Store, subject: bytes) -> list[dict[str, Any]]:
         row: dict[str, Any] = {
             "id": record.id, "kind": _KINDS[record.kind], "subject": record.subject, "queue": record.queue,
         }
-        owner = targets.owner_of(record)
+        owner = owner_of(record)
         if record.kind == LIVE:
             if owner is None or owner not in owners:
                 continue  # its process has died, or no publish would count it
             row["pid"] = owners[owner]
-        elif targets.STREAM_OPTION not in record.options:
+        elif STREAM_OPTION not in record.options:
             continue
         elif record.kind == BINDING:
-            row["stream"] = record.options[targets.STREAM_OPTION]
+            row["stream"] = record.options[STREAM_OPTION]
         else:
             row["durable"] = record.name
         rows.append(row)

@@ -15,6 +15,7 @@ import argparse
 import os
 import sys
 from pathlib import Path
+from typing import cast
 
 from .....index.pubsub.channels import ChannelMessage, Subscriber
 from .....index.pubsub.durable_subscription import DurableSubscription
@@ -138,10 +139,11 @@ def _print(message: ChannelMessage | Message, as_json: bool) -> None:
                                     "data": message.data}
         line = f"{output.text(message.channel)}\t{output.text(message.data)}"
     else:
-        document = {"subject": message.subject, "fields": fields_form(message.pairs)}
+        pairs = cast("list[tuple[bytes, bytes]]", message.pairs)  # the store has no encoding
+        document = {"subject": message.subject, "fields": fields_form(pairs)}
         if message.id is not None:
             document |= {"id": message.id, "deliveries": message.deliveries}
-        line = "\t".join([output.text(message.subject), *output.pairs_text(message.pairs)])
+        line = "\t".join([output.text(message.subject or ""), *output.pairs_text(pairs)])
     output.answer(as_json, document, line)
 
 

@@ -1,0 +1,209 @@
+"""Transactions: any number of calls on streams, groups, state and subjects, in one commit or none.
+
+    with store.transaction() as tx:
+        batch = tx.group("orders", "billing").read("w1", count=100)
+        tx.stream("invoices").extend(...)
+        tx.group("orders", "billing").ack(*[entry.id for entry in batch])
+        tx.state[b"offset"] = b"..."
+                                            <- one flush here, and all of it is on disk
+
+The transaction holds the store's write lock from beginning to end: it sees its own changes at once
+and no others; other writers wait, and readers go on reading the state before it. An exception
+undoes all of it. It belongs to the thread that began it.
+
+It cannot be replayed, as grouped calls are when the map is full. So room is made before it
+begins: the map grows first when less than a quarter, or 64 MB, is free.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator
+from contextlib import suppress
+from functools import partial
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+from weakref import ref
+
+import lmdb
+
+from .index.pubsub.pubsub import PubSub, Reached
+from .storage.commit.write_transaction import WriteTransaction
+from .storage.errors import NotOwner, TransactionError
+from .storage.files.lmdb_errors import meaning
+from .stream.entries.sweep import sweep
+from .stream.group.group import Group
+from .stream.node.names import Fields, Name, Text, member_name, name_bytes
+from .stream.state import State
+from .stream.stream import Stream
+from .stream.streams import Streams
+
+if TYPE_CHECKING:
+    from .storage.engine.environment import Environment
+
+_UNFINISHED = TransactionError("it was broken off")
+
+T = TypeVar("T")
+
+
+class _Within:
+    """The Source of an open transaction's handles: refused after its end and from another thread."""
+
+    __slots__ = ("_owner",)
+
+    buffer = None
+    lock_timeout = 0.0  # the transaction has the lock
+
+    def __init__(self, owner: Transaction) -> None:
+        self._owner = owner
+
+    @property
+    def env(self) -> Environment:
+        """The environment it belongs to."""
+        return self._owner._direct.env
+
+    def read(self) -> _Within:
+        """The transaction itself, with everything still in memory flushed."""
+        return self
+
+    def __enter__(self) -> WriteTransaction:
+        return self._owner.flushed()
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def submit(self, operation: Callable[[WriteTransaction], T]) -> T:
+        """Apply the operation at once."""
+        return self._owner.apply(operation)
+
+
+class _Exit:
+    """``Transaction.__exit__``: a `with` gets a callable that the transaction ends with, however the `with` is left.
+
+    An exception from outside (a signal's handler) can strike on the first step of any ``__exit__`` that is
+    written in Python, before its first line. The `with` has looked ``__exit__`` up before, and keeps what it
+    found on the interpreter's own stack, nowhere else: so that owns the open transaction. Dropped without
+    having run, it undoes it.
+    """
+
+    def __get__(self, tx: Transaction | None, owner: type[Transaction]) -> Any:
+        if tx is None:
+            return self
+        leave = partial(Transaction._leave, tx)
+        if tx._txn is None:
+            tx._owner = ref(leave)
+        return leave
+
+    def __call__(self, tx: Transaction, *raised: Any) -> None:  # as ExitStack does
+        tx._leave(*raised)
+
+
+class Transaction:
+    """All or nothing, one commit: made by ``store.transaction()``, used with ``with``."""
+
+    __slots__ = ("_direct", "_ended", "_owner", "_pubsub", "_source", "_spoiled", "_steps", "_streams", "_thread",
+                 "_txn")
+
+    def __init__(self, streams: Streams, pubsub: PubSub) -> None:
+        self._direct = streams.source
+        self._streams = streams
+        self._pubsub = pubsub
+        self._txn: WriteTransaction | None = None
+        self._source = _Within(self)
+        self._thread = 0
+        self._ended = False
+        self._spoiled: BaseException | None = None
+        self._owner: Callable[[], Any] = lambda: None  # the last looked-up __exit__, while it exists
+        self._steps: Generator[WriteTransaction, bool, None] | None = None  # where no `with` owns them
+
+    def __enter__(self) -> Self:
+        if self._ended or self._txn is not None:
+            raise TransactionError("a transaction is used once; begin another with store.transaction()")
+        steps = self._direct.begin()
+        try:
+            self._txn = next(steps)
+            self._thread = threading.get_ident()
+            owner = self._owner()
+            if owner is None:
+                self._steps = steps
+            else:
+                owner.steps = steps
+        except BaseException:
+            steps.close()
+            raise
+        return self
+
+    __exit__ = _Exit()
+
+    def _leave(self, kind: type[BaseException] | None, error: BaseException | None,
+               trace: TracebackType | None) -> None:
+        self.require()
+        self._ended = True
+        keep = error is None and self._spoiled is None
+        with suppress(StopIteration):  # no local name: the owner alone keeps the transaction open
+            (self._steps or self._owner().steps).send(keep)
+        if keep:
+            sweep(self._direct)
+        elif error is None:
+            if isinstance(self._spoiled, NotOwner):
+                raise self._spoiled
+            raise TransactionError(
+                f"a call inside the transaction failed half way ({self._spoiled}), so all of it was undone"
+            ) from self._spoiled
+
+    def stream(self, name: Name) -> Stream:
+        """The stream of that name, inside this transaction."""
+        return Stream(self._open(), name_bytes(name), self._streams.limits, self._streams.encoding)
+
+    def group(self, stream: Name, group: Name) -> Group:
+        """A consumer group of a stream, inside this transaction."""
+        return Group(self._open(), name_bytes(stream), member_name(group, "group"), self._streams.encoding)
+
+    @property
+    def state(self) -> State:
+        """The durable key-value space, inside this transaction."""
+        return State(self._open())
+
+    def publish(self, subject: Text, fields: Fields) -> Reached:
+        """Store.publish() as part of the transaction: subscribers get the message after the commit."""
+        return self.apply(self._pubsub.publication(subject, fields))
+
+    def _open(self) -> _Within:
+        self.require()
+        return self._source
+
+    def require(self) -> None:
+        """TransactionError unless the transaction is open and this is its thread."""
+        if self._txn is None:
+            raise TransactionError("the transaction has not begun; use it as: with store.transaction() as tx")
+        if self._ended:
+            raise TransactionError("the transaction has ended; begin another with store.transaction()")
+        if threading.get_ident() != self._thread:
+            raise TransactionError("a transaction belongs to the thread that began it; this is another one")
+        if self._direct.env.commits.open_write is not self._txn.raw:
+            raise TransactionError("the transaction was begun in another process, before a fork; it ends there")
+
+    def apply(self, operation: Callable[[WriteTransaction], T]) -> T:
+        """One call inside the transaction. A failure that left changes spoils the whole, and so does NotOwner."""
+        self.require()
+        txn = self._txn
+        assert txn is not None
+        before = txn.changes
+        spoiled, self._spoiled = self._spoiled, _UNFINISHED
+        try:
+            result = operation(txn)
+        except lmdb.Error as error:  # a full map, for one: LMDB takes nothing more in this transaction
+            self._spoiled = meaning(self._direct.env.path, error)
+            raise self._spoiled from error
+        except BaseException as error:
+            untouched = txn.is_untouched(before, error) and not isinstance(error, NotOwner)
+            self._spoiled = spoiled if untouched else error
+            raise
+        self._spoiled = spoiled
+        return result
+
+    def flushed(self) -> WriteTransaction:
+        """The transaction with nothing left in memory, so that reads see all of it."""
+        self.apply(WriteTransaction.flush)
+        assert self._txn is not None
+        return self._txn
