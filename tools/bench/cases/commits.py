@@ -227,7 +227,7 @@ def buffered(rounds: Rounds) -> list[Figure]:
         for sqlite in sqlites.values():
             stack.callback(sqlite.close)
 
-        def hundred(append: Callable[[dict[str, object]], object]) -> int:
+        def hundred(append: Callable[[Row], object]) -> int:
             for _ in range(100):
                 append(readings[next(turn) % 1000])
             return 100
@@ -240,7 +240,7 @@ def buffered(rounds: Rounds) -> list[Figure]:
             store.flush()
             return Slice(done / (time.perf_counter() - start), (cpu_seconds() - used) / done * 1e6)
 
-        waiting: dict[str, Callable[[dict[str, object]], object]] = {
+        waiting: dict[str, Callable[[Row], object]] = {
             "raxlog, relaxed": relaxed.append, "raxlog, commit": commit.append,
             **{f"sqlite3 (WAL, {mode})": sqlite.append for mode, sqlite in sqlites.items()},
         }
