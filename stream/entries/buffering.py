@@ -43,7 +43,7 @@ from ..node.clock import now_ms
 from ..node.stream_id import AUTO, MAX64, NewID, StreamID, make_id
 from . import header as headers
 from . import writer
-from .behind import ASIDE, COMMITTING, GO_ON_MS, IDLE, OPEN, OPENING, Behind
+from .write_buffer import ASIDE, COMMITTING, GO_ON_MS, IDLE, OPEN, OPENING, Behind
 from .buffered import Head, Run, Step, again
 from .header import NodeLimits, StreamHeader
 

@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 from raxlog import StreamID
 from raxlog.index.pubsub import publish
 from raxlog.stream import stream as stream_module
-from raxlog.stream.entries import behind, buffering
+from raxlog.stream.entries import buffering, write_buffer
 from raxlog.stream.group import blocking_read as group_read_module
 from raxlog.stream.group import group as group_module
 
@@ -55,7 +55,7 @@ class Clock:
 def standing_clock() -> Iterator[Clock]:
     clock = Clock()
     with ExitStack() as stack:
-        for module in (group_module, group_read_module, stream_module, behind, publish):
+        for module in (group_module, group_read_module, stream_module, write_buffer, publish):
             stack.enter_context(patch.object(module, "now_ms", clock))
         yield clock
 

@@ -223,7 +223,7 @@ STRUCK = 40  # asynchronous exceptions in one run, beside the signals
 COMMITS = tuple(f"raxlog.storage.{one}" for one in (
     "commit.commits", "commit.interrupts", "commit.write_transaction", "engine.environment", "commit.journal"))
 OPENINGS = tuple(f"raxlog.{one}" for one in (
-    "index.pubsub.leases", "index.store", "stream.entries.behind", "stream.entries.session", "stream.streams",
+    "index.pubsub.leases", "index.store", "stream.entries.write_buffer", "stream.entries.session", "stream.streams",
     "stream.entries.sweep", "stream.group.waiter", *(f"storage.{one}" for one in (
         "commit.journal", "engine.reader_gate", "engine.store_map", "files.directory", "files.disk",
         "files.generation", "files.in_place", "files.map_lock", "files.meta_pages", "files.ofd_lock",
