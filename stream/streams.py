@@ -23,7 +23,7 @@ from .multi_read import read_group_streams, read_streams
 from .node.clock import whole
 from .node.entry import Entry
 from .node.names import name_bytes, text_of
-from .node.stream_id import AnyID
+from .node.stream_id import IDLike
 from .stream import Stream
 from .transaction import State, Transaction
 
@@ -150,7 +150,7 @@ class Store:
         if self._env.commits.in_own_transaction():
             raise TransactionError("this thread has a transaction open; flush() once it has ended")
         if self._source.buffer is not None:
-            self._source.buffer.flush(tell=True)
+            self._source.buffer.flush(report=True)
         elif not self._env.readonly:
             self._env.flush()
 
@@ -187,7 +187,7 @@ class Store:
         self._require_open()
         return State(self._source)
 
-    def read(self, streams: Mapping[Any, AnyID], count: int | None = None, block: float | None = None, *,
+    def read(self, streams: Mapping[Any, IDLike], count: int | None = None, block: float | None = None, *,
              total: int | None = None, max_bytes: int | None = None,
              stop: StopFlag | None = None) -> dict[Any, list[Entry]]:
         """Entries behind an ID of each of several streams, without a group. XREAD.
@@ -204,10 +204,10 @@ class Store:
         self._require_open()
         return read_streams(self._source, streams, count, block, total, max_bytes, stop, self._encoding)
 
-    def read_group(self, group: Any, consumer: Any, streams: Mapping[Any, AnyID], count: int | None = None,
+    def read_group(self, group: Any, consumer: Any, streams: Mapping[Any, IDLike], count: int | None = None,
                    block: float | None = None, *, total: int | None = None, max_bytes: int | None = None,
                    noack: bool = False, claim_idle: float | None = None,
-                   ack: Mapping[Any, Iterable[AnyID]] | None = None,
+                   ack: Mapping[Any, Iterable[IDLike]] | None = None,
                    stop: StopFlag | None = None) -> dict[Any, list[Entry]]:
         """Deliver from several streams to a consumer of the group of that name in each. XREADGROUP.
 

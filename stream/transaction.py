@@ -33,7 +33,7 @@ from ..storage.files.lmdb_errors import meaning
 from ..storage.format import keys, records
 from ..storage.trees.rax import Rax
 from .entries.header import NodeLimits
-from .entries.session import Direct, Source, Within
+from .entries.session import Direct, InTransaction, Source
 from .entries.sweep import sweep
 from .group.group import Group
 from .node.names import member_name, name_bytes, stored_bytes
@@ -160,22 +160,6 @@ def _state_key(key: Any) -> bytes:
     return _STATE + raw
 
 
-class _Guarded(Within):
-    """Calls inside a transaction, refused after its end and from another thread."""
-
-    __slots__ = ("_owner",)
-
-    def __init__(self, owner: Transaction, txn: WriteTransaction) -> None:
-        super().__init__(txn)
-        self._owner = owner
-
-    def __enter__(self) -> WriteTransaction:
-        return self._owner.flushed()
-
-    def submit(self, operation: Callable[[WriteTransaction], T]) -> T:
-        return self._owner.apply(operation)
-
-
 class _Exit:
     """``Transaction.__exit__``: a `with` gets a callable that the transaction ends with, however the `with` is left.
 
@@ -222,7 +206,7 @@ class Transaction:
         try:
             self._txn = next(steps)
             self._thread = threading.get_ident()
-            self._source = _Guarded(self, self._txn)
+            self._source = InTransaction(self, self._txn.env)
             owner = self._owner()
             if owner is None:
                 self._steps = steps

@@ -30,7 +30,7 @@ from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.errors import CorruptionError, StoreClosed, StoreError
 from ...storage.lifecycle.registry import forget_in_child
 from ...stream.entries.session import Direct
-from ...stream.group.wait_conditions import Finding, Probe
+from ...stream.group.wait_conditions import Condition
 from ...stream.group.waiter import waiting_of
 from . import channel_index, ring, targets
 from .inbox import Callbacks, Inbox, Queue
@@ -59,7 +59,7 @@ class Live:
         # By subscription ID; by (kind, channel or glob) and then listener: since which message.
         self._subjects: dict[int, tuple[Queue[Any], int]] = {}
         self._channels: dict[tuple[bytes, bytes], dict[Queue[Any], int]] = {}
-        self._durables: dict[Inbox[Any], tuple[Probe, float]] = {}
+        self._durables: dict[Inbox[Any], tuple[Condition, float]] = {}
         self._inboxes: set[Inbox[Any]] = set()
         _all.add(self)
 
@@ -127,7 +127,7 @@ class Live:
             if not held:
                 self._channels.pop((kind, name), None)
 
-    def watch(self, inbox: Inbox[Any], probe: Probe, every: float) -> None:
+    def watch(self, inbox: Inbox[Any], probe: Condition, every: float) -> None:
         """Signal the inbox whenever the probe's value changes, and besides each ``every`` seconds."""
         with self._mutex:
             self._durables[inbox] = (probe, every)
@@ -219,8 +219,8 @@ class Live:
 
     def _listen(self) -> None:
         waiting = waiting_of(self._source.env)
-        moved = Finding(lambda txn: self._changes)
-        seen: dict[Probe, Hashable] = {}
+        moved = Condition(lambda txn: self._changes)
+        seen: dict[Condition, Hashable] = {}
         due: dict[Inbox[Any], float] = {}
         while True:
             with self._mutex:
@@ -236,7 +236,7 @@ class Live:
                 seen[_RING] = self._next
                 seen[moved] = changes
                 if noted is not None:
-                    seen[Finding(channel_index.owned, noted)] = True
+                    seen[Condition(channel_index.owned, noted)] = True
             for delivery in deliveries:
                 _deliver(*delivery)
             now = time.monotonic()
@@ -313,6 +313,6 @@ def _deliver(number: int, message: LiveMessage, glob: bytes | None, heard: _Hear
 
 _Heard = list[tuple[Queue[Any], int]]  # listeners, and since which message each
 _NONE = (None, 0)
-_RING = Finding(lambda txn: ring.position(txn)[0])
+_RING = Condition(lambda txn: ring.position(txn)[0])
 _all: weakref.WeakSet[Live] = weakref.WeakSet()
 forget_in_child(_all, Live.forget)

@@ -36,11 +36,11 @@ from ...stream.entries.sweep import doom_stream
 from ...stream.group.delete_policy import DeleteResult
 from ...stream.group.group import Group
 from ...stream.group.state import UNKNOWN, create_group, find_group, locate_group
-from ...stream.group.wait_conditions import Finding
+from ...stream.group.wait_conditions import Condition
 from ...stream.node.clock import duration_ms
 from ...stream.node.entry import SUBJECT_FIELD, UNDECODABLE, Entry
 from ...stream.node.names import text_of
-from ...stream.node.stream_id import AnyID
+from ...stream.node.stream_id import IDLike
 from ..subjects import sublist
 from ..subjects.subscription import Subscription, name_bytes
 from .dispatcher import Live
@@ -143,7 +143,7 @@ class DurableSubscription(Inbox[Message]):
         stream = stream_of(wanted.name)
         self._group = Group(source, stream, GROUP, None)
         self._release_the_dead()
-        live.watch(self, Finding(_news, stream), self._ack_wait)
+        live.watch(self, Condition(_news, stream), self._ack_wait)
         self.signal()
 
     @property
@@ -157,7 +157,7 @@ class DurableSubscription(Inbox[Message]):
         """Messages that nobody has been given yet."""
         return self._group.lag
 
-    def ack(self, *messages: Message | AnyID) -> int:
+    def ack(self, *messages: Message | IDLike) -> int:
         """Say that messages (or IDs) have been dealt with; how many had not been before.
 
         One commit, durable when it returns; they are deleted. Also after close().
@@ -242,6 +242,7 @@ class DurableSubscription(Inbox[Message]):
         """Give back what consumers of dead processes had in hand; whether there were any."""
         released = False
         for consumer in self._group.consumers():
+            assert isinstance(consumer.name, bytes)  # the group has no encoding
             owner = _owner_of(consumer.name)
             if owner is not None and not self._leases.lives(owner):
                 released = self._release(consumer.name) or released

@@ -64,6 +64,6 @@ def _base(txn: Any, number: int, header: StreamHeader) -> int:
 def _group(txn: Any, number: int, header: StreamHeader, state: GroupState) -> GroupSummary:
     told = describe_group(txn, state, number, header, None)
     return GroupSummary(
-        name=told.name, last_delivered=make_id(*state.last), entries_read=told.entries_read,
+        name=state.name, last_delivered=make_id(*state.last), entries_read=told.entries_read,
         pending=told.pending, consumers=told.consumers, lag=told.lag,
     )

@@ -1,7 +1,7 @@
-"""What is wrong with a pending list: every row of it, and every row that should be there.
+"""The check of a pending list: every row of it, and every row that should be there.
 
     buckets  ──────────────>  index rows        each bucket names the rows that must exist
-    index rows  ──────────────>  buckets        each row names what a bucket must say
+    index rows  ──────────────>  buckets        each row names what a bucket must hold
 
 Both ways, because a row too many is as wrong as one that is missing.
 """
@@ -73,7 +73,7 @@ def problems(txn: RaxTransaction, number: int, group: int, capacity: int = CAPAC
                 found.append(f"{entry} is released and not in its place {place}")
         for consumer, count in owners.items():
             if _read(txn, by_consumer + consumer.to_bytes(4, "big") + bucket.key, unseal) != [count]:
-                found.append(f"{where} holds {count} of consumer {consumer}, his row differs")
+                found.append(f"{where} holds {count} of consumer {consumer}, its row differs")
         if times and _read(txn, by_time + min(times).to_bytes(8, "big") + bucket.key, unseal) != []:
             found.append(f"{where} has no row for its oldest delivery, {min(times)}")
     for key, _ in family_rows(txn, released):
@@ -93,7 +93,7 @@ def problems(txn: RaxTransaction, number: int, group: int, capacity: int = CAPAC
 
 
 def _read(txn: RaxTransaction, key: bytes, decode: Callable[[bytes, bytes], T]) -> T | None:
-    """What lies under the key; None if it is missing or damaged."""
+    """The record under the key; None if it is missing or damaged."""
     value = txn.get(key)
     with suppress(CorruptionError):
         return None if value is None else decode(key, value)

@@ -25,7 +25,7 @@ import second_reader_groups as reader
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from raxlog.stream import stream as stream_module
-from raxlog.stream.group import blocking_read as group_read_module
+from raxlog.stream.group import deliver as group_read_module
 from raxlog.stream.group import group as group_module
 from test_format import keys_of, resealed
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import pytest
 import raxlog
@@ -10,7 +11,7 @@ from raxlog.index.subjects import sublist
 from raxlog.index.subjects.handle import Sublist
 from raxlog.index.subjects.match_cache import Cache
 from raxlog.index.subjects.subscription import Subscription
-from raxlog.stream.entries.session import Within
+from raxlog.stream.entries.session import InTransaction
 from test_sublist import size_on_disk, sound
 
 
@@ -121,8 +122,19 @@ def test_counts_of_matches_are_exact_over_threads(index: Sublist) -> None:
 
 
 def test_a_source_within_a_transaction_sees_its_own_changes(index: Sublist) -> None:
-    def operation(txn: object) -> tuple[int, ...]:
-        inside = Sublist(Within(txn), index.cache)  # type: ignore[arg-type]
+    class Open:
+        def __init__(self, txn: Any) -> None:
+            self.txn = txn
+
+        def apply(self, operation: Any) -> Any:
+            return operation(self.txn)
+
+        def flushed(self) -> Any:
+            self.txn.flush()
+            return self.txn
+
+    def operation(txn: Any) -> tuple[int, ...]:
+        inside = Sublist(InTransaction(Open(txn), txn.env), index.cache)
         inside.insert("a.b")
         return inside.match("a.b").plain
 
