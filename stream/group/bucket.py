@@ -152,9 +152,7 @@ class Bucket:
         """All entries in the order of their IDs."""
         return list(zip(unpack_ids(self.ids), self.nacks(), strict=True))
 
-    def rows_between(
-        self, start: ID, end: ID, consumer: int | None = None
-    ) -> list[tuple[ID, Nack]]:
+    def rows_between(self, start: ID, end: ID, consumer: int | None = None) -> list[tuple[ID, Nack]]:
         """The entries from ``start`` to ``end``, both included; with ``consumer`` only its own."""
         ids = unpack_ids(self.ids)
         low, high = bisect_left(ids, start), bisect_right(ids, end)

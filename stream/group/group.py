@@ -244,12 +244,8 @@ class Group:
                   justid: Literal[False] = False) -> tuple[StreamID, list[Entry], list[StreamID]]: ...
 
     @overload
-    def autoclaim(self, consumer: Name, min_idle: float = 0.0, start: IDLike = "0", count: int = 100, *,
-                  justid: bool) -> tuple[StreamID, list[Entry] | list[StreamID], list[StreamID]]: ...
-
-    @overload
-    def autoclaim(self, consumer: Name, min_idle: float, start: IDLike, count: int,
-                  justid: bool) -> tuple[StreamID, list[Entry] | list[StreamID], list[StreamID]]: ...
+    def autoclaim(self, consumer: Name, min_idle: float = 0.0, start: IDLike = "0", count: int = 100,
+                  justid: bool = False) -> tuple[StreamID, list[Entry] | list[StreamID], list[StreamID]]: ...
 
     def autoclaim(self, consumer: Name, min_idle: float = 0.0, start: IDLike = "0", count: int = 100,
                   justid: bool = False) -> tuple[StreamID, list[Entry] | list[StreamID], list[StreamID]]:

@@ -20,6 +20,7 @@ from ...storage.format.records import unseal
 from ...storage.trees.rax import RaxTransaction, family_rows
 from ..node.stream_id import unpack_id
 from .bucket import CAPACITY, MAX_VALUE, Bucket
+from .pending_list import shown_id
 
 T = TypeVar("T")
 
@@ -40,7 +41,7 @@ def problems(txn: RaxTransaction, number: int, group: int, capacity: int = CAPAC
     released = group_family(number, RELEASED, group)
     last = b""
     for key, value in family_rows(txn, prefix):
-        where = f"bucket {_shown(key)}"
+        where = f"bucket {shown_id(key)}"
         try:
             bucket = Bucket.decode(key, value)
         except CorruptionError as error:
@@ -59,7 +60,7 @@ def problems(txn: RaxTransaction, number: int, group: int, capacity: int = CAPAC
         times = []
         for packed, nack in zip(ids, bucket.nacks(), strict=True):
             totals[nack.consumer] += 1
-            entry = _shown(packed)
+            entry = shown_id(packed)
             if nack.consumer:
                 owners[nack.consumer] += 1
                 times.append(nack.time)
@@ -83,12 +84,12 @@ def problems(txn: RaxTransaction, number: int, group: int, capacity: int = CAPAC
         owner = int.from_bytes(key[-20:-16], "big")
         named = _read(txn, prefix + key[-16:], Bucket.decode)
         if named is None or owner not in named.owners():
-            found.append(f"a row says that consumer {owner} has entries in bucket {_shown(key)}")
+            found.append(f"a row says that consumer {owner} has entries in bucket {shown_id(key)}")
     for key, _ in family_rows(txn, by_time):
         time = int.from_bytes(key[-24:-16], "big")
         named = _read(txn, prefix + key[-16:], Bucket.decode)
         if named is None or named.oldest() != time:
-            found.append(f"a row says that bucket {_shown(key)} has its oldest delivery at {time}")
+            found.append(f"a row says that bucket {shown_id(key)} has its oldest delivery at {time}")
     return found, totals
 
 
@@ -98,8 +99,3 @@ def _read(txn: RaxTransaction, key: bytes, decode: Callable[[bytes, bytes], T]) 
     with suppress(CorruptionError):
         return None if value is None else decode(key, value)
     return None
-
-
-def _shown(key: bytes) -> str:
-    ms, seq = unpack_id(key[-16:])
-    return f"{ms}-{seq}"

@@ -59,10 +59,7 @@ class PendingList:
     method raises CorruptionError where a row it reads is damaged or missing.
     """
 
-    __slots__ = (
-        "_buckets", "_by_consumer", "_by_time", "_capacity", "_cursor", "_group", "_released",
-        "_txn",
-    )
+    __slots__ = ("_buckets", "_by_consumer", "_by_time", "_capacity", "_cursor", "_group", "_released", "_txn")
 
     def __init__(self, txn: RaxTransaction, number: int, group: int, capacity: int = CAPACITY) -> None:
         self._txn = txn
@@ -524,7 +521,7 @@ class PendingList:
         at = self._buckets + key
         value = self._txn.get(at)
         if value is None:
-            raise self._corrupt(f"the bucket {_shown(key)} is missing")
+            raise self._corrupt(f"the bucket {shown_id(key)} is missing")
         return Bucket.decode(at, value)
 
     def _floor(self, packed: bytes) -> Bucket | None:
@@ -617,6 +614,7 @@ def _merged(heap: list[_Run], bound: tuple[int, ID]) -> Iterator[tuple[ID, Nack]
             at += 1
 
 
-def _shown(key: bytes) -> str:
+def shown_id(key: bytes) -> str:
+    """The ID that a key ends with, for messages."""
     ms, seq = unpack_id(key[-16:])
     return f"{ms}-{seq}"

@@ -52,18 +52,7 @@ class NodeBuilder:
     ``size``: bytes of the listpack now. All are for reading only.
     """
 
-    __slots__ = (
-        "block",
-        "dead",
-        "elements",
-        "last_ms",
-        "last_seq",
-        "live",
-        "ms",
-        "names",
-        "seq",
-        "size",
-    )
+    __slots__ = ("block", "dead", "elements", "last_ms", "last_seq", "live", "ms", "names", "seq", "size")
 
     ms: int
     seq: int

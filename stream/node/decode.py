@@ -306,17 +306,8 @@ def check_counts(walk: Walk, live: int) -> None:
 # -- whole nodes ----------------------------------------------------------------------------------
 
 
-def decode(
-    listpack: bytes,
-    ms: int,
-    seq: int,
-    lo_ms: int,
-    lo_seq: int,
-    hi_ms: int,
-    hi_seq: int,
-    limit: int = -1,
-    reverse: bool = False,
-) -> list[Entry]:
+def decode(listpack: bytes, ms: int, seq: int, lo_ms: int, lo_seq: int, hi_ms: int, hi_seq: int, limit: int = -1,
+           reverse: bool = False) -> list[Entry]:
     """The live entries of the node ``ms-seq`` from lo to hi, both included, in order.
 
     At most ``limit`` of them (-1: all), the last ones in descending order if ``reverse``.
@@ -425,9 +416,7 @@ def last_entry_id(listpack: bytes, ms: int, seq: int) -> ID:
     return walk.ms, walk.seq
 
 
-def mark_deleted(
-    listpack: bytes, ms: int, seq: int, ids: list[tuple[int, int]]
-) -> tuple[bytes, list[tuple[int, int]], int]:
+def mark_deleted(listpack: bytes, ms: int, seq: int, ids: list[ID]) -> tuple[bytes, list[ID], int]:
     """Delete the entries with these ``ids``, which ascend: sets their flag, as XDEL does.
 
     Returns the new listpack, the IDs that were live until now, and how many live entries are

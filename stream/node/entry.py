@@ -131,7 +131,7 @@ class Entry:
 
 
 class Fields(dict[Any, Any]):
-    """The fields of an entry: a dict whose KeyError explains it where str is looked up among bytes, or bytes among str."""
+    """The fields of an entry: a dict whose KeyError hints at str looked up among bytes, or bytes among str."""
 
     def __missing__(self, name: Any) -> Any:
         first = next(iter(self), name)
@@ -168,21 +168,15 @@ def flatten(fields: Mapping[Any, Any] | Iterable[tuple[Any, Any]]) -> list[bytes
         return flatten_dict(fields)
     if isinstance(fields, Mapping):
         pairs = fields.items()
-    elif isinstance(fields, (str, bytes, bytearray, memoryview)) or not isinstance(
-        fields, Iterable
-    ):
-        raise InvalidFields(
-            f"fields are a mapping or pairs of name and value, not {type(fields).__name__}"
-        )
+    elif isinstance(fields, (str, bytes, bytearray, memoryview)) or not isinstance(fields, Iterable):
+        raise InvalidFields(f"fields are a mapping or pairs of name and value, not {type(fields).__name__}")
     else:
         pairs = fields
     flat: list[bytes] = []
     total = 0
     for pair in pairs:
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
-            raise InvalidFields(
-                f"fields must come as pairs of name and value; no. {len(flat) // 2} is {pair!r:.80}"
-            )
+            raise InvalidFields(f"fields must come as pairs of name and value; no. {len(flat) // 2} is {pair!r:.80}")
         name, value = pair
         raw = as_bytes(name, name, "name")
         flat.append(raw)
