@@ -62,11 +62,10 @@ if TYPE_CHECKING:
     )
     from .storage.wake.stop import Stop
     from .store import Store
-    from .stream.full_info import ConsumerDetail, FullInfo, GroupDetail, PendingDetail
     from .stream.group.delete_policy import DeleteResult
     from .stream.group.group import Group
     from .stream.group.info import ConsumerInfo, GroupInfo, Pending, PendingSummary
-    from .stream.info import StreamInfo
+    from .stream.info import ConsumerDetail, FullInfo, GroupDetail, PendingDetail, StreamInfo
     from .stream.node.entry import Entry
     from .stream.node.stream_id import StreamID
     from .stream.state import State
@@ -114,11 +113,10 @@ _WHERE = {
         "TransactionError UnsupportedFormat"
     ),
     "stream.node.entry": "Entry",
-    "stream.full_info": "ConsumerDetail FullInfo GroupDetail PendingDetail",
+    "stream.info": "ConsumerDetail FullInfo GroupDetail PendingDetail StreamInfo",
     "stream.group.group": "Group",
     "stream.group.info": "ConsumerInfo GroupInfo Pending PendingSummary",
     "stream.node.stream_id": "StreamID",
-    "stream.info": "StreamInfo",
     "stream.group.delete_policy": "DeleteResult",
     "storage.wake.stop": "Stop",
     "stream.stream": "Stream",

@@ -20,7 +20,7 @@ from .stream.multi_read import read_group_streams, read_streams
 from .stream.node.clock import whole
 from .stream.node.entry import Entry
 from .stream.node.names import Fields, Name, Text
-from .stream.node.stream_id import AnyID
+from .stream.node.stream_id import IDLike
 from .stream.state import State
 from .stream.stream import Stream
 from .stream.streams import Streams
@@ -164,7 +164,7 @@ class Store:
         if self._env.commits.in_own_transaction():
             raise TransactionError("this thread has a transaction open; flush() once it has ended")
         if self._source.buffer is not None:
-            self._source.buffer.flush(tell=True)
+            self._source.buffer.flush(report=True)
         elif not self._env.readonly:
             self._env.flush()
 
@@ -222,7 +222,7 @@ class Store:
         self._source.require_writable("write")
         return Transaction(self._streams, self._pubsub)
 
-    def read(self, streams: Mapping[N, AnyID], count: int | None = None, block: float | None = None, *,
+    def read(self, streams: Mapping[N, IDLike], count: int | None = None, block: float | None = None, *,
              total: int | None = None, max_bytes: int | None = None,
              stop: StopFlag | None = None) -> dict[N, list[Entry]]:
         """Entries behind an ID of each of several streams, without a group. XREAD.
@@ -239,10 +239,10 @@ class Store:
         self._source.require_open()
         return read_streams(self._source, streams, count, block, total, max_bytes, stop, self._streams.encoding)
 
-    def read_group(self, group: Name, consumer: Name, streams: Mapping[N, AnyID], count: int | None = None,
+    def read_group(self, group: Name, consumer: Name, streams: Mapping[N, IDLike], count: int | None = None,
                    block: float | None = None, *, total: int | None = None, max_bytes: int | None = None,
                    noack: bool = False, claim_idle: float | None = None,
-                   ack: Mapping[N, Iterable[AnyID]] | None = None,
+                   ack: Mapping[N, Iterable[IDLike]] | None = None,
                    stop: StopFlag | None = None) -> dict[N, list[Entry]]:
         """Deliver from several streams to a consumer of the group of that name in each. XREADGROUP.
 

@@ -1,30 +1,41 @@
-"""What a stream tells of itself: XINFO STREAM, with our own figures added."""
+"""The figures of a stream: XINFO STREAM, with our own added, and all of XINFO STREAM FULL.
+
+    FullInfo ── stream    a StreamInfo: the figures of XINFO STREAM
+             ├─ entries   the first ``count``
+             └─ groups ── GroupDetail ── pending      the first ``count``, with their consumers
+                                      └─ consumers ── ConsumerDetail ── pending   the same, of one consumer
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from operator import attrgetter
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..storage.errors import CorruptionError, NoStream
 from ..storage.format import block, keys
-from ..storage.trees.rax import Rax
+from ..storage.trees.rax import Rax, RaxTransaction
 from .entries import header as headers
 from .entries.header import shown
 from .entries.range_read import read_range
 from .entries.session import Source
-from .node.entry import Entry
-from .node.names import text_of
+from .group import deliver
+from .group.state import UNKNOWN, UNOWNED, GroupState, SeenTimes, all_groups, seen_times_of
+from .node.clock import whole
+from .node.entry import UNDECODABLE, Entry
+from .node.names import Text, text_of
 from .node.stream_id import StreamID, make_id
 
 if TYPE_CHECKING:
     from .stream import Stream
 
 _CODECS = {block.RAW: "none", block.ZSTD: "zstd"}
+COUNT = 10  # entries, and pending entries of each list, as in Redis
 
 
 class StreamInfo(NamedTuple):
     """A stream at one moment. The first eight figures are those of XINFO STREAM."""
 
-    name: bytes | str
+    name: Text
     length: int  # live entries
     radix_tree_keys: int  # nodes
     radix_tree_nodes: int | None  # nodes of the rax, inner ones included; None where they were not counted
@@ -40,12 +51,76 @@ class StreamInfo(NamedTuple):
     node_max_entries: int
     compression: str
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, object]:
         """The figures under the names XINFO STREAM uses, for printing as JSON."""
-        figures = {name.replace("_", "-"): value for name, value in self._asdict().items()}
+        figures = _named(self._asdict())
         if self.radix_tree_nodes is None:
             del figures["radix-tree-nodes"]
         return figures
+
+
+class PendingDetail(NamedTuple):
+    """One pending entry. A released one has no consumer and no time of delivery."""
+
+    id: StreamID
+    consumer: Text | None
+    delivered: float | None  # Unix time, seconds
+    deliveries: int
+
+
+class ConsumerDetail(NamedTuple):
+    """One consumer: when it last tried and last got something, and what it has not acknowledged."""
+
+    name: Text
+    seen: float  # Unix time, seconds
+    active: float | None  # the same; None if it never got anything
+    pel_count: int
+    pending: list[PendingDetail]
+
+
+class GroupDetail(NamedTuple):
+    """One group with its pending entries and its consumers."""
+
+    name: Text
+    last_delivered_id: StreamID
+    entries_read: int | None
+    lag: int
+    pel_count: int
+    nacked_count: int  # of those: released, with no consumer
+    subjects: list[str]  # the patterns it is filtered by; none: it gets every entry
+    pending: list[PendingDetail]
+    consumers: list[ConsumerDetail]
+
+
+class FullInfo(NamedTuple):
+    """A stream with its first entries and its groups."""
+
+    stream: StreamInfo
+    entries: list[Entry]
+    groups: list[GroupDetail]
+
+    def as_dict(self) -> dict[str, object]:
+        """Everything under the names XINFO STREAM FULL uses where it has one, for printing as JSON."""
+        figures = self.stream.as_dict()
+        del figures["first-entry"], figures["last-entry"]  # FULL has the entries instead
+        groups = [
+            _named(group._asdict()) | {
+                "pending": [_named(row._asdict()) for row in group.pending],
+                "consumers": [
+                    _named(one._asdict()) | {"pending": [_named(row._asdict()) for row in one.pending]}
+                    for one in group.consumers
+                ],
+            }
+            for group in self.groups
+        ]  # fmt: skip
+        return figures | {"entries": self.entries, "groups": groups}
+
+
+_NAMES = {"seen": "seen-time", "active": "active-time", "delivered": "delivery-time"}
+
+
+def _named(row: dict[str, object]) -> dict[str, object]:
+    return {_NAMES.get(name) or name.replace("_", "-"): value for name, value in row.items()}
 
 
 def describe(source: Source, name: bytes, number: int | None, encoding: str | None,
@@ -85,7 +160,74 @@ def describe(source: Source, name: bytes, number: int | None, encoding: str | No
     )
 
 
-# -- beneath: what drawings are made of -----------------------------------------------------
+def describe_fully(source: Source, name: bytes, number: int | None, encoding: str | None,
+                   count: int | None) -> FullInfo | None:
+    """A stream with its first entries and its groups, None if there is none.
+
+    Entries and figures are of one state within a transaction only; each group always is.
+    """
+    whole("count", count, 0, none="; 0 and None are for all")
+    figures = describe(source, name, number, encoding, full=True)
+    if figures is None:
+        return None
+    entries = list(read_range(source, name, StreamID.MIN, StreamID.MAX, count or None, False, encoding))
+    with source.read() as txn:
+        found = headers.find(txn, name, number)
+        if found is None:
+            return None  # deleted since
+        times = seen_times_of(source.env)
+        groups = [_group_detail(txn, state, *found, count or None, encoding, times)
+                  for state in all_groups(txn, *found)]
+    return FullInfo(figures, entries, sorted(groups, key=attrgetter("name")))
+
+
+def _group_detail(txn: RaxTransaction, state: GroupState, number: int, header: headers.StreamHeader,
+                  most: int | None, encoding: str | None, times: SeenTimes) -> GroupDetail:
+    """One group, in one transaction; ``most`` pending entries of each list."""
+    members = state.consumers(txn)
+    times.show(state.number, state.group, members)
+    names: dict[int, Text | None] = {UNOWNED: None} | {one.number: text_of(one.name, encoding) for one in members}
+
+    def pending(held: int, consumer: int | None) -> list[PendingDetail]:
+        wanted = held if most is None else min(held, most)
+        rows: list[PendingDetail] = []
+        if wanted:
+            for sid, nack in state.pel(txn).scan(StreamID.MIN, StreamID.MAX, consumer):
+                if nack.consumer not in names:
+                    raise CorruptionError(
+                        f"group {shown(state.name)} names consumer no. {nack.consumer}, which is not there"
+                    )
+                delivered = None if nack.consumer == UNOWNED else nack.time / 1000
+                rows.append(PendingDetail(make_id(*sid), names[nack.consumer], delivered, nack.count))
+                if len(rows) == wanted:
+                    break
+        if len(rows) != wanted:
+            raise CorruptionError(
+                f"group {shown(state.name)} has fewer pending entries than the {held} it counts: some are lost"
+            )
+        return rows
+
+    consumers = [
+        ConsumerDetail(
+            text_of(one.name, encoding), one.seen / 1000, None if one.active < 0 else one.active / 1000,
+            one.pending, pending(one.pending, one.number),
+        )
+        for one in members
+    ]
+    return GroupDetail(
+        text_of(state.name, encoding),
+        make_id(*state.last),
+        None if state.entries_read == UNKNOWN else state.entries_read,
+        deliver.lag(txn, number, header, state.last, state.subjects),
+        state.pending,
+        state.pending - sum(one.pel_count for one in consumers),
+        [pattern.decode("utf-8", UNDECODABLE) for pattern in state.subjects],
+        pending(state.pending, None),
+        consumers,
+    )
+
+
+# -- what drawings are made of --------------------------------------------------------------
 
 
 def header_of(stream: Stream) -> headers.StreamHeader | None:
@@ -98,7 +240,7 @@ def header_of(stream: Stream) -> headers.StreamHeader | None:
 def draw_rax(stream: Stream) -> str:
     """The radix tree over the master IDs of the stream's nodes, as raxShow draws it. NoStream."""
     with stream._source.read() as txn:
-        return Rax(txn, keys.family(_found(txn, stream)[0], keys.NODE)).show()
+        return Rax(txn, _nodes_prefix(txn, stream)).show()
 
 
 def stored_node(stream: Stream, id: StreamID) -> tuple[bytes, bytes] | None:
@@ -107,13 +249,13 @@ def stored_node(stream: Stream, id: StreamID) -> tuple[bytes, bytes] | None:
     None where every node begins behind the ID.
     """
     with stream._source.read() as txn:
-        prefix = keys.family(_found(txn, stream)[0], keys.NODE)
+        prefix = _nodes_prefix(txn, stream)
         leaf = Rax(txn, prefix).floor(bytes(id))
         return None if leaf is None else (prefix + leaf[0], bytes(leaf[1]))
 
 
-def _found(txn: Any, stream: Stream) -> tuple[int, headers.StreamHeader]:
+def _nodes_prefix(txn: RaxTransaction, stream: Stream) -> bytes:
     found = headers.find(txn, stream.name)
     if found is None:
         raise NoStream(f"there is no stream {shown(stream.name)} in {stream._source.env.path}")
-    return found
+    return keys.family(found[0], keys.NODE)

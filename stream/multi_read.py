@@ -4,29 +4,34 @@ from __future__ import annotations
 
 import time
 from collections.abc import Container, Hashable, Iterable, Mapping
-from typing import Any
+from typing import TypeVar
 
 from ..storage.errors import InvalidArgument, InvalidStreamID
+from ..storage.trees.rax import RaxTransaction
 from ..storage.wake.stop import StopFlag, is_stopped
 from .entries import header as headers
 from .entries.range_read import read_range
-from .entries.session import Direct, Source
-from .group.blocking_read import GroupRead, Room, Target, history_start, parse_ids, read_group
-from .group.wait_conditions import Probe, StreamProbe
-from .group.waiter import parse_block, waiting_of
+from .entries.session import Direct, Source, parse_block
+from .group.deliver import GroupRead, Room, Target, history_start, parse_ids, read_group
+from .group.wait_conditions import Condition, stream_moves
+from .group.waiter import waiting_of
 from .node.clock import duration_ms, whole
 from .node.entry import Entry
-from .node.names import member_name, name_bytes, texts_of
-from .node.stream_id import MAX64, AnyID, StreamID, make_id, parse_id
+from .node.names import Name, member_name, name_bytes, texts_of
+from .node.stream_id import MAX64, IDLike, StreamID, make_id, parse_id
 
-Found = dict[Any, list[Entry]]
+N = TypeVar("N", bound=Name)  # the names as they are given, under which entries are returned
+M = TypeVar("M", bound=Name)
+T = TypeVar("T")
 
 
-def read_streams(source: Source, streams: Mapping[Any, AnyID], count: int | None, block: float | None,
-                 total: int | None, max_bytes: int | None, stop: StopFlag | None, encoding: str | None) -> Found:
-    """Entries behind an ID of each stream, under the names asked for; only streams with news."""
+
+def read_streams(source: Source, streams: Mapping[N, IDLike], count: int | None, block: float | None,
+                 total: int | None, max_bytes: int | None, stop: StopFlag | None,
+                 encoding: str | None) -> dict[N, list[Entry]]:
+    """Entries behind an ID of each stream, under the names asked for; only streams with such."""
     _check_counts(count, total, max_bytes)
-    wait = parse_block(source, block)
+    wait = None if block is None else parse_block(source, block)
     named = [(key, name_bytes(key), after) for key, after in _mapping("streams", streams).items()]
     if not named:
         raise InvalidArgument("read() needs at least one stream: {name: ID behind which to read}")
@@ -34,11 +39,10 @@ def read_streams(source: Source, streams: Mapping[Any, AnyID], count: int | None
         starts = [(key, name, _start(txn, source, name, after)) for key, name, after in named]
     deadline = None if wait in (None, 0) else time.monotonic() + wait
     while not is_stopped(stop):
-        seen: dict[Probe, Hashable] = {}
+        seen: dict[Condition, Hashable] = {}
         with source.read() as txn:
             for _, name, _ in starts:
-                probe = StreamProbe(name)
-                seen[probe] = probe.value(txn)
+                seen[Condition(stream_moves, name)] = stream_moves(txn, name)
         found = _read_once(source, starts, count, total, max_bytes, encoding)
         if found or wait is None or not isinstance(source, Direct):
             return found
@@ -47,10 +51,10 @@ def read_streams(source: Source, streams: Mapping[Any, AnyID], count: int | None
     return {}
 
 
-def _read_once(source: Source, starts: list[tuple[Any, bytes, StreamID | None]], count: int | None,
-               total: int | None, max_bytes: int | None, encoding: str | None) -> Found:
+def _read_once(source: Source, starts: list[tuple[N, bytes, StreamID | None]], count: int | None,
+               total: int | None, max_bytes: int | None, encoding: str | None) -> dict[N, list[Entry]]:
     room = Room(total, max_bytes)
-    found: Found = {}
+    found: dict[N, list[Entry]] = {}
     for key, name, start in starts:
         if start is None:
             continue
@@ -65,7 +69,7 @@ def _read_once(source: Source, starts: list[tuple[Any, bytes, StreamID | None]],
     return found
 
 
-def _start(txn: Any, source: Source, name: bytes, after: AnyID) -> StreamID | None:
+def _start(txn: RaxTransaction, source: Source, name: bytes, after: IDLike) -> StreamID | None:
     """The first ID to read: one behind ``after``. None behind the last possible one."""
     if after in ("$", b"$", "+", b"+"):
         found = headers.find(txn, name)
@@ -73,24 +77,24 @@ def _start(txn: Any, source: Source, name: bytes, after: AnyID) -> StreamID | No
         if after in ("+", b"+") and found is not None and found[1].length:
             return next(iter(read_range(source, name, StreamID.MIN, StreamID.MAX, 1, True, None))).id
     elif after in (">", b">"):
-        raise InvalidStreamID("the ID > reads what a group has not had; it is for read_group() and Group.read()")
+        raise InvalidStreamID("the ID > reads what a group has not delivered; it is for read_group() and Group.read()")
     else:
         last = parse_id(after)
     return None if last == (MAX64, MAX64) else last.next()
 
 
-def read_group_streams(source: Source, group: Any, consumer: Any, streams: Mapping[Any, AnyID],
+def read_group_streams(source: Source, group: Name, consumer: Name, streams: Mapping[N, IDLike],
                        count: int | None, block: float | None, total: int | None, max_bytes: int | None,
-                       noack: bool, claim_idle: float | None, ack: Mapping[Any, Iterable[AnyID]] | None,
-                       stop: StopFlag | None, encoding: str | None) -> Found:
+                       noack: bool, claim_idle: float | None, ack: Mapping[M, Iterable[IDLike]] | None,
+                       stop: StopFlag | None, encoding: str | None) -> dict[N, list[Entry]]:
     """Deliver from several streams that have a group of the same name, in one commit."""
     _check_counts(count, total, max_bytes)
-    wait = parse_block(source, block)
+    wait = None if block is None else parse_block(source, block)
     acked: dict[bytes, bytes] = {}
-    for key, ids in _mapping("ack", {} if ack is None else ack).items():
-        _once("ack", acked, name_bytes(key))
-        acked[name_bytes(key)] = parse_ids(f"ack[{key!r}]", ids)
-    keys: dict[bytes, Any] = {}
+    for acked_key, ids in _mapping("ack", {} if ack is None else ack).items():
+        _once("ack", acked, name_bytes(acked_key))
+        acked[name_bytes(acked_key)] = parse_ids(f"ack[{acked_key!r}]", ids)
+    keys: dict[bytes, N] = {}
     targets = []
     for key, after in _mapping("streams", streams).items():
         name = name_bytes(key)
@@ -109,7 +113,7 @@ def read_group_streams(source: Source, group: Any, consumer: Any, streams: Mappi
     return {keys[name]: texts_of(entries, encoding) for name, entries in read_group(source, wanted, targets, wait)}
 
 
-def _mapping(what: str, given: Any) -> Mapping[Any, Any]:
+def _mapping(what: str, given: Mapping[N, T]) -> Mapping[N, T]:
     if not isinstance(given, Mapping):
         raise InvalidArgument(f"{what} must be a mapping from stream names, not {type(given).__name__}")
     return given

@@ -1,67 +1,86 @@
-"""A stream as its users hold it: append, read, delete, trim, count.
+"""A stream as its users hold it: append, read, delete, trim, count, and its groups.
 
-Every method parses and checks its arguments first, then reads in one short transaction or
-writes in one that it may share with other callers (storage/commit). A call that raises
-has changed nothing, but for those that say "in pieces".
+Every method parses and checks its arguments first, then reads in one short transaction (range() and
+nodes() in several), or writes in one that it may share with other callers (storage/commit). A call that
+raises has changed nothing, except for those that say "in pieces". Where there is no stream, reads
+return nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import chain
-from typing import Any, Literal, overload
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from ..storage.commit.write_transaction import WriteTransaction
 from ..storage.errors import GroupExists, IDTooSmall, InvalidArgument, NoStream
+from .columns import scan
+from .entries import count as counting
 from .entries import delete as deleting
 from .entries import header as headers
-from .entries import trim, writer
+from .entries import range_read, trim, writer
 from .entries.header import NodeLimits, shown
 from .entries.idempotent import MAX_CAP, MAX_WINDOW, Claim, Memory, forget_all, parse_claim
-from .entries.session import PIECE_ASKED, Direct, in_pieces
+from .entries.session import PIECE_ASKED, Direct, Source, in_pieces
 from .group.delete_policy import KEEPREF, DeleteResult, checked_policy, delete_ex, evict
 from .group.group import Group, checked_entries_read
-from .group.state import create_group, locate_group
+from .group.info import GroupInfo, describe_group
+from .group.state import all_groups, create_group, locate_group
 from .group.subject_filter import checked_subjects
+from .info import FullInfo, StreamInfo, describe, describe_fully
 from .node.clock import now_ms, whole
 from .node.decode import flatten
-from .node.entry import flatten_all
-from .node.names import member_name
-from .node.stream_id import AUTO, AnyID, NewID, StreamID, make_id, parse_id, parse_new_id
-from .readable import ReadableStream
+from .node.entry import UNDECODABLE, Entry, flatten_all
+from .node.names import Fields, Name, Text, member_name
+from .node.stream_id import AUTO, IDLike, NewID, StreamID, make_id, parse_end, parse_id, parse_new_id, parse_start
 
-Fields = Mapping[Any, Any] | Iterable[tuple[Any, Any]]
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from .columns.arrow import Tally
+    from .columns.projection import Schema
 
 _AT_ONCE = 1000  # entries, about a millisecond
 
 
-class Stream(ReadableStream):
+class Stream:
     """A handle on one stream of a store. Cheap to make, safe to share by threads.
 
     The stream need not exist: the first append creates it, reading finds nothing.
     """
 
-    __slots__ = ()
+    __slots__ = ("_encoding", "_limits", "_number", "_source", "name")
+
+    def __init__(self, source: Source, name: bytes, limits: NodeLimits, encoding: str | None) -> None:
+        self._source = source
+        self._limits = limits
+        self._encoding = encoding
+        self._number: int | None = None
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"<raxlog.Stream {shown(self.name)} in {str(self._source.env.path)!r}>"
 
     # -- writing ------------------------------------------------------------------------
 
     @overload
-    def append(self, fields: Fields, id: AnyID = "*", *, maxlen: int | None = None,
-               minid: AnyID | None = None, approximate: bool = False, limit: int | None = None,
-               refs: str = KEEPREF, create: Literal[True] = True, producer: Any = None,
-               idempotent_id: Any = None) -> StreamID: ...
+    def append(self, fields: Fields, id: IDLike = "*", *, maxlen: int | None = None,
+               minid: IDLike | None = None, approximate: bool = False, limit: int | None = None,
+               refs: str = KEEPREF, create: Literal[True] = True, producer: Name | None = None,
+               idempotent_id: Name | None = None) -> StreamID: ...
 
     @overload
-    def append(self, fields: Fields, id: AnyID = "*", *, maxlen: int | None = None,
-               minid: AnyID | None = None, approximate: bool = False, limit: int | None = None,
-               refs: str = KEEPREF, create: bool, producer: Any = None,
-               idempotent_id: Any = None) -> StreamID | None: ...
+    def append(self, fields: Fields, id: IDLike = "*", *, maxlen: int | None = None,
+               minid: IDLike | None = None, approximate: bool = False, limit: int | None = None,
+               refs: str = KEEPREF, create: bool, producer: Name | None = None,
+               idempotent_id: Name | None = None) -> StreamID | None: ...
 
-    def append(self, fields: Fields, id: AnyID = "*", *, maxlen: int | None = None,
-               minid: AnyID | None = None, approximate: bool = False, limit: int | None = None,
-               refs: str = KEEPREF, create: bool = True, producer: Any = None,
-               idempotent_id: Any = None) -> StreamID | None:
+    def append(self, fields: Fields, id: IDLike = "*", *, maxlen: int | None = None,
+               minid: IDLike | None = None, approximate: bool = False, limit: int | None = None,
+               refs: str = KEEPREF, create: bool = True, producer: Name | None = None,
+               idempotent_id: Name | None = None) -> StreamID | None:
         """Append one entry and return its ID; durable when it returns. XADD.
 
         ``fields``: a mapping, or pairs where order and duplicates matter; at least one.
@@ -75,7 +94,7 @@ class Stream(ReadableStream):
         returns the ID of the first time (IDMP, IDMPAUTO; configure() sets window and cap).
 
         Raises InvalidFields, InvalidStreamID, IDTooSmall, StreamExhausted, LockTimeout,
-        StoreFull. Costs one durable commit, shared with whoever appends at the same time.
+        StoreFull. Costs one durable commit, shared with concurrent appends.
 
         With ``durability="buffered"`` it returns at once, and is committed within the store's
         window; AppendsLost where an earlier append could not be. An idempotent one waits for its
@@ -102,14 +121,12 @@ class Stream(ReadableStream):
         buffer = self._source.buffer
         if buffer is None or buffer.ended or claim is not None:
             return self._source.submit(operation)
-        if plain and new is AUTO:
-            return buffer.append(name, limits, now, flat, self._source.lock_timeout)
-        size = sum(map(len, flat))
-        sids = buffer.put(name, limits, (new,), now, size, create, operation, self._source.lock_timeout)
+        sids = buffer.append(name, limits, (new,), now, sum(map(len, flat)), create, operation,
+                             self._source.lock_timeout, flat if plain and new is AUTO else None)
         return None if sids is None else sids[0]
 
-    def extend(self, entries: Iterable[Fields], ids: Iterable[AnyID] | None = None, *,
-               maxlen: int | None = None, minid: AnyID | None = None, approximate: bool = False,
+    def extend(self, entries: Iterable[Fields], ids: Iterable[IDLike] | None = None, *,
+               maxlen: int | None = None, minid: IDLike | None = None, approximate: bool = False,
                limit: int | None = None, refs: str = KEEPREF) -> list[StreamID]:
         """Append many entries in one transaction with one flush; all of them or none.
 
@@ -152,9 +169,9 @@ class Stream(ReadableStream):
             return self._source.submit(operation)
         size = sum([sum(map(len, flat)) for flat in flats])
         wished = [AUTO] * len(flats) if news is None else news
-        return buffer.put(name, limits, wished, now, size, True, operation, self._source.lock_timeout) or []
+        return buffer.append(name, limits, wished, now, size, True, operation, self._source.lock_timeout) or []
 
-    def delete(self, *ids: AnyID) -> int:
+    def delete(self, *ids: IDLike) -> int:
         """Delete entries by ID; how many there were. XDEL.
 
         All IDs are parsed before anything is deleted. Outside a transaction in pieces: 10,000 a
@@ -169,7 +186,7 @@ class Stream(ReadableStream):
 
         return sum(in_pieces(self._source, wanted, delete))
 
-    def delete_ex(self, *ids: AnyID, refs: str = KEEPREF) -> list[DeleteResult]:
+    def delete_ex(self, *ids: IDLike, refs: str = KEEPREF) -> list[DeleteResult]:
         """Delete entries by ID under a policy; what became of each, in their order. XDELEX.
 
         ``refs``: "keepref", "delref" (also out of every group's PEL) or "acked" (only what
@@ -188,7 +205,7 @@ class Stream(ReadableStream):
 
         return list(chain.from_iterable(in_pieces(self._source, wanted, delete, PIECE_ASKED)))
 
-    def trim(self, *, maxlen: int | None = None, minid: AnyID | None = None, approximate: bool = False,
+    def trim(self, *, maxlen: int | None = None, minid: IDLike | None = None, approximate: bool = False,
              limit: int | None = None, refs: str = KEEPREF) -> int:
         """Evict the oldest entries; how many went. XTRIM.
 
@@ -228,7 +245,8 @@ class Stream(ReadableStream):
             evicted += gone
         return evicted
 
-    def set_id(self, last_id: AnyID, *, entries_added: int | None = None, max_deleted_id: AnyID | None = None) -> None:
+    def set_id(self, last_id: IDLike, *, entries_added: int | None = None,
+               max_deleted_id: IDLike | None = None) -> None:
         """Set the last ID, and the counters that go with it. XSETID.
 
         ``last_id`` must not be smaller than the newest live entry, nor than any ID deleted.
@@ -275,7 +293,7 @@ class Stream(ReadableStream):
 
     def configure(self, *, compression: str | None = None, node_max_bytes: int | None = None,
                   node_max_entries: int | None = None, idempotence_window: int | None = None,
-                  idempotence_cap: int | None = None) -> dict[str, Any]:
+                  idempotence_cap: int | None = None) -> dict[str, str | int]:
         """Change a stream's settings; gives those that have changed. NoStream where there is none.
 
         The first three, those of Store.stream(), hold for nodes begun from now on.
@@ -291,7 +309,7 @@ class Stream(ReadableStream):
         for name, (value, most) in memory.items():
             whole(name, value, 1, most, none="")
 
-        def operation(txn: WriteTransaction) -> dict[str, Any]:
+        def operation(txn: WriteTransaction) -> dict[str, str | int]:
             stream = writer.require(txn, self.name)
             header = stream.header
             limits, (window, cap) = header.limits, header.idempotence
@@ -309,14 +327,159 @@ class Stream(ReadableStream):
 
         return self._source.submit(operation)
 
+    # -- reading ------------------------------------------------------------------------
+
+    def range(self, start: IDLike = "-", end: IDLike = "+", count: int | None = None,
+              reverse: bool = False) -> Iterator[Entry]:
+        """The entries from ``start`` to ``end``, both included, lazily. XRANGE, XREVRANGE.
+
+        IDs as Redis writes them: ``-`` and ``+``, incomplete (``5`` starts at 5-0 and ends at
+        5-18446744073709551615), ``(5-1`` excluded. ``reverse=True`` gives the same range from
+        its end. ``count``: at most so many (None: all). Reads in short transactions of up to
+        64 nodes; entries appended after the call are not chased.
+
+        Raises InvalidStreamID at once, CorruptionError when it comes to a damaged node.
+        """
+        first, last = parse_start(start), parse_end(end)
+        whole("count", count, 0, none=", or None for all")
+        return range_read.read_range(self._source, self.name, first, last, count, reverse, self._encoding)
+
+    def nodes(self, start: IDLike = "-", end: IDLike = "+") -> Iterator[scan.StoredNode]:
+        """The nodes that hold a range's entries, as stored: lazily, as ((ms, seq), listpack).
+
+        In place of a damaged listpack comes the CorruptionError (see scan.py).
+        """
+        return scan.read_nodes(self._source, self.name, parse_start(start), parse_end(end))
+
+    def to_arrow(self, start: IDLike = "-", end: IDLike = "+", schema: Schema | None = None, *,
+                 batch_size: int = 65_536, mode: str = "PERMISSIVE", skip_damaged: bool = False,
+                 tally: Tally | None = None,
+                 **columns: str | None) -> pa.RecordBatchReader:
+        """The live entries of a range as a pyarrow.RecordBatchReader, which DuckDB and Polars read.
+
+        Lazy, in short transactions, as range(); what is appended after the call is not read.
+        Decoded without an object per entry, several times as fast. Without a ``schema`` the
+        columns are id_ms, id_seq and fields, a map; else those it names, each the field of that
+        name: a pyarrow.Schema or {"qty": "bigint", …}.
+
+        ``columns`` are id_column, timestamp_column, stream_column, corrupt_column: see
+        projection.projection(); the rest is explained at arrow.batches(). Raises InvalidStreamID,
+        InvalidArgument and NotInstalled (pyarrow comes with raxlog[spark]) at once; MalformedValue
+        and CorruptionError when it comes to them.
+        """
+        from .columns import arrow  # noqa: PLC0415 - Arrow's share is loaded where it is used
+
+        first, last = parse_start(start), min(parse_end(end), self.last_id)
+        return arrow.reader(
+            scan.read_nodes(self._source, self.name, first, last), arrow.projection(schema, **columns),
+            start=first, end=last, stream=self.name.decode("utf-8", "backslashreplace"), batch_size=batch_size,
+            mode=mode, skip_damaged=skip_damaged, tally=tally,
+        )
+
+    def get(self, id: IDLike) -> Entry | None:
+        """The entry with exactly this ID, None if it is not there (any more)."""
+        entry = range_read.get(self._source, self.name, parse_id(id), self._known())
+        return entry if entry is None or self._encoding is None else entry.decoded(self._encoding, UNDECODABLE)
+
+    def __len__(self) -> int:
+        """Live entries. XLEN: one record read."""
+        with self._source.read() as txn:
+            found = headers.find(txn, self.name, self._number)
+        return 0 if found is None else found[1].length
+
+    def __bool__(self) -> bool:
+        """True: a handle is a handle, also on an empty stream."""
+        return True
+
+    def __iter__(self) -> Iterator[Entry]:
+        return self.range()
+
+    def exists(self) -> bool:
+        """Whether the stream has been created (it may be empty)."""
+        with self._source.read() as txn:
+            return headers.find(txn, self.name, self._number) is not None
+
+    @property
+    def last_id(self) -> StreamID:
+        """The greatest ID ever generated here, kept by deletions; 0-0 for a new stream."""
+        with self._source.read() as txn:
+            found = headers.find(txn, self.name, self._number)
+        return StreamID.MIN if found is None else make_id(*found[1].last)
+
+    def count(self, start: IDLike = "-", end: IDLike = "+") -> int:
+        """Live entries from ``start`` to ``end``, without reading them: some 10 µs."""
+        return counting.count(self._source, self.name, parse_start(start), parse_end(end), self._known())
+
+    def rank(self, id: IDLike) -> int:
+        """Live entries with a smaller ID: 0 for the first. The ID itself need not be there."""
+        return counting.rank(self._source, self.name, parse_id(id), self._known())
+
+    def select(self, k: int) -> StreamID:
+        """The ID of the k-th live entry, from 0. IndexError where there is none."""
+        if type(k) is not int:
+            raise InvalidArgument(f"select({k!r}): the number of an entry must be a whole number")
+        return counting.select(self._source, self.name, k, self._known())
+
+    def split(self, n: int) -> list[tuple[StreamID, StreamID, int]]:
+        """Up to ``n`` ID ranges (start, end, entries) of equal count, both ends included.
+
+        The ranges touch, so that together they hold every entry once; counts differ by at
+        most one. Fewer than ``n`` where there are fewer entries, none for an empty stream.
+        """
+        if type(n) is not int or n < 1:
+            raise InvalidArgument(f"split({n!r}): the number of parts must be a whole number >= 1")
+        return counting.split(self._source, self.name, n, self._known())
+
+    @overload
+    def info(self, full: Literal[False] = False) -> StreamInfo: ...
+
+    @overload
+    def info(self, full: Literal[True], count: int | None = 10) -> FullInfo: ...
+
+    @overload
+    def info(self, full: bool, count: int | None = 10) -> StreamInfo | FullInfo: ...
+
+    def info(self, full: bool = False, count: int | None = 10) -> StreamInfo | FullInfo:
+        """The figures of XINFO STREAM; with ``full`` of XINFO STREAM FULL. NoStream where there is none.
+
+        0.1 ms, but for ``full``, which walks all node keys: it alone counts ``radix_tree_nodes`` (else
+        None), finds a node that has vanished, and adds the first ``count`` entries, and the
+        groups: the first ``count`` pending entries of each group and of each consumer. None or 0
+        is for all of them.
+        """
+        info: StreamInfo | FullInfo | None
+        if full:
+            info = describe_fully(self._source, self.name, self._known(), self._encoding, count)
+        else:
+            info = describe(self._source, self.name, self._known(), self._encoding)
+        if info is None:
+            raise NoStream(f"there is no stream {shown(self.name)} in {self._source.env.path}")
+        return info
+
+    def groups(self) -> list[GroupInfo]:
+        """All consumer groups of the stream, by name. XINFO GROUPS; NoStream where there is none."""
+        with self._source.read() as txn:
+            found = headers.find(txn, self.name, self._number)
+            if found is None:
+                raise NoStream(f"there is no stream {shown(self.name)} in {self._source.env.path}")
+            infos = [describe_group(txn, state, *found, self._encoding) for state in all_groups(txn, *found)]
+        return sorted(infos, key=attrgetter("name"))
+
+    def _known(self) -> int | None:
+        """The stream's number, remembered; its users check that the name still matches."""
+        if self._number is None:
+            with self._source.read() as txn:
+                self._number = headers.number_of(txn, self.name)
+        return self._number
+
     # -- consumer groups ----------------------------------------------------------------
 
-    def group(self, name: Any) -> Group:
+    def group(self, name: Name) -> Group:
         """A handle on a consumer group; its methods raise NoGroup where there is none."""
         return Group(self._source, self.name, member_name(name, "group"), self._encoding)
 
-    def create_group(self, name: Any, start: AnyID = "$", *, exist_ok: bool = False, create_stream: bool = False,
-                     entries_read: int | None = None, subjects: Any = None) -> Group:
+    def create_group(self, name: Name, start: IDLike = "$", *, exist_ok: bool = False, create_stream: bool = False,
+                     entries_read: int | None = None, subjects: Text | Iterable[Text] | None = None) -> Group:
         """Create a consumer group that has delivered everything up to ``start``. XGROUP CREATE.
 
         ``start``: ``$`` for new entries only, ``0`` for all, or an ID. GroupExists where it

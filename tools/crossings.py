@@ -1,12 +1,15 @@
-"""How many files of raxlog a warm append calls into, and how often a call is into another file than the one before.
+"""How many files of raxlog a warm call crosses, and how often one calls into another file than the one before.
 
     RAXLOG_PURE=1 python -m raxlog.tools.crossings        plain kernels, so that each function can be seen
+
+    append, group read of 10, publish to a bound stream
 """
 
 from __future__ import annotations
 
 import sys
 import tempfile
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 from types import FrameType
@@ -14,33 +17,48 @@ from types import FrameType
 import raxlog
 from raxlog.storage import kernels
 
-WARM = 500  # appends before it: by then the process has the kernel's events of its files
+WARM = 500  # calls before it: by then the process has the kernel's events of its files
+READ = 10  # entries of a group read
 
 
-def crossed(durability: str = "commit") -> list[str]:
-    """The file of each function that a warm append calls, in order."""
+def crossed(call: Callable[[int], object], warm: int = WARM) -> list[str]:
+    """The file of each function that the last of so many calls enters, in order."""
     files: list[str] = []
 
     def note(frame: FrameType, event: str, argument: object) -> None:
         if event == "call" and __package__.partition(".")[0] in frame.f_globals["__name__"]:
             files.append(frame.f_globals["__name__"])
 
-    with tempfile.TemporaryDirectory() as folder, raxlog.open(Path(folder) / "s.rax", durability=durability) as store:  # type: ignore[arg-type]
-        stream = store.stream("s")
-        for n in range(WARM):
-            stream.append({"n": n})
-        sys.setprofile(note)
-        stream.append({"n": WARM})
-        sys.setprofile(None)
+    for n in range(warm):
+        call(n)
+    sys.setprofile(note)
+    call(warm)
+    sys.setprofile(None)
     return [name for name in files if name != __name__]
 
 
+def crossings() -> dict[str, list[str]]:
+    """crossed() of each kind of call, on stores of their own."""
+    found = {}
+    with tempfile.TemporaryDirectory() as folder, raxlog.open(Path(folder) / "s.rax") as store:
+        stream, bound = store.stream("s"), store.stream("bound")
+        found["append"] = crossed(lambda n: stream.append({"n": n}))
+        store.bind("orders.*", bound.name)
+        found["publish to a bound stream"] = crossed(lambda n: store.publish("orders.new", {"n": n}))
+        stream.extend({"n": n} for n in range(READ * (WARM + 1)))
+        group = stream.create_group("g", "0")
+        found[f"group read of {READ}"] = crossed(lambda _: group.read("c", count=READ))
+    return found
+
+
 def main() -> int:
-    """Print the figures, and the files."""
-    files = crossed()
-    changes = sum(one != other for one, other in pairwise(files))
-    print(f"a warm append ({kernels.speed()} kernels): {len(set(files))} files, {changes} changes of file")
-    print(*sorted({name.partition(".")[2] for name in files}), sep="\n")
+    """Print the figures; with -v the files as well."""
+    print(f"{kernels.speed()} kernels, warm calls")
+    for name, files in crossings().items():
+        changes = sum(one != other for one, other in pairwise(files))
+        print(f"{name}: {len(set(files))} files, {len(files)} calls, {changes} changes of file")
+        if "-v" in sys.argv[1:]:
+            print(*sorted({file.partition(".")[2] for file in files}), sep="\n")
     return 0
 
 

@@ -31,7 +31,7 @@ from ...storage.errors import CorruptionError, StoreClosed, StoreError
 from ...storage.lifecycle.registry import forget_in_child
 from ...storage.trees.rax import RaxTransaction
 from ...stream.entries.session import Direct
-from ...stream.group.wait_conditions import Finding, Probe
+from ...stream.group.wait_conditions import Condition
 from ...stream.group.waiter import waiting_of
 from ..subjects import subscription
 from ..subjects.match import Cache
@@ -62,7 +62,7 @@ class Dispatcher:
         # By subscription ID; by (kind, channel or glob) and then listener: the number of its first message.
         self._subjects: dict[int, tuple[Queue[Any], int]] = {}
         self._channels: dict[tuple[bytes, bytes], dict[Queue[Any], int]] = {}
-        self._durables: dict[Inbox[Any], tuple[Probe, float]] = {}
+        self._durables: dict[Inbox[Any], tuple[Condition, float]] = {}
         self._inboxes: set[Inbox[Any]] = set()
         _all.add(self)
 
@@ -130,7 +130,7 @@ class Dispatcher:
             if not held:
                 self._channels.pop((kind, name), None)
 
-    def watch(self, inbox: Inbox[Any], probe: Probe, every: float) -> None:
+    def watch(self, inbox: Inbox[Any], probe: Condition, every: float) -> None:
         """Signal the inbox whenever the probe's value changes, and every ``every`` seconds."""
         with self._mutex:
             self._durables[inbox] = (probe, every)
@@ -223,8 +223,8 @@ class Dispatcher:
 
     def _listen(self) -> None:
         waiting = waiting_of(self._source.env)
-        moved = Finding(lambda txn: self._changes)
-        seen: dict[Probe, Hashable] = {}
+        moved = Condition(lambda txn: self._changes)
+        seen: dict[Condition, Hashable] = {}
         due: dict[Inbox[Any], float] = {}
         while True:
             with self._mutex:
@@ -240,7 +240,7 @@ class Dispatcher:
                 seen[_RING] = self._next
                 seen[moved] = changes
                 if noted is not None:
-                    seen[Finding(channel_index.has_owner, noted)] = True
+                    seen[Condition(channel_index.has_owner, noted)] = True
             for delivery in deliveries:
                 _deliver(*delivery)
             now = time.monotonic()
@@ -318,6 +318,6 @@ def _deliver(number: int, message: LiveMessage, glob: bytes | None, listeners: _
 _Delivery = tuple[int, LiveMessage, bytes | None, "_Listeners"]
 _Listeners = list[tuple[Queue[Any], int]]  # listeners, each with the number of its first message
 _NONE = (None, 0)
-_RING = Finding(lambda txn: ring.position(txn)[0])
+_RING = Condition(lambda txn: ring.position(txn)[0])
 _all: weakref.WeakSet[Dispatcher] = weakref.WeakSet()
 forget_in_child(_all, Dispatcher.forget)

@@ -35,11 +35,11 @@ from ...stream.entries.sweep import doom_stream
 from ...stream.group.delete_policy import DeleteResult
 from ...stream.group.group import Group
 from ...stream.group.state import UNKNOWN, create_group, find_group, locate_group
-from ...stream.group.wait_conditions import Finding
+from ...stream.group.wait_conditions import Condition
 from ...stream.node.clock import duration_ms
 from ...stream.node.entry import SUBJECT_FIELD, UNDECODABLE, Entry
 from ...stream.node.names import Text, text_of
-from ...stream.node.stream_id import AnyID
+from ...stream.node.stream_id import IDLike
 from ..subjects import sublist
 from ..subjects.subscription import Subscription, name_bytes
 from .dispatcher import Dispatcher
@@ -142,7 +142,7 @@ class DurableSubscription(Inbox[Message]):
         stream = stream_of(wanted.name)
         self._group = Group(source, stream, GROUP, None)
         self._release_dead_consumers()
-        live.watch(self, Finding(_news, stream), self._ack_wait)
+        live.watch(self, Condition(_news, stream), self._ack_wait)
         self.signal()
 
     @property
@@ -156,7 +156,7 @@ class DurableSubscription(Inbox[Message]):
         """Messages not delivered yet."""
         return self._group.lag
 
-    def ack(self, *messages: Message | AnyID) -> int:
+    def ack(self, *messages: Message | IDLike) -> int:
         """Acknowledge messages (or IDs); how many had not been acknowledged before.
 
         One commit, durable when it returns; they are deleted. Also after close().
@@ -241,6 +241,7 @@ class DurableSubscription(Inbox[Message]):
         """Release what is pending with consumers of dead processes; whether there was anything."""
         released = False
         for consumer in self._group.consumers():
+            assert isinstance(consumer.name, bytes)  # the group has no encoding
             owner = _owner_of(consumer.name)
             if owner is not None and not self._leases.lives(owner):
                 released = self._release(consumer.name) or released

@@ -22,7 +22,7 @@ from ...storage.errors import StoreClosed
 from ...storage.trees.rax import RaxTransaction
 from ...storage.wake.stop import StopFlag, is_stopped
 from ...stream.entries.session import Direct, ask
-from ...stream.group.wait_conditions import Finding
+from ...stream.group.wait_conditions import Condition
 from ...stream.group.waiter import waiting_of
 from ...stream.node.clock import duration_ms
 from . import subject as subjects
@@ -52,7 +52,7 @@ class Watch:
     def __init__(self, source: Direct, subject: str | bytes, queue: str | bytes | None = None) -> None:
         self._source = source
         wanted = None if queue is None else name_bytes(queue, "queue")
-        self._probe = Finding(is_interested, subjects.literal(subject), wanted)
+        self._probe = Condition(is_interested, subjects.literal(subject), wanted)
         self._reported: bool | None = None
         self._closed = False
 

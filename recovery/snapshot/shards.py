@@ -32,7 +32,7 @@ from ...stream.entries import header as headers
 from ...stream.entries.count import Counter
 from ...stream.entries.header import shown
 from ...stream.entries.writer import located
-from ...stream.group.state import NOBODY, groups
+from ...stream.group.state import UNOWNED, groups
 from ...stream.node.stream_id import StreamID, make_id, pack_id
 from .. import subprocess_task
 from ..subprocess_task import Progress
@@ -174,7 +174,7 @@ def _write_pending(txn: RaxTransaction, building: Path, number: int) -> None:
         for group in groups(txn, number):
             names = {consumer.number: consumer.name for consumer in group.consumers(txn)}
             for sid, nack in group.pel(txn).scan((0, 0), StreamID.MAX):
-                owner = None if nack.consumer == NOBODY else names[nack.consumer]
+                owner = None if nack.consumer == UNOWNED else names[nack.consumer]
                 rows.write(msgpack.packb([group.name, *sid, owner, nack.time, nack.count]))
 
 

@@ -2,15 +2,15 @@
 
     nodes ──listpacks──> decoder.Decoder ──buffers──> RecordBatch of up to 65,536 rows
       │                    (a kernel)                   owned memory, no copy on the way
-      ├ scanning.read_nodes()   a store, chunk by chunk
-      └ whatever else has them  a shard, a file
+      ├ scan.read_nodes()   a store, chunk by chunk
+      └ any other source        a shard, a file
 
         rows = batches(nodes, projection({"item": "string", "qty": "bigint"}), start=…, end=…)
 
 A batch spans nodes and owns its memory: it may outlive the transaction, the store and the process's
 map of it. pyarrow is loaded by the first call that needs it; NotInstalled says how to get it.
 
-What a value must look like to become a value of a type stands in parse_values.py.
+parse_values.py defines which values can become values of a type.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class DamagedNodeWarning(UserWarning):
 
 
 class Tally:
-    """What a scan has met, kept up to date batch by batch by whoever was given it."""
+    """Counts of a scan, kept up to date batch by batch."""
 
     def __init__(self) -> None:
         self.rows = 0
@@ -57,8 +57,8 @@ def batches(nodes: Iterable[StoredNode], columns: Projection, *, start: StreamID
     """The live entries of ``nodes`` with start <= ID <= end, in order, as record batches.
 
     ``nodes``         in ascending order: (master ID, listpack), or (master ID, CorruptionError)
-                      in the place of one that cannot be read. ``scanning.read_nodes()`` gives
-                      those of a store; any other iterable of pairs will do. Their entries may lie
+                      in the place of one that cannot be read. ``scan.read_nodes()`` returns
+                      those of a store; any other iterable of pairs will do. Their entries may come
                       before ``start`` and behind ``end``
     ``columns``       what projection() has made of a schema; batches have exactly its schema
     ``stream``        the stream's name: for the column that holds it, and for messages
@@ -70,7 +70,7 @@ def batches(nodes: Iterable[StoredNode], columns: Projection, *, start: StreamID
     ``skip_damaged``  pass over nodes that cannot be read, each with a DamagedNodeWarning, and with
                       a row (the master's ID, all else null) where there is a corrupt-record column.
                       Otherwise the CorruptionError is raised
-    ``tally``         is told how many rows there were, and how many malformed ones
+    ``tally``         counts rows, malformed ones, and damaged nodes
 
     Raises MalformedValue also in mode PERMISSIVE where a value is missing or malformed and its
     column is not nullable. Cost: some 0.1 to 0.2 µs an entry, compiled.
@@ -104,7 +104,7 @@ def _batches(nodes: Iterable[StoredNode], columns: Projection, decoder: Decoder,
             raise error
         tally.damaged.append(error)
         warnings.warn(f"passed over: {error}", DamagedNodeWarning, stacklevel=2)
-        if columns.has_corrupt_column and master <= end:  # else it is told by whoever reads on
+        if columns.has_corrupt_column and master <= end:  # else a later part of the scan reports it
             decoder.add_damaged(*master, str(error).encode())
     if decoder.rows:
         yield _taken(decoder, columns, stream, tally)

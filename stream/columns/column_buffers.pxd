@@ -3,7 +3,7 @@
 cimport cython
 from libc.string cimport memcmp, memcpy
 
-from ..node.element cimport backlen_size, data_size, integer_at, value_at
+from ..node.listpack cimport backlen_size, data_size, integer_at, value_at
 from .parse_values cimport Literal, is_utf8
 
 cdef inline void copy(unsigned char *to, Py_ssize_t at, const unsigned char *p, Py_ssize_t pos,

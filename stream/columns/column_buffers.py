@@ -29,7 +29,7 @@ from ..node.buffers import (  # cimport
     put_int64,
     same_within,
 )
-from ..node.element import backlen_size, data_size, integer_at, value_at  # cimport
+from ..node.listpack import backlen_size, data_size, integer_at, value_at  # cimport
 from .parse_values import Literal, is_utf8  # cimport
 
 SOURCE_HASH = ""
@@ -46,7 +46,7 @@ _WIDTHS = {INT64: 8, ID_MS: 8, ID_SEQ: 8, TIMESTAMP: 8, ID_TIME: 8, DOUBLE: 8, I
 TOP = (1 << 63) - 1
 SHORT = 16  # what copy_short() copies
 LARGEST = (1 << 31) - 1  # where Arrow's 32-bit offsets end
-MOST_MS = TOP // 1000  # whose microseconds are an int64
+MOST_MS = TOP // 1000  # its microseconds are an int64
 
 Buffers = tuple[Any, ...]
 

@@ -3,13 +3,14 @@
 cimport cython
 
 from .column_buffers cimport Column, Run, checked_size, followed, head_size, is_text, put_bit, put_int32, same
-from ..node.element cimport backlen_size, element_size, value_at
+from ..node.listpack cimport backlen_size, element_size, value_at
 from .parse_values cimport Literal, is_utf8
-from .stride cimport stride
-from ..node.cursor cimport Walk, check_counts, forward, leave, open_alike, open_node, skip
+from ..node.decode cimport Walk, check_counts, forward, integer, leave, open_alike, open_node, skip
 
 cdef Py_ssize_t HEAVY
 cdef int DELETED
+cdef int SAMEFIELDS
+cdef unsigned long long MASK
 cdef Py_ssize_t USUAL
 cdef long long MANY
 cdef int DECIMAL
@@ -104,3 +105,9 @@ cdef class Decoder:
     cdef tuple texts(self, Walk walk, Py_ssize_t pos)
 
     cdef int refuse(self, Walk walk, Column column) except -1
+
+@cython.locals(p="const unsigned char *", end="Py_ssize_t", at="Py_ssize_t", pos="Py_ssize_t",
+               ms="unsigned long long", seq="unsigned long long", start="Py_ssize_t", width="long long",
+               i="Py_ssize_t", b="unsigned char", size="Py_ssize_t", after="Py_ssize_t", column=Column)
+cdef Py_ssize_t stride(Walk walk, const unsigned char *wanted, list slots, unsigned long long hi_ms,
+                       unsigned long long hi_seq) except -1

@@ -4,8 +4,8 @@
     slots              ·       1      0            columns: price double, qty bigint
     entry     2 +3 +0 "book"   3   "12.5"  6       walked and checked, then price <- "12.5", qty <- 3
 
-An entry of the master's fields tells by their places which columns its values belong to, and what
-is in no column is stepped over; names are compared only in entries of other fields. Of a name
+In an entry of the master's fields their places determine the columns of its values, and what is in
+no column is stepped over; names are compared only in entries of other fields. Of a name
 that occurs twice the last value counts, in a column as in a map.
 
 The batch under construction spans nodes: open() takes one up, fill() adds rows until the node or
@@ -21,8 +21,8 @@ from itertools import accumulate
 from typing import NoReturn
 
 from ..node.buffers import put_bit, put_int32, same  # cimport
-from ..node.cursor import Walk, check_counts, forward, leave, open_alike, open_node, skip  # cimport
-from ..node.element import backlen_size, element_size, value_at  # cimport
+from ..node.decode import Walk, check_counts, forward, integer, leave, open_alike, open_node, skip  # cimport
+from ..node.listpack import backlen_size, element_size, value_at  # cimport
 from ..node.stream_id import MAX64
 from .column_buffers import (
     KINDS,
@@ -36,12 +36,13 @@ from .column_buffers import (
 )
 from .malformed import described, refused
 from .parse_values import Literal, is_utf8  # cimport
-from .stride import stride  # cimport
 
 SOURCE_HASH = ""
 
 HEAVY = 64 << 20  # bytes of entries after which a batch is full
 DELETED = 1
+SAMEFIELDS = 2
+MASK = (1 << 64) - 1
 USUAL = 1 << 16  # bytes of an entry whose texts are given room at once, numbers as the longest there are
 MANY = 32  # fields of an entry with names of its own
 DECIMAL, MAP, CORRUPT = 7, 13, 14  # as in column_buffers.py
@@ -78,7 +79,7 @@ class Decoder:
     names: list[bytes]  # of the master entry
     slots: list[Column | None]  # the master's fields' columns
     wants: bytearray  # by the master's fields: 1 if it has a column
-    missing: int  # columns whose field the master has not
+    missing: int  # columns of fields that the master lacks
     kept: bytearray  # by the master's fields: 1 if the map has it, 0 if another of its name follows
     kept_names: bytes  # those that the map has, and where each ends
     marks: bytes
@@ -286,7 +287,7 @@ class Decoder:
     def add_map(self, walk: Walk, pos: int, column: Column, row: int) -> bool:
         """Add all fields, whose elements begin at ``pos`` and have been checked; False if one is no text.
 
-        Such a map is null: it has no other way to say that a pair of it could not be told.
+        Such a map is null: it cannot mark a single pair.
         """
         keys = column.keys
         values = column.run
@@ -407,3 +408,81 @@ class Decoder:
         else:
             what = "its ID is beyond what a bigint, or a time, holds"
         raise refused(self.stream, walk.ms, walk.seq, what)
+
+
+def stride(walk: Walk, wanted: bytearray, slots: list[Column | None], hi_ms: int, hi_seq: int) -> int:
+    """Enter the next entry of the usual shape and step over its fields, in a single go.
+
+        walk.pos                        walk.pos
+           |                               |
+           | 2 | +0 | +3 | "book" | 3 | 6 | 2 …       same fields as the master, not deleted
+                         |
+                         start: the result, 0 for any other entry
+
+    Nearly all entries are such. Any other, and whatever is damaged, is left to decode.py, which reports
+    the damage; nothing has changed then. So stride() checks all that a walk does, without a call per
+    element.
+
+    ``wanted`` has a 1 for each of the master's fields whose value is to be noted in its column, the
+    one in ``slots``. An entry behind hi is left alone. CorruptionError as from forward() and leave().
+    """
+    p = walk.p
+    end = walk.end
+    at = pos = walk.pos
+    if pos + 8 > end or p[pos] != SAMEFIELDS or p[pos + 1] != 1:
+        return 0
+    pos += 2
+    if p[pos] < 0x80 and p[pos + 1] == 1:
+        ms = (walk.master_ms + p[pos]) & MASK
+        pos += 2
+    else:
+        walk.pos = pos
+        ms = (walk.master_ms + integer(walk)) & MASK
+        pos = walk.pos
+    if p[pos] < 0x80 and p[pos + 1] == 1:  # pos <= end always, and the end mark is no such byte
+        seq = (walk.master_seq + p[pos]) & MASK
+        pos += 2
+    else:
+        walk.pos = pos
+        seq = (walk.master_seq + integer(walk)) & MASK
+        pos = walk.pos
+    walk.pos = at
+    if ms < walk.ms or (ms == walk.ms and (seq < walk.seq or (seq == walk.seq and walk.seen))):
+        return 0
+    if ms > hi_ms or (ms == hi_ms and seq > hi_seq):
+        return 0
+    start = pos
+    width = walk.width
+    i = 0
+    while i < width:
+        b = p[pos]
+        if b < 0xC0:
+            size = 1 if b < 0x80 else b - 0x7F
+        elif b < 0xE0:
+            size = 2
+        else:
+            size = b - 0xEE if 0xF1 <= b <= 0xF3 else end  # a long text, an int64, or none at all
+        if pos + size < end and p[pos + size] == size:
+            after = pos + size + 1
+        else:
+            size = element_size(p, pos, end)
+            after = pos + size + backlen_size(size)
+        if wanted[i]:
+            column = slots[i]
+            assert column is not None
+            column.at = pos
+            column.span = size
+        pos = after
+        i += 1
+    walk.start = at
+    walk.flags = SAMEFIELDS
+    walk.own = 0
+    walk.ms = ms
+    walk.seq = seq
+    walk.seen += 1
+    if p[pos] == width + 3 and p[pos] < 0x80 and p[pos + 1] == 1:
+        walk.pos = pos + 2
+    else:
+        walk.pos = pos
+        leave(walk)
+    return start

@@ -1,4 +1,4 @@
-"""What is said of an entry that its columns cannot hold: as a row's text, or as an error.
+"""Malformed entries, which their columns cannot hold: as a row's text, or as an error.
 
     {"id": "1526919030474-55", "fields": {"qty": "seven"}}     in the corrupt-record column
     stream orders: entry 1526919030474-55: field b'qty' is …   MalformedValue
@@ -17,8 +17,8 @@ def described(ms: int, seq: int, names: Sequence[bytes], values: Sequence[bytes]
     texts = ([text.decode("utf-8", "backslashreplace") for text in part] for part in (names, values))
     pairs = list(zip(*texts, strict=True))
     fields = dict(pairs)
-    told = {"id": f"{ms}-{seq}", "fields": fields if len(fields) == len(pairs) else pairs}
-    return json.dumps(told, ensure_ascii=False).encode()
+    entry = {"id": f"{ms}-{seq}", "fields": fields if len(fields) == len(pairs) else pairs}
+    return json.dumps(entry, ensure_ascii=False).encode()
 
 
 def refused(stream: str, ms: int, seq: int, what: str) -> MalformedValue:

@@ -36,7 +36,7 @@ ZERO, F, FALSE, N, NO = 0x30, 0x66, 0x66616C7365, 0x6E, 0x6E6F
 
 
 class Literal:
-    """Reads one text after the other; what it read last lies in ``number``, ``real`` or ``big``.
+    """Reads one text after the other; the last value is in ``number``, ``real`` or ``big``.
 
     Every method takes the text's place in ``p`` and answers GOOD, EMPTY or BAD.
     """

@@ -1,4 +1,4 @@
-"""Projections: which columns a scan gives, of which types, and where each comes from.
+"""Projections: the columns of a scan, their types, and where each comes from.
 
     column                            type                               holds
     --------------------------------  ---------------------------------  -----------------------------
@@ -13,8 +13,8 @@
                                       double, boolean, timestamp (µs,    an entry has none
                                       UTC), decimal(p, s)
 
-Without a schema the columns are id_ms, id_seq and fields. What a text must look like to be a value of
-a type stands in parse_values.py. A part of an ID beyond 2^63 - 1 is malformed as a bigint.
+Without a schema the columns are id_ms, id_seq and fields. parse_values.py defines which texts are values of
+a type. A part of an ID beyond 2^63 - 1 is malformed as a bigint.
 """
 
 from __future__ import annotations
@@ -22,12 +22,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ...storage.errors import InvalidArgument, NotInstalled
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    Schema: TypeAlias = pa.Schema | Mapping[str, object]
 
 CORRUPT_COLUMN = "_corrupt_record"  # Spark's own default name
 
@@ -47,11 +49,11 @@ class Projection:
 
     @property
     def has_corrupt_column(self) -> bool:
-        """Whether malformed entries, and damaged nodes, are told in a column."""
+        """Whether malformed entries, and damaged nodes, are reported in a column."""
         return any(column[0] == "corrupt" for column in self.columns)
 
 
-def projection(schema: pa.Schema | Mapping[str, Any] | None = None, *, id_column: str | None = None,
+def projection(schema: Schema | None = None, *, id_column: str | None = None,
                timestamp_column: str | None = None, stream_column: str | None = None,
                corrupt_column: str | None = CORRUPT_COLUMN) -> Projection:
     """What to decode, from a schema.
@@ -96,7 +98,7 @@ def projection(schema: pa.Schema | Mapping[str, Any] | None = None, *, id_column
 def load() -> Any:
     """The module pyarrow. NotInstalled, naming the extra, where it is not there."""
     try:
-        import pyarrow  # noqa: PLC0415 - who does not ask for Arrow does not pay for it
+        import pyarrow  # noqa: PLC0415 - loaded for Arrow only
     except ImportError as error:
         raise NotInstalled(
             f"pyarrow cannot be imported ({error}). Install it: pip install pyarrow, or with Spark: "
@@ -173,7 +175,7 @@ def _checked_name(name: object) -> str:
 
 
 def _type(name: str, kind: object) -> Any:
-    """A pyarrow type, or the one that a name of Spark's (or of pyarrow's own) stands for."""
+    """A pyarrow type, or the one that Spark (or pyarrow) calls by this name."""
     pa = load()
     if isinstance(kind, pa.DataType):
         return kind

@@ -1,15 +1,15 @@
-"""Scanning: the nodes of a range as they are stored, for whoever decodes them in his own way.
+"""Scan: the nodes of a range as they are stored, for callers that decode them.
 
     read_nodes()    txn ┌ node 4 ┬ node 5 ┬ … ┐     txn ┌ node 12 ┬ … ┐
                         └ copied out, end ────┘         └ 256 more ───┘
                     unpack, hand out …              unpack, hand out …
 
-As with range(), no transaction is open while nodes are handed out, the first one fixes the
-greatest ID, and what is trimmed meanwhile may be missing. Each block's checksum is verified, and
+As with range(), no transaction is open while nodes are yielded, the first one fixes the
+greatest ID, and what is trimmed during the scan may be missing. Each block's checksum is verified, and
 its ordinals must go on where those of the block before ended.
 
-What is damaged is handed out as well, as the CorruptionError in a listpack's place: whether that
-ends the scan is for whoever decodes it to say.
+A damaged node is yielded as well, as the CorruptionError in a listpack's place: the caller decides
+whether that ends the scan.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class _Scan:
 def read_nodes(source: Source, name: bytes, start: StreamID, end: StreamID) -> Iterator[StoredNode]:
     """The nodes that hold the entries from ``start`` to ``end``, in order, lazily.
 
-    Entries at either end of the range share their nodes with others: whoever decodes leaves them
+    Entries at either end of the range share their nodes with others, which the caller leaves
     out. A stream that is not there has no nodes. Stream.nodes(start, end) is this for a handle.
     """
     if start > end:
@@ -125,7 +125,7 @@ def read_nodes(source: Source, name: bytes, start: StreamID, end: StreamID) -> I
         with source.read() as txn:
             found = headers.find(txn, name, number)
             if found is None or (number is not None and found[0] != number):
-                return  # deleted (and perhaps made anew) while it was read
+                return  # deleted (and perhaps created again) while it was read
             number, header = found
             end = StreamID(*min(end, header.last))
             if start > end:

@@ -3,13 +3,12 @@
     node  | a | b | c | d |      delete b, d      | a | b̶ | c | d̶ |
     ordinals 40 … 43             ───────────>     marked dead: 40, 41
 
-An entry keeps its place in the listpack and loses its life, exactly as Redis does it; a node
-whose last entry dies is freed. Beside that the entry is counted dead in the bitmap over
-ordinals. Which ordinal stands for it does not matter, only how many of the node's: they are
-marked from the left, so that a node may be compacted without touching the marks.
+An entry keeps its place in the listpack and is flagged as deleted, exactly as in Redis; a node
+without live entries is freed. Besides, the entry is counted dead in the bitmap over ordinals. Which
+ordinal is marked does not matter, only how many of the node's: they are marked from the left, so that
+a node may be compacted without touching the marks.
 
-The stream's first node marks nothing: whoever counts reads that node anyway, because trims
-eat into it.
+The stream's first node marks nothing: a count reads that node anyway, because trims cut into it.
 
 What Redis does not do: a node of our own size rule in which most entries are dead (more
 than ten entries, more dead than live) is compacted. Under node_max_bytes the bytes stay
@@ -47,7 +46,7 @@ def delete(txn: WriteTransaction, writer: StreamWriter, ids: Iterable[tuple[int,
 
 
 def remove(txn: WriteTransaction, writer: StreamWriter, ids: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Take the life of these entries, whoever wants it; those that had one, in order."""
+    """Delete these entries, as XDEL or a trim; those that were live, in order."""
     nodes = writer.nodes(txn)
     header = writer.header
     first = nodes.first()
@@ -65,7 +64,7 @@ def remove(txn: WriteTransaction, writer: StreamWriter, ids: Iterable[tuple[int,
 
 
 def free_dead(txn: WriteTransaction, writer: StreamWriter, key: bytes) -> None:
-    """Free a node in which no entry lives any more."""
+    """Free a node without live entries."""
     writer.changed(txn)
     first = writer.nodes(txn).first()
     txn.delete(key)
@@ -132,7 +131,7 @@ def rewrite(txn: WriteTransaction, key: bytes, head: block.BlockHeader, listpack
 
 
 def after_head_moved(txn: WriteTransaction, writer: StreamWriter) -> None:
-    """Drop the counts that lie before the first node, now that it is another one."""
+    """Drop the counts before the first node, which is another one now."""
     first = Rax(txn, writer.nodes_prefix).first()
     if first is None:
         base = writer.header.next_ordinal

@@ -155,13 +155,13 @@ def all_names(txn: RaxTransaction) -> list[bytes]:
             try:
                 numbers.add(records.unseal(key, bytes(value))[0])
             except CorruptionError:
-                continue  # its header is asked for the name
+                continue  # its header has the name
     there = cursor.set_range(keys.stream_span(1)[0])
     while there:
         number = int.from_bytes(cursor.key()[:8], "big")
         header = None
         if number not in numbers:
-            with contextlib.suppress(CorruptionError):  # a damaged header bears no name; reading it will tell
+            with contextlib.suppress(CorruptionError):  # a damaged header: reading it will raise
                 header = load(txn, number)
         if header is not None and header.name not in names:  # without a header it is being swept
             raise CorruptionError("no name leads to the stream: it is missing or damaged", stream=shown(header.name))
@@ -173,7 +173,7 @@ def all_names(txn: RaxTransaction) -> list[bytes]:
 def find(txn: RaxTransaction, name: bytes, known: int | None = None) -> tuple[int, StreamHeader] | None:
     """Number and header of the stream of that name; None if there is none.
 
-    ``known`` is the number a handle saw last: right as long as the header there bears the
+    ``known`` is the number a handle saw last: valid as long as the header there has the
     name, which saves looking it up. CorruptionError if a name leads to no header.
     """
     if known is not None:
@@ -190,7 +190,7 @@ def find(txn: RaxTransaction, name: bytes, known: int | None = None) -> tuple[in
 
 
 def shown(name: bytes) -> str:
-    """A name as it stands in messages: quoted, text where it is text."""
+    """A name for messages: quoted, text where it is text."""
     try:
         return repr(name.decode())
     except UnicodeDecodeError:

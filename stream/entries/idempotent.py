@@ -32,7 +32,7 @@ MAX_CAP = 10_000
 
 
 class Claim(NamedTuple):
-    """What an append says of itself: who sends it, and under which ID of his."""
+    """The producer of an append, and the ID it gave to it."""
 
     producer: bytes
     iid: bytes
@@ -131,7 +131,7 @@ class Memory:
 
 
 def forget_all(txn: WriteTransaction, stream: StreamWriter) -> None:
-    """Forget every pair of the stream: what changing the window or the cap does."""
+    """Forget every pair of the stream: for a change of the window or the cap."""
     for kind in (keys.IDEMPOTENT, keys.IDEMPOTENT_AGE):
         rows = Rax(txn, keys.family(stream.number, kind))
         while (found := rows.first()) is not None:
@@ -139,5 +139,5 @@ def forget_all(txn: WriteTransaction, stream: StreamWriter) -> None:
 
 
 def name_digest(data: bytes) -> bytes:
-    """What a producer or an idempotent ID is in a key: 16 bytes."""
+    """A producer or an idempotent ID as part of a key: 16 bytes."""
     return keys.sha256(data)[:16]

@@ -4,9 +4,9 @@
                             └ copied out, end ┘         └ twice as many, up to 64 ─────────┘
                         decode, yield …             decode, yield …
 
-No transaction is open while entries are handed out, so a slow reader pins no pages. The
-first chunk fixes the greatest ID that will be read; what is appended meanwhile is not
-chased. What is trimmed or deleted meanwhile may be missing.
+No transaction is open while entries are yielded, so a slow reader pins no pages. The first chunk
+fixes the greatest ID that will be read: later appends are not read. What is trimmed or deleted during
+the read may be missing.
 
 Each block's checksum is verified, and its ordinals must go on where those of the block before
 ended: a gap must be marked as deleted in the counts (or trimmed away). So a node that has
@@ -61,7 +61,7 @@ def read_range(source: Source, name: bytes, start: StreamID, end: StreamID, coun
         with source.read() as txn:
             found = headers.find(txn, name, number)
             if found is None or (number is not None and found[0] != number):
-                return  # no such stream, or deleted (and perhaps made anew) while it was read
+                return  # no such stream, or deleted (and perhaps created again) while it was read
             number, header = found
             end = StreamID(*min(end, header.last))
             if start > end:
@@ -107,7 +107,7 @@ def read_now(txn: RaxTransaction, number: int, header: StreamHeader, start: Stre
 
 def _decoded(blocks: list[tuple[bytes, bytes, block.BlockHeader]], name: bytes, start: StreamID, end: StreamID,
              limit: int, reverse: bool) -> list[Entry]:
-    """The entries of the first block, which leaves the list: a large one is not to be kept until they are used."""
+    """The entries of the first block, which leaves the list: a large one is not kept until they are used."""
     key, value, head = blocks.pop(0)
     ms, seq = keys.node_id(key)
     try:
@@ -315,7 +315,7 @@ def entries_at(nodes: Rax, prefix: bytes, name: bytes, ids: list[tuple[int, int]
                bare: bool = False) -> dict[tuple[int, int], Entry | None]:
     """The live entries with these IDs, which ascend. A node is read once.
 
-    Others that lie between them may be in the answer. ``bare`` decodes no entry: None stands for each.
+    Others between them may be in the answer. ``bare`` decodes no entry: each is None.
     """
     found: dict[tuple[int, int], Entry | None] = {}
     for leaf, value, wanted in by_node(nodes, ids):

@@ -1,9 +1,8 @@
-"""Where a handle's calls go: to the store itself, or into a transaction that is open.
+"""Where the calls of a handle go: to the store itself, or into an open transaction.
 
     Direct           each read is a short transaction of its own, each write one that is
-                     shared with whoever writes at the same time, durable when it returns
-                     with durability="buffered" it first waits for the appends that are still on
-                     their way (buffering.py)
+                     shared with concurrent writers, durable when it returns
+                     with durability="buffered" both first flush the write buffer
     transaction.py   every call acts on the one transaction, sees what it has done so far,
                      and is durable when that is committed
 """
@@ -13,14 +12,16 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager
 from functools import partial, wraps
-from typing import Any, Concatenate, NoReturn, ParamSpec, Protocol, TypeVar
+from typing import Concatenate, NoReturn, ParamSpec, Protocol, TypeVar
 
 from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.engine.environment import Environment
-from ...storage.errors import AppendsLost, ReadOnlyStore, StoreClosed
+from ...storage.errors import AppendsLost, ReadOnlyStore, StoreClosed, TransactionError
 from ...storage.lifecycle.registry import Share
+from ...storage.trees.rax import RaxTransaction
+from ..node.clock import duration_ms
 from ..node.stream_id import StreamID
-from .buffering import Buffer, buffer_of
+from .write_buffer import WriteBuffer, buffer_of
 
 T = TypeVar("T")
 P = TypeVar("P", list[StreamID], bytes)
@@ -29,13 +30,15 @@ A = ParamSpec("A")
 PIECE = 10_000  # entries that one commit reads, acknowledges or deletes, outside transactions
 PIECE_ASKED = 2_000  # where groups are asked about each, and of rows claimed
 
+Read = AbstractContextManager[RaxTransaction]  # a transaction to read in
+
 
 class Source(Protocol):
-    """What streams and groups need of the place their calls go to."""
+    """What streams and groups need for their calls."""
 
     @property
-    def buffer(self) -> Buffer | None:
-        """Where appends go that are committed behind their callers; None: they wait for their commit."""
+    def buffer(self) -> WriteBuffer | None:
+        """The write buffer; None: appends wait for their commit."""
 
     @property
     def lock_timeout(self) -> float:
@@ -45,27 +48,27 @@ class Source(Protocol):
     def env(self) -> Environment:
         """The environment it belongs to."""
 
-    def read(self) -> AbstractContextManager[Any]:
+    def read(self) -> Read:
         """A transaction to read in."""
 
     def submit(self, operation: Callable[[WriteTransaction], T]) -> T:
-        """Apply an operation; how and when it becomes durable is the source's matter."""
+        """Apply an operation in a transaction of its own, a shared one, or the one that is open."""
 
 
-def ask(source: Source, question: Callable[[Any], T]) -> T:
-    """What a function finds in a transaction to read in."""
+def ask(source: Source, question: Callable[[RaxTransaction], T]) -> T:
+    """Call a function in a transaction to read in."""
     with source.read() as txn:
         return question(txn)
 
 
 class Handle(Protocol):
-    """What has a source for its calls."""
+    """An object with a source for its calls."""
 
     _source: Source
 
 
-def asking(question: Callable[Concatenate[Any, A], T]) -> Callable[Concatenate[Handle, A], T]:
-    """A function of a transaction as a method of a handle: asked in a transaction to read in."""
+def asking(question: Callable[Concatenate[RaxTransaction, A], T]) -> Callable[Concatenate[Handle, A], T]:
+    """A function of a transaction as a method of a handle, called in a transaction to read in."""
 
     @wraps(question)
     def method(handle: Handle, /, *args: A.args, **options: A.kwargs) -> T:
@@ -86,9 +89,18 @@ def changing(operation: Callable[Concatenate[WriteTransaction, A], T]) -> Callab
 
 
 def in_pieces(source: Source, given: P, act: Callable[[P, WriteTransaction], T], most: int = PIECE) -> list[T]:
-    """What the act gives for so many at a time, a commit each: others write in between. In a transaction, for all."""
+    """Results of the act for so many at a time, a commit each: others write in between. In a transaction for all."""
     step = most if isinstance(source, Direct) else max(1, len(given))
     return [source.submit(partial(act, given[start : start + step])) for start in range(0, len(given), step)]
+
+
+def parse_block(source: Source, block: float) -> float:
+    """``block=`` in seconds. TransactionError in a transaction, where nothing can come."""
+    if not isinstance(source, Direct):
+        raise TransactionError(
+            f"block={block!r} inside a transaction: nothing comes while it is open; wait before it begins"
+        )
+    return duration_ms("block", block) / 1000
 
 
 class Direct:
@@ -101,9 +113,9 @@ class Direct:
         self.env = env = share.env
         self.lock_timeout = lock_timeout
         is_buffered = env.durability == "buffered" and not env.readonly
-        self.buffer: Buffer | None = buffer_of(env) if is_buffered else None
+        self.buffer: WriteBuffer | None = buffer_of(env) if is_buffered else None
         # No method of its own: a source that is dropped, with its share, is gone at once.
-        self.read: Callable[[], AbstractContextManager[Any]] = partial(_read_flushed, env) if is_buffered else env.read
+        self.read: Callable[[], Read] = partial(_read_flushed, env) if is_buffered else env.read
         self.closed = False
 
     def require_open(self) -> None:
@@ -127,7 +139,7 @@ class Direct:
         return self.env.commits.submit(operation, self.lock_timeout)
 
     def begin(self) -> Generator[WriteTransaction, bool, None]:
-        """A transaction of this thread's own, behind all that has been appended before: Commits.alone()."""
+        """An exclusive transaction of this thread, behind all that has been appended before: Commits.alone()."""
         if self.buffer is not None:
             self.buffer.flush()
         return self.env.commits.alone(self.lock_timeout)
@@ -141,7 +153,7 @@ class Direct:
         self.share.close()
         try:
             if buffer is not None:
-                buffer.flush(tell=True)
+                buffer.flush(report=True)
         except AppendsLost:
             self._end()
             raise
@@ -156,6 +168,6 @@ class Direct:
         raise StoreClosed(f"the store {self.env.path} has been closed. Open it again.")
 
 
-def _read_flushed(env: Environment) -> AbstractContextManager[Any]:
+def _read_flushed(env: Environment) -> Read:
     buffer_of(env).flush()
     return env.read()

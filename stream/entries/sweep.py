@@ -1,10 +1,10 @@
-"""Sweeping: giving back the space of streams and groups that have been deleted.
+"""Sweep: free the space of streams and groups that have been deleted.
 
     delete stream, destroy group     one commit: name and record go, a DOOMED row comes
     sweep                            the rest goes, 2,000 keys a commit; last, the DOOMED row
 
 Nothing leads to doomed rows any more, and numbers are never used again, so a crash between
-two steps costs nothing but space: whoever opens the store next sweeps on.
+two steps costs nothing but space: the next open() of the store sweeps on.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def doom_stream(txn: WriteTransaction, name: bytes) -> bool:
 def sweep(source: Source) -> None:
     """Delete all that is doomed, a bounded transaction at a time. About 3 µs if nothing is.
 
-    The deletion itself is committed already, so this raises nothing where it cannot write now.
+    The deletion itself is committed already, so this raises nothing where it cannot write.
     """
     with source.read() as txn:
         doomed = [key for key, _ in Rax(txn, keys.DOOMED_STREAMS).items()]
@@ -46,7 +46,7 @@ def sweep(source: Source) -> None:
             while source.submit(partial(_sweep_some, suffix)):
                 continue
         except (LockTimeout, StoreFull):
-            return  # whoever opens the store next, or deletes something, sweeps on
+            return  # the next open() of the store, or the next deletion, sweeps on
 
 
 def _sweep_some(suffix: bytes, txn: WriteTransaction) -> bool:

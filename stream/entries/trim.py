@@ -18,7 +18,7 @@ from ...storage.errors import CorruptionError, InvalidArgument
 from ...storage.format import block, keys
 from ..node import decode
 from ..node.clock import whole
-from ..node.stream_id import AnyID, StreamID, parse_id
+from ..node.stream_id import IDLike, StreamID, parse_id
 from .delete import after_head_moved, first_live, rewrite
 from .header import NodeLimits, shown
 from .writer import StreamWriter, located
@@ -38,7 +38,7 @@ class Trim(NamedTuple):
     limit: int | None
 
 
-def parse_trim(maxlen: int | None, minid: AnyID | None, approximate: bool, limit: int | None) -> Trim | None:
+def parse_trim(maxlen: int | None, minid: IDLike | None, approximate: bool, limit: int | None) -> Trim | None:
     """Check the options as XADD and XTRIM do; None where no trimming is asked for."""
     if maxlen is not None and minid is not None:
         raise InvalidArgument("maxlen and minid at the same time are not compatible; give one of them")

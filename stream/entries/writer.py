@@ -32,8 +32,8 @@ SOURCE_HASH = ""
 _MAX = (MAX64, MAX64)
 _new = tuple.__new__
 _PAGE = block.run_bytes(1)
-# The largest block that entries are gathered into: each append writes the tail anew. What is packed mostly fills a
-# page with three pages of raw entries.
+# The largest block that entries are gathered into: each append rewrites the tail. Packed, a page mostly holds
+# three pages of raw entries.
 _MOST = 7 * _PAGE
 _MOST_PACKED = 3
 # A larger listpack is full. It is written at once, and never kept in memory.
@@ -52,7 +52,7 @@ class StreamWriter:
     def __init__(self, number: int, header: StreamHeader, epoch: int, stored: bytes | None = None) -> None:
         self.number = number
         self.header = header
-        self.epoch = epoch  # in which it has been found to be what is on disk (WriteTransaction)
+        self.epoch = epoch  # in which it was last compared with the disk (WriteTransaction)
         self.stored = stored  # its header's record
         self.header_key = keys.header_key(number)
         self.header_seed = records.seed_of(self.header_key)
@@ -147,7 +147,7 @@ class StreamWriter:
         header.length += count
 
     def changed(self, txn: WriteTransaction) -> None:
-        """Say that the header (at least) must be flushed. Before anything of it is changed."""
+        """Mark the header (at least) to be flushed. Before anything of it is changed."""
         txn.changes += 1
         txn.dirty[self.number] = self
 
@@ -163,7 +163,7 @@ class StreamWriter:
                 f"stream {shown(self.header.name)} has used the last possible ID, {make_id(*last)}; nothing "
                 "more can be appended. Go on in another stream."
             )
-        if new.ms is None:  # the clock stands, or went back: IDs go on from the last one, over 128 bits
+        if new.ms is None:  # the clock has not advanced: IDs go on from the last one, over 128 bits
             return (last[0], last[1] + 1) if last[1] < MAX64 else (last[0] + 1, 0)
         if new.seq is not None:
             ms, seq = new.ms, new.seq
@@ -295,8 +295,8 @@ class StreamWriter:
     def is_current(self, txn: WriteTransaction) -> bool:
         """Whether the stream is as it was left, beside what other processes have committed since.
 
-        Whatever changes its nodes changes its header, and no header comes again. What is known of the groups
-        is dropped, for they change by themselves. One look.
+        A change of its nodes changes its header, and no header recurs. What is kept of the groups is
+        dropped, for they change independently. One read.
         """
         if self.epoch != txn.epoch:
             if txn.get(self.header_key) != self.stored:

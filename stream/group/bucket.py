@@ -8,8 +8,8 @@
 
     row   [ids, consumers, base, offsets, counts, numbers]      a time is base + its offset
 
-What a bucket says of one entry is its Nack. A released entry has no owner: its consumer is 0,
-its time the time it falls due, and its running number keeps its place in the order of release.
+A Nack is what a bucket holds of one entry. A released entry has no owner: its consumer is 0,
+its time the time it falls due, and its running number is its place in the order of release.
 
 A value above 2,006 bytes would leave LMDB's leaf page for overflow pages, so a bucket is cut
 where its record would exceed 2,001. Full IDs and equal columns allow 112 entries; with a time
@@ -40,7 +40,7 @@ MAX_VALUE = 2001
 
 
 class Nack(NamedTuple):
-    """What a group knows of one pending entry.
+    """One pending entry, as its group records it.
 
     ``consumer`` is the owner's number, 0 when released. ``time`` is the delivery time in
     milliseconds or, when released, the time from which the entry may be claimed. ``count`` is
@@ -70,7 +70,7 @@ def column(values: list[int]) -> Column:
 
 
 class Bucket:
-    """One bucket in memory. Made anew for each change; only its writer knows the old one.
+    """One bucket in memory. Each change makes another.
 
     ``key`` is the bucket's ID: 16 bytes, at most its first entry's ID and greater than the
     last entry's of the bucket before. It never changes, whatever is removed from the bucket.
@@ -124,7 +124,7 @@ class Bucket:
         return len(self.ids) // 16
 
     def position(self, packed: bytes) -> int:
-        """Where the entry with this ID (16 bytes) stands, -1 if it is not here."""
+        """The position of the entry with this ID (16 bytes), -1 if it is not here."""
         at = self.ids.find(packed)
         while at > 0 and at % 16:  # the same bytes across two IDs
             at = self.ids.find(packed, at + 1)
@@ -152,10 +152,8 @@ class Bucket:
         """All entries in the order of their IDs."""
         return list(zip(unpack_ids(self.ids), self.nacks(), strict=True))
 
-    def rows_between(
-        self, start: ID, end: ID, consumer: int | None = None
-    ) -> list[tuple[ID, Nack]]:
-        """The entries from ``start`` to ``end``, both included; with ``consumer`` only his."""
+    def rows_between(self, start: ID, end: ID, consumer: int | None = None) -> list[tuple[ID, Nack]]:
+        """The entries from ``start`` to ``end``, both included; with ``consumer`` only its own."""
         ids = unpack_ids(self.ids)
         low, high = bisect_left(ids, start), bisect_right(ids, end)
         owners = self.consumers
@@ -166,7 +164,7 @@ class Bucket:
         return [(ids[at], self.nack(at)) for at in range(low, high) if owners[at] == consumer]
 
     def owners(self) -> dict[int, int]:
-        """How many entries each consumer has here. Released ones are nobody's."""
+        """How many entries each consumer has here. Released ones have none."""
         consumers = self.consumers
         if isinstance(consumers, int):
             return {consumers: len(self)} if consumers else {}

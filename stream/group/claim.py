@@ -1,12 +1,11 @@
-"""Claiming: pending entries change hands, or are given back to the group.
+"""Claiming: pending entries move to another consumer, or back to the group.
 
-    claim        these IDs, if idle long enough, to this consumer            XCLAIM
-    autoclaim    whatever is idle long enough, in ID order, with a cursor    XAUTOCLAIM
-    nack         back to the group: nobody's, at once or after a delay       XNACK
+    claim        these IDs, if idle long enough, to this consumer             XCLAIM
+    autoclaim    all that are idle long enough, in ID order, with a cursor    XAUTOCLAIM
+    nack         released to the group, at once or after a delay              XNACK
     hand over    all of one consumer's, to another
 
-A claim finds out that an entry has been deleted, and then takes it out of the PEL: there is
-nothing left to process. Released entries are always idle enough.
+A claim that finds an entry deleted takes it out of the PEL. Released entries are always idle enough.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from ..entries.writer import StreamWriter
 from ..node.entry import Entry
 from ..node.stream_id import StreamID, make_id
 from .bucket import Nack
-from .deliver import AT_ONCE, ID, MOST_DELIVERIES, fetch, give, present, take_out
-from .state import NOBODY, ConsumerState, GroupState
+from .deliver import AT_ONCE, ID, MOST_DELIVERIES, assign, fetch, present, take_out
+from .state import UNOWNED, ConsumerState, GroupState
 
 SCAN_FACTOR = 10  # XAUTOCLAIM looks at up to so many times COUNT rows
 
@@ -38,7 +37,7 @@ class ClaimOptions(NamedTuple):
 
 def claim(txn: WriteTransaction, stream: StreamWriter, group: GroupState, consumer: ConsumerState,
           ids: list[ID], options: ClaimOptions, now: int) -> list[Entry]:
-    """XCLAIM: the entries that changed hands, in the order asked for."""
+    """XCLAIM: the entries claimed, in the order asked for."""
     if options.lastid is not None and options.lastid > group.last:
         group.changed(txn)
         group.last = options.lastid
@@ -58,7 +57,7 @@ def claim(txn: WriteTransaction, stream: StreamWriter, group: GroupState, consum
                 continue
             count = 1
         else:
-            if nack.consumer != NOBODY and options.min_idle and now - nack.time < options.min_idle:
+            if nack.consumer != UNOWNED and options.min_idle and now - nack.time < options.min_idle:
                 continue
             count = nack.count
         if options.retrycount is not None:
@@ -71,7 +70,7 @@ def claim(txn: WriteTransaction, stream: StreamWriter, group: GroupState, consum
         entry.deliveries = count
         claimed.append(entry)
     take_out(txn, group, sorted(set(gone)))
-    give(txn, group, consumer, list(rows.values()), now)
+    assign(txn, group, consumer, list(rows.values()), now)
     return claimed
 
 
@@ -96,7 +95,7 @@ def autoclaim(txn: WriteTransaction, stream: StreamWriter, group: GroupState, co
             attempts -= 1
             if sid not in there:
                 gone.append(make_id(*sid))
-            elif nack.consumer != NOBODY and min_idle and now - nack.time < min_idle:
+            elif nack.consumer != UNOWNED and min_idle and now - nack.time < min_idle:
                 continue
             else:
                 count = nack.count if justid else min(nack.count + 1, MOST_DELIVERIES)
@@ -104,14 +103,14 @@ def autoclaim(txn: WriteTransaction, stream: StreamWriter, group: GroupState, co
             left -= 1
     following = next(rows, None)
     if following is None:
-        group.require_whole(txn, anew=start == StreamID.MIN and limit - attempts < group.pending)
+        group.require_whole(txn, again=start == StreamID.MIN and limit - attempts < group.pending)
     ids = [row[0] for row in taken]
     found = [Entry(*sid, []) for sid in ids] if justid else fetch(txn, stream, ids)
     claimed = [entry for entry in found if entry is not None]
     for row, entry in zip(taken, claimed, strict=True):
         entry.deliveries = row[3]
     take_out(txn, group, sorted(set(gone)))
-    give(txn, group, consumer, taken, now)
+    assign(txn, group, consumer, taken, now)
     return StreamID.MIN if following is None else make_id(*following[0]), claimed, gone, limit - attempts
 
 
@@ -147,15 +146,15 @@ def nack(txn: WriteTransaction, stream: StreamWriter, group: GroupState, ids: li
         for _, before in pel.release(list(rows.values()), insert=force):
             if before is not None:
                 group.count_pending(txn, before.consumer, -1)
-            group.count_pending(txn, NOBODY, 1)
+            group.count_pending(txn, UNOWNED, 1)
     return released
 
 
 def hand_over(txn: WriteTransaction, group: GroupState, consumer: ConsumerState, to: ConsumerState,
               most: int | None = None) -> None:
-    """All pending entries of one consumer become another's, times and counts kept.
+    """Move all pending entries of one consumer to another, times and counts kept.
 
-    With ``most`` only so many, and what lies in one bucket with the last of them.
+    With ``most`` only so many, and those in one bucket with the last of them.
     """
     moved = group.pel(txn).hand_over(consumer.number, to.number, most=most)
     if moved:

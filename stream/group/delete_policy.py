@@ -1,11 +1,11 @@
 """Deletion policies: what becomes of pending entries when their entry is deleted or trimmed.
 
-    keepref   nothing: they stay pending, and a reader is told that the entry is gone
+    keepref   nothing: they stay pending, and a read returns them without fields
     delref    they leave every group's PEL together with the entry
-    acked     the entry is deleted only if every group has been given it and acknowledged it
+    acked     the entry is deleted only if every group has delivered and acknowledged it
 
-Which groups still refer to an entry is asked of the groups when it matters, of those that can
-have it pending; no row is kept per entry for it, since most entries are never asked about.
+Which groups still refer to an entry is found when it matters, by looking into those that can
+have it pending; no row is kept per entry for it, since most entries never need it.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def checked_policy(refs: str) -> str:
 
 
 def _held(txn: WriteTransaction, stream: StreamWriter, ids: list[ID]) -> set[ID]:
-    """Those of the IDs, which ascend, that some group has still to be given, or to acknowledge."""
+    """Those of the IDs, which ascend, that some group has still to deliver or to acknowledge."""
     groups, least = working_groups(txn, stream)
     everywhere = bisect_right(ids, least)
     given = ids[:everywhere]
@@ -67,7 +67,7 @@ def _drop(txn: WriteTransaction, stream: StreamWriter, ids: list[ID]) -> None:
 
 
 def delete_ex(txn: WriteTransaction, stream: StreamWriter, ids: list[StreamID], refs: str) -> list[DeleteResult]:
-    """XDELEX: what became of each ID, in their order."""
+    """XDELEX: the result for each ID, in their order."""
     unique: list[ID] = sorted(set(ids))
     held = _held(txn, stream, unique) if refs == ACKED else set()
     there = deliver.present(txn, stream, unique)
@@ -81,7 +81,7 @@ def delete_ex(txn: WriteTransaction, stream: StreamWriter, ids: list[StreamID], 
 
 def ack_delete(txn: WriteTransaction, stream: StreamWriter, group: GroupState, ids: list[StreamID],
                refs: str) -> list[DeleteResult]:
-    """XACKDEL: acknowledge in this group, then delete what the policy lets go."""
+    """XACKDEL: acknowledge in this group, then delete what the policy allows."""
     gone = deliver.take_out(txn, group, sorted(set(ids)))
     held = _held(txn, stream, gone) if refs == ACKED else set()
     wanted = set(gone) - held
@@ -94,10 +94,10 @@ def ack_delete(txn: WriteTransaction, stream: StreamWriter, group: GroupState, i
 
 def evict(txn: WriteTransaction, stream: StreamWriter, trim: Trim, limit: int, refs: str, after: bytes = b"",
           most: int | None = None) -> tuple[int, bytes | None]:
-    """XTRIM with DELREF or ACKED: entry by entry, so that each can be asked about.
+    """XTRIM with DELREF or ACKED: entry by entry, since groups are asked about each.
 
     Under ACKED what is still held is passed over, and the trim goes on behind it as long as
-    whole nodes lie before the border: the stream may stay longer, and holes appear. A node in
+    whole nodes come before the border: the stream may stay longer, and holes appear. A node in
     which no entry lives goes.
 
     Begins behind the node ``after`` and stops once ``most`` entries have been asked about. How

@@ -1,35 +1,67 @@
-"""Delivery: what a group hands to a consumer, and what it remembers of it.
+"""Delivery: what a group hands to a consumer, at once or after a wait, and what it records of it.
 
     read new        entries behind the group's last delivered ID; each gets a row in the PEL
     read history    the consumer's own rows of the PEL, delivered once more
-    claim idle      rows that have been idle too long, whoever's they were; then new entries
+    claim idle      rows that have been idle too long, of any consumer; then new entries
     ack             rows out of the PEL
 
-All of these act inside one write transaction on the group (state.py) and its PEL
-(pending_list.py), and count deliveries as Redis does: a new delivery counts 1, also of an entry
-that was pending already; a history read and a claim count one more; an entry that has been
-deleted meanwhile is told of and counts nothing.
+These act inside one write transaction on the group (state.py) and its PEL (pending_list.py), and
+count deliveries as Redis does: a new delivery counts 1, also of an entry that was pending already; a
+history read and a claim count one more; an entry that has been deleted is reported and counts nothing.
+
+A read over one or several streams, read_group():
+
+    attempt      acknowledge, claim what is idle, deliver what is new: in one transaction
+      │ nothing
+    look         in a read transaction: is there anything by now, and if not, what was seen?
+      │ nothing                                                        (no lock, no commit)
+    wait         until that has changed, or a pending entry falls due; then look again
+
+The first attempt runs at once, unless the consumer's last read found nothing: then it looks first,
+and where there is still nothing, takes no lock (the seen-time is noted, see state.py). The deadline is
+fixed at the beginning: looking again does not restart it. Readers of one process that wait for the same
+are queued and served in order (waiter.py). Inside a transaction nothing waits: writers with news wait
+for the transaction. A read that is stopped acknowledges, but takes nothing.
 """
 
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable, Container, Iterable
+import time
+from collections.abc import Callable, Container, Hashable, Iterable
 from itertools import chain, islice, takewhile
-from typing import Any
+from typing import NamedTuple
 
 from ...storage.commit.write_transaction import WriteTransaction
-from ...storage.errors import CorruptionError, NotOwner
+from ...storage.errors import CorruptionError, InvalidArgument, InvalidStreamID, LockTimeout, NotOwner
+from ...storage.trees.rax import RaxTransaction
+from ...storage.wake.stop import StopFlag, is_stopped
+from ..entries import header as headers
+from ..entries import writer
 from ..entries.count import Counter
 from ..entries.header import StreamHeader, shown
 from ..entries.range_read import entries_at, read_now, require_absent
+from ..entries.session import Direct, Source
 from ..entries.writer import StreamWriter
+from ..node.clock import now_ms
 from ..node.entry import Entry
-from ..node.packed_ids import delivered
-from ..node.stream_id import MAX64, StreamID, make_id
+from ..node.packed_ids import delivered, row_of
+from ..node.stream_id import MAX64, IDLike, StreamID, make_id, parse_id
 from . import subject_filter
 from .bucket import unpack_ids
-from .state import NOBODY, UNKNOWN, ConsumerState, GroupState
+from .state import (
+    UNKNOWN,
+    UNOWNED,
+    ConsumerState,
+    GroupState,
+    SeenTimes,
+    find_group,
+    is_due,
+    require_group,
+    seen_times_of,
+)
+from .wait_conditions import Condition, group_moves, stream_moves
+from .waiter import waiting_of
 
 MOST_DELIVERIES = (1 << 63) - 1
 AT_ONCE = 128  # rows of the PEL looked through before the entries are
@@ -39,12 +71,233 @@ ID = tuple[int, int]
 Takes = Callable[[Entry], bool]
 
 
+class Target(NamedTuple):
+    """One stream of a read: ``after`` None reads new entries, else history behind it."""
+
+    stream: bytes
+    after: ID | None
+    ack: bytes  # IDs in a row
+
+
+class GroupRead(NamedTuple):
+    """The options of a read, the same for every stream. Counts None: no limit. Times in ms."""
+
+    group: bytes
+    consumer: bytes
+    most: int | None  # of each stream
+    total: int | None  # of all together
+    max_bytes: int | None  # of names and values; one entry is always returned
+    noack: bool
+    min_idle: int | None
+    stop: StopFlag | None
+
+
+Answer = list[tuple[bytes, list[Entry]]]
+
+
+def read_group(source: Source, wanted: GroupRead, targets: list[Target], wait: float | None) -> Answer:
+    """XREADGROUP: (stream, entries) of those streams that have any, histories always.
+
+    ``wait`` in seconds; 0 for ever, None not at all.
+    """
+    stop = wanted.stop
+    if stop is not None and is_stopped(stop):
+        if any(target.ack for target in targets):
+            _attempts(source, wanted._replace(most=0), targets)
+        return []
+    line = (wanted.group, wanted.min_idle, tuple(target.stream for target in targets))
+    times = seen_times_of(source.env)
+    may_wait = isinstance(source, Direct) and all(target.after is None for target in targets)
+    is_empty = (
+        may_wait and (line, wanted.consumer) in times.empty_reads and not source.env.commits.in_own_transaction()
+    )
+    if is_empty:
+        with source.read() as txn:
+            is_empty = not _look(txn, wanted, targets, times)[0]
+    answer = [] if is_empty else _attempts(source, wanted, targets)
+    if may_wait:
+        times.note_read(line, wanted.consumer, bool(answer))
+    if answer or wait is None or not may_wait:
+        return answer
+    again = _acknowledged(targets)
+    deadline = None if wait == 0 else time.monotonic() + wait
+    waiting = waiting_of(source.env)
+    with waiting.turn(line, deadline, stop) as waiter:
+        while waiter.awake and not is_stopped(stop):
+            with source.read() as txn:
+                is_ready, seen, due = _look(txn, wanted, again)
+            if is_ready:
+                answer = _attempts(source, wanted, again)
+                if answer:
+                    times.note_read(line, wanted.consumer, True)
+                    return answer
+            if not waiting.wait(seen, deadline, due, turn=waiter, stop=stop):
+                break
+    return []
+
+
+def _attempts(source: Source, wanted: GroupRead, targets: list[Target]) -> Answer:
+    """One transaction, or several for a filtered group that has much to pass over and finds nothing.
+
+    Returns nothing instead of LockTimeout where there was nothing to take, nor to acknowledge.
+    """
+    try:
+        answer, passing = source.submit(lambda txn: _attempt(txn, wanted, targets))
+    except LockTimeout:
+        with source.read() as txn:
+            if _look(txn, wanted, targets)[0]:
+                raise
+        return [(target.stream, []) for target in targets if target.after is not None]
+    if passing and not answer:
+        again = _acknowledged(targets)
+        while passing and not answer and not is_stopped(wanted.stop):
+            answer, passing = source.submit(lambda txn: _attempt(txn, wanted, again))
+    return answer
+
+
+def _acknowledged(targets: list[Target]) -> list[Target]:
+    """The same targets, with nothing to acknowledge."""
+    return [target._replace(ack=b"") for target in targets]
+
+
+def _attempt(txn: WriteTransaction, wanted: GroupRead, targets: list[Target]) -> tuple[Answer, bool]:
+    """Everything in one transaction. All groups are found before anything changes.
+
+    Also whether a filtered group passed over entries and has not reached the end of them.
+    """
+    now = now_ms()
+    passing = False
+    found = []
+    for target in targets:
+        stream = writer.locate(txn, target.stream)
+        found.append((stream, require_group(txn, stream, target.stream, wanted.group)))
+    answer: Answer = []
+    room = Room(wanted.total, wanted.max_bytes)
+    claiming = wanted.min_idle is not None
+    for target, (stream, group) in zip(targets, found, strict=True):
+        assert stream is not None
+        changes = txn.changes
+        if target.ack:
+            ack(txn, group, target.ack)
+        consumer = group.ensure_consumer(txn, wanted.consumer, now)
+        count = room.left_of(wanted.most)
+        if target.after is not None:
+            claiming = False  # as in Redis: behind a history, nothing is claimed
+            entries = read_history(txn, stream, group, consumer, target.after, count, now, room.takes)
+        else:
+            entries = []
+            if claiming:
+                assert wanted.min_idle is not None
+                entries = claim_idle(txn, stream, group, consumer, wanted.min_idle, count, now, room.takes)
+            left = None if count is None else count - len(entries)
+            before = group.last
+            entries += read_new(txn, stream, group, consumer, left, wanted.noack, now, room.takes)
+            if group.subjects and not entries:
+                passing = passing or before < group.last < stream.header.last
+        if entries or target.after is not None:
+            answer.append((target.stream, entries))
+        room.took(len(entries))
+        if txn.changes != changes:
+            group.set_seen(txn, consumer, now)
+    return answer, passing
+
+
+class Room:
+    """How much a reply may still take: entries and bytes over all streams."""
+
+    def __init__(self, total: int | None, max_bytes: int | None) -> None:
+        self._total = total
+        self._bytes = max_bytes
+        self._taken = False
+        self.takes = None if max_bytes is None else self._takes
+
+    def left_of(self, count: int | None) -> int | None:
+        """The count for the next stream."""
+        if self._total is None:
+            return count
+        return self._total if count is None else min(count, self._total)
+
+    def took(self, entries: int) -> None:
+        """Entries have been taken."""
+        if self._total is not None:
+            self._total -= entries
+
+    def _takes(self, entry: Entry) -> bool:
+        """Whether this entry still goes in; the first one always does."""
+        assert self._bytes is not None
+        if self._taken and self._bytes <= 0:
+            return False
+        self._taken = True
+        self._bytes -= sum(map(len, entry.names)) + sum(map(len, entry.values))
+        return True
+
+
+def _look(txn: RaxTransaction, wanted: GroupRead, targets: list[Target],
+          times: SeenTimes | None = None) -> tuple[bool, dict[Condition, Hashable], float | None]:
+    """Whether an attempt would find something; else what was seen, and when to look again.
+
+    With ``times`` it notes the consumer's seen-time; where that is to be written, an attempt is needed.
+    """
+    seen: dict[Condition, Hashable] = {}
+    dues = []
+    now = now_ms()
+    for target in targets:
+        for condition in (Condition(stream_moves, target.stream),
+                          Condition(group_moves, target.stream, wanted.group, wanted.min_idle is not None)):
+            seen[condition] = condition.value(txn)
+        found = headers.find(txn, target.stream)
+        state = None if found is None else find_group(txn, found[0], wanted.group)
+        if found is None or state is None or target.ack:
+            return True, seen, None  # something to do, or an error that the attempt will raise
+        member = None
+        if target.after is not None or times is not None:
+            member = state.consumer(txn, wanted.consumer)
+        if times is not None:
+            if member is None or is_due(member.seen, now):
+                return True, seen, None
+            times.noted[found[0], state.group][member.number] = now
+        if target.after is not None:
+            if member is not None and member.pending:
+                return True, seen, None
+            continue
+        if state.last < found[1].last:
+            return True, seen, None
+        due = next_due(txn, state, wanted.min_idle)
+        if due is not None:
+            dues.append(due)
+    if not dues:
+        return False, seen, None
+    first = min(dues)
+    return first <= now, seen, time.monotonic() + max(0, first - now) / 1000
+
+
+def parse_ids(what: str, ids: object) -> bytes:
+    """Several IDs, each once, ascending, in a row. A single one is refused: it would be iterated over."""
+    if ids == ():
+        return b""
+    if isinstance(ids, str | bytes | StreamID) or not isinstance(ids, Iterable):
+        raise InvalidArgument(f"{what}={ids!r:.60} must be a list of IDs (or another iterable of them)")
+    return row_of(ids)
+
+
+def history_start(ids: IDLike) -> ID:
+    """The ID behind which a consumer's own history is read, of an argument other than ``>``."""
+    if ids in ("$", b"$", "+", b"+"):
+        raise InvalidStreamID(
+            f"ids={ids!r} has no meaning in a group: '>' reads new entries, an ID this consumer's history behind it"
+        )
+    return parse_id(ids)
+
+
+# -- within one transaction --------------------------------------------------------------------------
+
+
 def read_new(txn: WriteTransaction, stream: StreamWriter, group: GroupState, consumer: ConsumerState,
              count: int | None, noack: bool, now: int, takes: Takes | None = None) -> list[Entry]:
-    """Deliver entries nobody in the group has had yet: XREADGROUP with ``>``.
+    """Deliver entries that the group has not delivered yet: XREADGROUP with ``>``.
 
     ``takes`` may end the delivery before an entry: what it refuses stays undelivered. A group
-    filtered by subject passes over what is not for it, up to filtered.AT_ONCE entries a call.
+    filtered by subject passes over other entries, up to subject_filter.AT_ONCE a call.
     """
     header = stream.header
     if group.last >= header.last or count == 0:
@@ -68,7 +321,7 @@ def read_new(txn: WriteTransaction, stream: StreamWriter, group: GroupState, con
     if not group.subjects:
         advance(group, header, len(entries), entries[-1].id, (entry.id for entry in entries))
     if not noack:  # else the consumer holds none of them, and does not count as active
-        group.got(txn, consumer, now)
+        group.set_active(txn, consumer, now)
         moved = group.pel(txn).add_row(ids, consumer.number, now)
         for _, nack in moved:
             group.count_pending(txn, nack.consumer, -1)
@@ -120,7 +373,7 @@ def claim_idle(txn: WriteTransaction, stream: StreamWriter, group: GroupState, c
                min_idle: int, count: int | None, now: int, takes: Takes | None = None) -> list[Entry]:
     """Take over what is idle for ``min_idle`` ms: released entries first, then the most idle.
 
-    Entries that have been deleted meanwhile are skipped and stay pending.
+    Entries that have been deleted are skipped and stay pending.
     """
     if count == 0 or group.pending == 0:
         return []
@@ -149,10 +402,10 @@ def claim_idle(txn: WriteTransaction, stream: StreamWriter, group: GroupState, c
             rows.append((sid, consumer.number, now, entry.deliveries))
     if not full and (count is None or len(claimed) < count):
         lost = seen < group.pending if min_idle == 0 else not seen and next_due(txn, group, min_idle) is None
-        group.require_whole(txn, anew=lost)
+        group.require_whole(txn, again=lost)
     if len({row[0] for row in rows}) < len(rows):
         raise CorruptionError(f"the pending list of group {shown(group.name)} shows an entry twice")
-    give(txn, group, consumer, rows, now)
+    assign(txn, group, consumer, rows, now)
     return claimed
 
 
@@ -190,7 +443,7 @@ def require_owner(txn: WriteTransaction, stream: bytes, group: GroupState | None
         nack = held.get(sid)
         if nack is None or group is None:
             return "not pending"
-        return "released" if nack.consumer == NOBODY else f"with {shown(group.consumer_no(txn, nack.consumer).name)}"
+        return "released" if nack.consumer == UNOWNED else f"with {shown(group.consumer_no(txn, nack.consumer).name)}"
 
     listed = ", ".join(f"{sid[0]}-{sid[1]} ({place(sid)})" for sid in lost[:_MOST_LISTED])
     more = f" and {len(lost) - _MOST_LISTED} more" if len(lost) > _MOST_LISTED else ""
@@ -225,7 +478,7 @@ def tombstones(header: StreamHeader, start: ID) -> bool:
 
 
 def estimate(header: StreamHeader, sid: ID) -> int:
-    """How many entries were added up to ``sid``, as far as Redis can tell; else UNKNOWN."""
+    """How many entries were added up to ``sid``, where Redis can know; else UNKNOWN."""
     added = header.entries_added
     if not added:
         return 0
@@ -245,7 +498,7 @@ def estimate(header: StreamHeader, sid: ID) -> int:
     return UNKNOWN
 
 
-def lag(txn: Any, number: int, header: StreamHeader, last: ID, subjects: list[bytes]) -> int:
+def lag(txn: RaxTransaction, number: int, header: StreamHeader, last: ID, subjects: list[bytes]) -> int:
     """Live entries behind ``last``: exact whatever has been deleted, trimmed or set.
 
     For a group filtered by subject exact as well, by looking at each of them.
@@ -279,18 +532,18 @@ def _look_up(txn: WriteTransaction, stream: StreamWriter, ids: list[ID], bare: b
     return found
 
 
-def give(txn: WriteTransaction, group: GroupState, consumer: ConsumerState, rows: list[tuple[ID, int, int, int]],
+def assign(txn: WriteTransaction, group: GroupState, consumer: ConsumerState, rows: list[tuple[ID, int, int, int]],
          now: int) -> None:
-    """Make the consumer the owner of these rows of the PEL, whichever had them."""
+    """Make the consumer the owner of these rows of the PEL."""
     if rows:
         had = collections.Counter(was.consumer for _, was in group.pel(txn).set(rows) if was is not None)
         for owner, count in had.items():
             group.count_pending(txn, owner, -count)
         group.count_pending(txn, consumer.number, len(rows))
-        group.got(txn, consumer, now)
+        group.set_active(txn, consumer, now)
 
 
-def next_due(txn: Any, group: GroupState, min_idle: int | None) -> int | None:
+def next_due(txn: RaxTransaction, group: GroupState, min_idle: int | None) -> int | None:
     """When, in ms, the next pending entry can be claimed; None where no claim is asked for."""
     if min_idle is None or not group.pending:
         return None

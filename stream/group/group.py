@@ -1,4 +1,4 @@
-"""A consumer group as its users hold it: read, acknowledge, look, claim.
+"""A consumer group as its users hold it: read, acknowledge, claim, inspect.
 
 Every read and acknowledgement is one commit, or part of one that others share, if it is not of
 more than 10,000 entries; reading a batch and acknowledging the last one together is a single
@@ -10,33 +10,41 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from itertools import chain
-from typing import Any, TypeVar
+from typing import Literal, TypeVar, overload
 
 from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.errors import ConsumerBusy, CorruptionError, InvalidArgument, RaxlogError
+from ...storage.trees.rax import RaxTransaction
 from ...storage.wake.stop import StopFlag
 from ..entries import header as headers
 from ..entries import writer
 from ..entries.header import shown
-from ..entries.session import PIECE, PIECE_ASKED, Direct, Source, in_pieces
+from ..entries.session import PIECE, PIECE_ASKED, Direct, Source, in_pieces, parse_block
 from ..entries.sweep import sweep
 from ..node.clock import duration_ms, now_ms, whole
 from ..node.entry import Entry
-from ..node.names import member_name, text_of, texts_of
+from ..node.names import Name, member_name, text_of, texts_of
 from ..node.packed_ids import row_of
-from ..node.stream_id import AnyID, StreamID, make_id, parse_end, parse_id, parse_start
+from ..node.stream_id import IDLike, StreamID, make_id, parse_end, parse_id, parse_start
 from . import claim as claiming
 from . import deliver
-from .blocking_read import GroupRead, Target, history_start, parse_ids, read_group
 from .claim import ClaimOptions
 from .delete_policy import KEEPREF, DeleteResult, ack_delete, checked_policy
+from .deliver import GroupRead, Target, history_start, parse_ids, read_group
 from .info import ConsumerInfo, GroupInfo, Pending, PendingSummary, describe_group
-from .seen_times import seen_times_of
-from .state import NOBODY, UNKNOWN, GroupState, destroy_group, find_group, locate_group, no_group, require_group
-from .waiter import parse_block
+from .state import (
+    UNKNOWN,
+    UNOWNED,
+    GroupState,
+    destroy_group,
+    find_group,
+    locate_group,
+    no_group,
+    require_group,
+    seen_times_of,
+)
 
 _NACKS = ("silent", "fail", "fatal")
-
 
 T = TypeVar("T")
 
@@ -60,30 +68,30 @@ class Group:
 
     # -- reading and acknowledging ------------------------------------------------------
 
-    def read(self, consumer: Any, count: int | None = None, *, block: float | None = None,
-             ids: AnyID = ">", noack: bool = False, ack: Iterable[AnyID] = (),
+    def read(self, consumer: Name, count: int | None = None, *, block: float | None = None,
+             ids: IDLike = ">", noack: bool = False, ack: Iterable[IDLike] = (),
              claim_idle: float | None = None, stop: StopFlag | None = None) -> list[Entry]:
         """Deliver entries to a consumer, which is created if it is new. XREADGROUP.
 
-        ``ids=">"``     entries nobody in the group has had; each becomes pending
+        ``ids=">"``     entries that the group has not delivered yet; each becomes pending
         ``ids="0"``     (or any ID) this consumer's own pending entries behind that ID, again;
-                        one that was deleted meanwhile comes without fields
+                        one that has been deleted comes without fields
         ``count``       at most so many (None: all there are)
         ``block``       wait so many seconds for the first entry; 0 waits for ever, None not at all;
                         TransactionError in a transaction
         ``stop``        a raxlog.Stop (or threading.Event) that ends the wait: once it is set, the
                         read acknowledges, takes nothing, and returns []
         ``noack``       new entries do not become pending: at most once
-        ``ack``         acknowledge these first, in the same commit, whichever consumer has them; in a transaction
+        ``ack``         acknowledge these first, in the same commit, of any consumer; in a transaction
                         ack(consumer=) and then a read are one commit, too
         ``claim_idle``  take over what has been pending elsewhere for so many seconds (released
                         entries first, then the most idle), then fill up with new entries
 
-        Each entry tells in ``deliveries`` how often it has been delivered, this time included,
-        and in ``idle`` how long a claimed one had been idle. Durable when it returns; one
-        commit, or without ``claim_idle`` in pieces outside a transaction: 10,000 entries a commit,
-        up to what was there when it began. A read in vain commits nothing; that the consumer was
-        here is on disk with its next commit, or every five seconds with all of the group.
+        ``deliveries`` of an entry is how often it has been delivered, this time included, and
+        ``idle`` how long a claimed one had been idle. Durable when it returns; one commit, or
+        without ``claim_idle`` in pieces outside a transaction: 10,000 entries a commit, up to what
+        was there when it began. A read that finds nothing commits nothing; the consumer's
+        seen-time is on disk with its next commit, or every five seconds with all of the group.
         LockTimeout where another holds the writer's lock and there is something to deliver.
         """
         reader = member_name(consumer, "consumer")
@@ -91,8 +99,7 @@ class Group:
         after = None if ids in (">", b">") else history_start(ids)
         acked = parse_ids("ack", ack)
         min_idle = None if claim_idle is None else duration_ms("claim_idle", claim_idle)
-        wait = parse_block(self._source, block)
-
+        wait = None if block is None else parse_block(self._source, block)
         at_once = min_idle is not None or not isinstance(self._source, Direct)
         target = Target(self.stream, after, acked)
         found: list[Entry] = []
@@ -104,7 +111,7 @@ class Group:
             try:
                 answer = read_group(self._source, wanted, [target], wait)
             except RaxlogError:
-                if found:  # these are the consumer's by now; the next read meets the error
+                if found:  # these are the consumer's by now; the next read raises the error
                     break
                 raise
             piece = answer[0][1] if answer else []
@@ -119,15 +126,16 @@ class Group:
             target, wait = Target(self.stream, None if after is None else piece[-1].id, b""), None
         return texts_of(found, self._encoding)
 
-    def ack(self, *ids: AnyID, consumer: Any = None) -> int:
+    def ack(self, *ids: IDLike, consumer: Name | None = None) -> int:
         """Acknowledge entries: they are pending no more. How many were. XACK.
 
-        0 also where there is no such group: what nobody waits for needs no acknowledgement.
+        0 also where there is no such group.
 
-        By Redis' rule it does not matter who has them. With ``consumer`` it does: NotOwner, with
-        nothing acknowledged, unless all are pending with this consumer. (Another may have claimed
-        one, and be done with it.) It undoes a transaction as a whole: so of the results of work
-        done outside one is stored. What a transaction itself has read or claimed stays its consumer's.
+        By Redis' rule it does not matter which consumer has them. With ``consumer`` it does: NotOwner,
+        with nothing acknowledged, unless all are pending with this consumer. (Another may have claimed
+        one, and acknowledged it.) NotOwner undoes a transaction as a whole, so of work that two consumers
+        did outside it the results of one are stored. What a transaction itself has read or claimed stays
+        its consumer's.
 
         Without ``consumer``, and outside a transaction, in pieces: 10,000 a commit.
         """
@@ -142,14 +150,14 @@ class Group:
 
         return sum(in_pieces(self._source, wanted, act, 16 * PIECE if owner is None else max(1, len(wanted))))
 
-    def nack(self, *ids: AnyID, mode: str = "fail", delay: float = 0.0, retrycount: int | None = None,
+    def nack(self, *ids: IDLike, mode: str = "fail", delay: float = 0.0, retrycount: int | None = None,
              force: bool = False) -> int:
-        """Give pending entries back to the group, for anybody to claim. How many. XNACK.
+        """Give pending entries back to the group, for any consumer to claim. How many. XNACK.
 
         ``mode``   "fail" keeps the delivery count, "silent" takes this delivery back (count
                    - 1), "fatal" sets it to 2**63 - 1: poison
-        ``delay``  seconds before ``read(claim_idle=…)`` may hand them out again. Who asks for them
-                   by claim() or autoclaim() gets them at once, as Redis gives a released entry
+        ``delay``  seconds before ``read(claim_idle=…)`` may deliver them again. claim() and
+                   autoclaim() return them at once, as Redis does a released entry
         ``retrycount`` sets the count instead; ``force`` makes entries pending that are not
         """
         if mode not in _NACKS:
@@ -164,8 +172,8 @@ class Group:
 
         return self._act(operation)
 
-    def ack_delete(self, *ids: AnyID, refs: str = KEEPREF, consumer: Any = None) -> list[DeleteResult]:
-        """Acknowledge entries and delete them, each as far as the policy lets it. XACKDEL.
+    def ack_delete(self, *ids: IDLike, refs: str = KEEPREF, consumer: Name | None = None) -> list[DeleteResult]:
+        """Acknowledge entries, and delete those that the policy allows. XACKDEL.
 
         MISSING for what was not pending here (and is not deleted), REFERENCED for what was
         acknowledged and stays, because under "acked" another group still needs it. With
@@ -189,16 +197,26 @@ class Group:
 
     # -- claiming -----------------------------------------------------------------------
 
-    def claim(self, consumer: Any, *ids: AnyID, min_idle: float = 0.0, idle: float | None = None,
+    @overload
+    def claim(self, consumer: Name, *ids: IDLike, min_idle: float = 0.0, idle: float | None = None,
               time: float | None = None, retrycount: int | None = None, force: bool = False,
-              justid: bool = False, lastid: AnyID | None = None) -> list[Any]:
-        """Make pending entries another consumer's, if idle for ``min_idle`` seconds. XCLAIM.
+              justid: Literal[False] = False, lastid: IDLike | None = None) -> list[Entry]: ...
 
-        ``idle`` (seconds) or ``time`` (Unix seconds) set the delivery time; a time to come or
+    @overload
+    def claim(self, consumer: Name, *ids: IDLike, min_idle: float = 0.0, idle: float | None = None,
+              time: float | None = None, retrycount: int | None = None, force: bool = False,
+              justid: bool, lastid: IDLike | None = None) -> list[Entry] | list[StreamID]: ...
+
+    def claim(self, consumer: Name, *ids: IDLike, min_idle: float = 0.0, idle: float | None = None,
+              time: float | None = None, retrycount: int | None = None, force: bool = False,
+              justid: bool = False, lastid: IDLike | None = None) -> list[Entry] | list[StreamID]:
+        """Move pending entries to a consumer, if idle for ``min_idle`` seconds. XCLAIM.
+
+        ``idle`` (seconds) or ``time`` (Unix seconds) set the delivery time; a time in the future or
         a negative idle mean now. ``retrycount`` sets the count, which else goes up by one,
         unless ``justid``: then IDs are returned and nothing counts. ``force`` makes entries
         pending that are not. ``lastid`` moves the group's last delivered ID forward.
-        A released entry is idle for ever, and free at once: the delay of nack() is for read().
+        A released entry can be claimed at once: the delay of nack() is for read().
         """
         owner = member_name(consumer, "consumer")
         wanted: list[deliver.ID] = [parse_id(sid) for sid in ids]
@@ -221,13 +239,21 @@ class Group:
         entries = self._act(operation)
         return [entry.id for entry in entries] if justid else texts_of(entries, self._encoding)
 
-    def autoclaim(self, consumer: Any, min_idle: float = 0.0, start: AnyID = "0", count: int = 100,
-                  justid: bool = False) -> tuple[StreamID, list[Any], list[StreamID]]:
+    @overload
+    def autoclaim(self, consumer: Name, min_idle: float = 0.0, start: IDLike = "0", count: int = 100,
+                  justid: Literal[False] = False) -> tuple[StreamID, list[Entry], list[StreamID]]: ...
+
+    @overload
+    def autoclaim(self, consumer: Name, min_idle: float = 0.0, start: IDLike = "0", count: int = 100,
+                  justid: bool = False) -> tuple[StreamID, list[Entry] | list[StreamID], list[StreamID]]: ...
+
+    def autoclaim(self, consumer: Name, min_idle: float = 0.0, start: IDLike = "0", count: int = 100,
+                  justid: bool = False) -> tuple[StreamID, list[Entry] | list[StreamID], list[StreamID]]:
         """Claim what is idle long enough, in ID order from ``start``. XAUTOCLAIM.
 
-        Returns (where to go on, entries, IDs found deleted and taken out of the PEL); 0-0 as
-        the first says that the end has been reached. Looks at up to 10 * ``count`` entries.
-        A released entry is idle for ever, and free at once: the delay of nack() is for read().
+        Returns (where to go on, entries, IDs found deleted and taken out of the PEL); the first is
+        0-0 once the end has been reached. Looks at up to 10 * ``count`` entries.
+        A released entry can be claimed at once: the delay of nack() is for read().
         Decodes the entries it returns and no others. Outside a transaction a ``count`` above
         2,000 goes in pieces, a commit each; where a later piece fails, what was claimed until
         then is returned, and a call that goes on from there raises the error.
@@ -264,15 +290,26 @@ class Group:
                 break
         return first, [entry.id for entry in entries] if justid else texts_of(entries, self._encoding), gone
 
-    # -- looking ------------------------------------------------------------------------
+    # -- inspecting ---------------------------------------------------------------------
 
-    def pending(self, start: AnyID | None = None, end: AnyID = "+", count: int | None = None,
-                consumer: Any = None, min_idle: float | None = None) -> Any:
+    @overload
+    def pending(self) -> PendingSummary: ...
+
+    @overload
+    def pending(self, start: IDLike, end: IDLike = "+", count: int | None = None,
+                consumer: Name | None = None, min_idle: float | None = None) -> list[Pending]: ...
+
+    @overload
+    def pending(self, start: IDLike | None = None, end: IDLike = "+", count: int | None = None,
+                consumer: Name | None = None, min_idle: float | None = None) -> PendingSummary | list[Pending]: ...
+
+    def pending(self, start: IDLike | None = None, end: IDLike = "+", count: int | None = None,
+                consumer: Name | None = None, min_idle: float | None = None) -> PendingSummary | list[Pending]:
         """What has been delivered and not acknowledged. XPENDING.
 
         Without arguments a PendingSummary; with ``start`` a list of Pending from ``start`` to
         ``end``, at most ``count``, of one ``consumer``, idle for ``min_idle`` seconds: those are
-        found by their times, wherever they lie among others that are not so idle.
+        found by their times.
         """
         if start is None:
             if consumer is not None or min_idle is not None or count is not None:
@@ -302,7 +339,7 @@ class Group:
                 if count is not None and len(rows) >= count:
                     break
                 seen += 1
-                if nack.consumer == NOBODY:
+                if nack.consumer == UNOWNED:
                     rows.append(Pending(make_id(*sid), None, None, nack.count))
                     continue
                 idle = max(0, now - nack.time)
@@ -356,7 +393,7 @@ class Group:
 
     @property
     def lag(self) -> int:
-        """Live entries the group has not been given yet: exact, whatever was deleted or set.
+        """Live entries that the group has not delivered yet: exact, whatever was deleted or set.
 
         Some ten microseconds; a group filtered by subject looks at each entry it lags behind.
         """
@@ -366,19 +403,19 @@ class Group:
 
     @property
     def subjects(self) -> list[bytes]:
-        """The patterns the group is filtered by (Stream.create_group); none for a group that gets all."""
+        """The patterns the group is filtered by (Stream.create_group); none for a group that gets every entry."""
         with self._source.read() as txn:
             return self._found(txn)[0].subjects
 
     @property
     def last_delivered_id(self) -> StreamID:
-        """The ID up to which the group has been given everything."""
+        """The ID up to which the group has delivered everything."""
         with self._source.read() as txn:
             return make_id(*self._found(txn)[0].last)
 
     # -- the group itself ---------------------------------------------------------------
 
-    def set_id(self, id: AnyID, *, entries_read: int | None = None) -> None:
+    def set_id(self, id: IDLike, *, entries_read: int | None = None) -> None:
         """Set the last delivered ID, forward or back; ``$`` is the stream's last. XGROUP SETID."""
         parsed = None
         if id not in ("$", b"$"):
@@ -411,7 +448,7 @@ class Group:
             sweep(self._source)
         return gone
 
-    def create_consumer(self, name: Any) -> bool:
+    def create_consumer(self, name: Name) -> bool:
         """Create a consumer; False if it was there. XGROUP CREATECONSUMER."""
         raw = member_name(name, "consumer")
 
@@ -423,11 +460,11 @@ class Group:
 
         return self._act(operation)
 
-    def delete_consumer(self, name: Any, *, pending: str = "refuse", to: Any = None) -> int:
+    def delete_consumer(self, name: Name, *, pending: str = "refuse", to: Name | None = None) -> int:
         """Delete a consumer; how many pending entries it had. XGROUP DELCONSUMER, made safe.
 
         ``pending="refuse"``  ConsumerBusy if it has any (the default)
-        ``to="other"``        they become another consumer's, with their times and counts
+        ``to="other"``        they move to another consumer, with their times and counts
         ``pending="drop"``    they are never delivered again: Redis' only way
 
         Outside a transaction the last two go in pieces, about 10,000 entries a commit; the last
@@ -478,11 +515,11 @@ class Group:
         return self._source.submit(within)
 
     def _located(self, txn: WriteTransaction) -> tuple[writer.StreamWriter | None, GroupState | None]:
-        """The stream and the group, as far as they are there."""
+        """The stream and the group, or None."""
         stream = writer.locate(txn, self.stream)
         return stream, None if stream is None else locate_group(txn, stream, self.name)
 
-    def _found(self, txn: Any) -> tuple[GroupState, int, headers.StreamHeader]:
+    def _found(self, txn: RaxTransaction) -> tuple[GroupState, int, headers.StreamHeader]:
         found = headers.find(txn, self.stream)
         state = None if found is None else find_group(txn, found[0], self.name)
         if found is None or state is None:

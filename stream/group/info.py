@@ -1,11 +1,12 @@
-"""What a group tells of itself: its pending entries, its consumers, its figures."""
+"""The figures of a group, of its pending entries, and of its consumers."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from ...storage.trees.rax import RaxTransaction
 from ..entries import header as headers
-from ..node.names import text_of
+from ..node.names import Text, text_of
 from ..node.stream_id import StreamID, make_id
 from . import deliver
 from .state import UNKNOWN, GroupState
@@ -15,33 +16,33 @@ class Pending(NamedTuple):
     """One pending entry. A released one has no consumer and no idle time."""
 
     id: StreamID
-    consumer: Any
+    consumer: Text | None
     idle: float | None
     deliveries: int
 
 
 class PendingSummary(NamedTuple):
-    """A group's pending entries in sum: how many, from where to where, with whom."""
+    """How many pending entries a group has, the first and the last, and how many by consumer."""
 
     total: int
     first: StreamID | None
     last: StreamID | None
-    consumers: dict[Any, int]
+    consumers: dict[Text, int]
 
 
 class ConsumerInfo(NamedTuple):
     """One consumer: its pending entries, seconds since it last tried and last got something."""
 
-    name: Any
+    name: Text
     pending: int
     idle: float
     inactive: float | None
 
 
 class GroupInfo(NamedTuple):
-    """One group, as XINFO GROUPS tells of it; the lag is always known here."""
+    """One group, as in XINFO GROUPS; the lag is always known here."""
 
-    name: Any
+    name: Text
     consumers: int
     pending: int
     last_delivered_id: StreamID
@@ -49,7 +50,7 @@ class GroupInfo(NamedTuple):
     lag: int
 
 
-def describe_group(txn: Any, state: GroupState, number: int, header: headers.StreamHeader,
+def describe_group(txn: RaxTransaction, state: GroupState, number: int, header: headers.StreamHeader,
                    encoding: str | None) -> GroupInfo:
     """The figures of one group."""
     return GroupInfo(

@@ -1,7 +1,7 @@
-"""What is wrong with a pending list: every row of it, and every row that should be there.
+"""The check of a pending list: every row of it, and every row that should be there.
 
     buckets  ──────────────>  index rows        each bucket names the rows that must exist
-    index rows  ──────────────>  buckets        each row names what a bucket must say
+    index rows  ──────────────>  buckets        each row names what a bucket must hold
 
 Both ways, because a row too many is as wrong as one that is missing.
 """
@@ -20,6 +20,7 @@ from ...storage.format.records import unseal
 from ...storage.trees.rax import RaxTransaction, family_rows
 from ..node.stream_id import unpack_id
 from .bucket import CAPACITY, MAX_VALUE, Bucket
+from .pending_list import shown_id
 
 T = TypeVar("T")
 
@@ -40,7 +41,7 @@ def problems(txn: RaxTransaction, number: int, group: int, capacity: int = CAPAC
     released = group_family(number, RELEASED, group)
     last = b""
     for key, value in family_rows(txn, prefix):
-        where = f"bucket {_shown(key)}"
+        where = f"bucket {shown_id(key)}"
         try:
             bucket = Bucket.decode(key, value)
         except CorruptionError as error:
@@ -59,7 +60,7 @@ def problems(txn: RaxTransaction, number: int, group: int, capacity: int = CAPAC
         times = []
         for packed, nack in zip(ids, bucket.nacks(), strict=True):
             totals[nack.consumer] += 1
-            entry = _shown(packed)
+            entry = shown_id(packed)
             if nack.consumer:
                 owners[nack.consumer] += 1
                 times.append(nack.time)
@@ -73,7 +74,7 @@ def problems(txn: RaxTransaction, number: int, group: int, capacity: int = CAPAC
                 found.append(f"{entry} is released and not in its place {place}")
         for consumer, count in owners.items():
             if _read(txn, by_consumer + consumer.to_bytes(4, "big") + bucket.key, unseal) != [count]:
-                found.append(f"{where} holds {count} of consumer {consumer}, his row differs")
+                found.append(f"{where} holds {count} of consumer {consumer}, its row differs")
         if times and _read(txn, by_time + min(times).to_bytes(8, "big") + bucket.key, unseal) != []:
             found.append(f"{where} has no row for its oldest delivery, {min(times)}")
     for key, _ in family_rows(txn, released):
@@ -83,23 +84,18 @@ def problems(txn: RaxTransaction, number: int, group: int, capacity: int = CAPAC
         owner = int.from_bytes(key[-20:-16], "big")
         named = _read(txn, prefix + key[-16:], Bucket.decode)
         if named is None or owner not in named.owners():
-            found.append(f"a row says that consumer {owner} has entries in bucket {_shown(key)}")
+            found.append(f"a row says that consumer {owner} has entries in bucket {shown_id(key)}")
     for key, _ in family_rows(txn, by_time):
         time = int.from_bytes(key[-24:-16], "big")
         named = _read(txn, prefix + key[-16:], Bucket.decode)
         if named is None or named.oldest() != time:
-            found.append(f"a row says that bucket {_shown(key)} has its oldest delivery at {time}")
+            found.append(f"a row says that bucket {shown_id(key)} has its oldest delivery at {time}")
     return found, totals
 
 
 def _read(txn: RaxTransaction, key: bytes, decode: Callable[[bytes, bytes], T]) -> T | None:
-    """What lies under the key; None if it is missing or damaged."""
+    """The record under the key; None if it is missing or damaged."""
     value = txn.get(key)
     with suppress(CorruptionError):
         return None if value is None else decode(key, value)
     return None
-
-
-def _shown(key: bytes) -> str:
-    ms, seq = unpack_id(key[-16:])
-    return f"{ms}-{seq}"

@@ -1,4 +1,4 @@
-"""Consumer groups and consumers as records, and as they are worked on in a transaction.
+"""The state of consumer groups and consumers: as records, and as a transaction changes it.
 
     group      [ name, last ms, last seq, entries read, pending, next consumer, moves ( , subjects ) ]
     consumer   [ name, seen, active, pending ]
@@ -8,22 +8,29 @@
       consumer "b"  seen …  active …  pending 1     …  15-0  16-0  17-0 | 18-0  19-0  …
                                                      a     b     a      never delivered
 
-Where the PEL is: pending_list.py. ``pending`` in both records counts rows there, so that a summary
+The PEL is in pending_list.py. ``pending`` in both records counts rows there, so that a summary
 costs nothing; the checker compares them. ``entries read`` is Redis' counter, -1 where Redis
 would not know; the lag does not need it (deliver.py).
 
-Names lie in an index of their own, groups and consumers under numbers that are never used
-again: a destroyed group's rows are swept later and can be mistaken for nobody's.
+Names have an index of their own; groups and consumers are stored under numbers that are never used
+again, so the rows of a destroyed group, which are swept later, belong to no other.
+
+When a consumer last read is noted in memory at once, for consumers() and info(full=True), and on disk
+with the next change of the consumer, or once it is SEEN_EVERY behind there, with all of its group. So a
+read that finds nothing need not write: fifty consumers that poll share a commit every few seconds.
+Other processes see what is on disk. Times of a transaction that is undone stay noted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Iterator
 from functools import lru_cache
 from operator import attrgetter
 from typing import Any
 
 from ...storage.commit.write_transaction import WriteTransaction
+from ...storage.engine.environment import Environment
 from ...storage.errors import CorruptionError, NoGroup
 from ...storage.format import keys, records
 from ...storage.trees.rax import Rax, RaxTransaction, family_rows
@@ -31,11 +38,13 @@ from ..entries.header import StreamHeader, shown
 from ..entries.writer import StreamWriter
 from ..node.stream_id import StreamID
 from .pending_list import PendingList
-from .seen_times import MOST_NOTED, is_due, seen_times_of
 
 _MOST_CONSUMERS, _LAST = 1 << 32, b"\xff" * 4  # by their numbers
 UNKNOWN = -1  # entries_read where Redis says null
-NOBODY = 0  # the consumer number of released entries
+UNOWNED = 0  # the consumer number of released entries
+SEEN_EVERY = 5000  # ms
+_MOST_NOTED = 10_000  # seen-times of a group: above, those of deleted consumers are forgotten
+_MOST_EMPTY = 100_000
 
 
 class ConsumerState:
@@ -50,6 +59,38 @@ class ConsumerState:
         self.active = active  # ms of the last delivery or claim that got something; -1 for never
         self.pending = pending
         self.key = b""  # of its record, once that has been written
+
+
+class SeenTimes:
+    """When consumers last read, in this process. Each step is one of a dict or a set: no lock."""
+
+    def __init__(self, _env: Environment) -> None:
+        self.noted: defaultdict[tuple[int, int], dict[int, int]] = defaultdict(dict)  # all by numbers
+        self.empty_reads: set[Hashable] = set()  # consumers, with what they read, whose last read found nothing
+
+    def note_read(self, line: Hashable, consumer: bytes, found: bool) -> None:
+        """A consumer has read a line of waiter.py."""
+        if found:
+            self.empty_reads.discard((line, consumer))
+        elif len(self.empty_reads) < _MOST_EMPTY:  # further consumers write each time
+            self.empty_reads.add((line, consumer))
+
+    def show(self, stream: int, group: int, consumers: Iterable[ConsumerState]) -> None:
+        """Bring these consumers, fresh from disk, to what is noted of them."""
+        times = self.noted.get((stream, group), {})
+        for one in consumers:
+            one.seen = max(one.seen, times.get(one.number, 0))
+
+
+def seen_times_of(env: Environment) -> SeenTimes:
+    """The environment's, made by its first use, and again in a forked child."""
+    times: SeenTimes = env.seen_state or env.kept("seen_state", SeenTimes)
+    return times
+
+
+def is_due(seen: int, now: int) -> bool:
+    """Whether a consumer with this time on disk is to be written."""
+    return not 0 <= now - seen < SEEN_EVERY
 
 
 class GroupState:
@@ -69,7 +110,7 @@ class GroupState:
         self.entries_read = UNKNOWN
         self.pending = 0
         self.next_consumer = 1
-        self.moves = 0  # how often set_id has been used: readers that wait look again then
+        self.moves = 0  # how often set_id has been used: waiting readers retry then
         self.subjects: list[bytes] = []  # the patterns it is filtered by (subject_filter.py)
         self._consumers: dict[bytes | int, ConsumerState] = {}  # by name and by number
         self._changed: set[int] = set()
@@ -101,17 +142,17 @@ class GroupState:
             state.subjects = row[7]
         return state
 
-    def pel(self, txn: Any) -> PendingList:
+    def pel(self, txn: RaxTransaction) -> PendingList:
         """The group's pending entries."""
         return PendingList(txn, self.number, self.group)
 
-    def require_whole(self, txn: Any, anew: bool = False) -> None:
-        """CorruptionError where rows of the pending list are missing, once for as long as it is warm, or ``anew``.
+    def require_whole(self, txn: RaxTransaction, again: bool = False) -> None:
+        """CorruptionError where rows of the pending list are missing. Checked once for as long as the group is warm.
 
-        For a call that gives less than was asked for: a row that has vanished looks like that. A damaged page
-        need not show the same rows each time, so what contradicts the group's count is looked at anew.
+        For a call that returns less than was asked for: a row that has vanished looks like that. A damaged page
+        need not show the same rows each time, so what contradicts the group's count is checked ``again``.
         """
-        if anew or not self._is_whole:
+        if again or not self._is_whole:
             if not self.pel(txn).is_whole(self.pending):
                 raise CorruptionError(f"the pending list of group {shown(self.name)} is not whole: entries are lost")
             self._is_whole = True
@@ -149,10 +190,10 @@ class GroupState:
         return found
 
     def ensure_consumer(self, txn: WriteTransaction, name: bytes, now: int) -> ConsumerState:
-        """The consumer of that name, created if need be, seen just now.
+        """The consumer of that name, created if need be, seen now.
 
         Its seen-time is noted in memory, and written every few seconds where nothing else of it
-        changes, with all of the group that are noted: a read in vain pays no flush to disk (seen_times.py).
+        changes, with all of the group that are noted: a read that finds nothing pays no flush.
         """
         found = self.consumer(txn, name)
         if found is None:
@@ -171,23 +212,23 @@ class GroupState:
                 if member is None and txn.get(self.consumer_key(number)) is not None:
                     member = self.consumer_no(txn, number)
                 if member is not None and (seen > member.seen or member is found):
-                    self.saw(txn, member, seen)
-                elif member is None and len(times) > MOST_NOTED:
+                    self.set_seen(txn, member, seen)
+                elif member is None and len(times) > _MOST_NOTED:
                     times.pop(number, None)
         return found
 
-    def saw(self, txn: WriteTransaction, consumer: ConsumerState, now: int) -> None:
-        """The consumer has been here: to be written."""
+    def set_seen(self, txn: WriteTransaction, consumer: ConsumerState, now: int) -> None:
+        """Set the consumer's seen-time, to be written."""
         self.changed(txn, consumer)
         consumer.seen = now
 
-    def got(self, txn: WriteTransaction, consumer: ConsumerState, now: int) -> None:
-        """The consumer has just been given something: seen, and active."""
-        self.saw(txn, consumer, now)
+    def set_active(self, txn: WriteTransaction, consumer: ConsumerState, now: int) -> None:
+        """The consumer has received something: seen, and active."""
+        self.set_seen(txn, consumer, now)
         consumer.active = now
 
     def remove_consumer(self, txn: WriteTransaction, consumer: ConsumerState) -> None:
-        """Delete the consumer's records; its pending entries have been seen to."""
+        """Delete the consumer's records; its pending entries are gone already."""
         txn.delete(self._consumer_name_key(consumer.name))
         txn.delete(self.consumer_key(consumer.number))
         self._consumers.pop(consumer.number, None)
@@ -195,17 +236,17 @@ class GroupState:
         self._changed.discard(consumer.number)
         self.changed(txn)
 
-    def consumers(self, txn: Any) -> list[ConsumerState]:
+    def consumers(self, txn: RaxTransaction) -> list[ConsumerState]:
         """All consumers, in order of their names."""
         prefix = keys.group_family(self.number, keys.CONSUMER, self.group)
         rows = Rax(txn, prefix).iterator()
         rows.seek("^")
-        # Unsealed under the key that is there: a damaged one need not hold a number.
+        # Unsealed under the key found: a damaged one need not hold a number.
         found = [ConsumerState(int.from_bytes(key[-4:], "big"), *records.unseal(key, value))
                  for key, value in rows.take(_MOST_CONSUMERS, _LAST)]
         return sorted(found, key=attrgetter("name"))
 
-    def count_consumers(self, txn: Any) -> int:
+    def count_consumers(self, txn: RaxTransaction) -> int:
         """How many consumers there are. Their keys are counted, 0.3 µs each."""
         return Rax(txn, keys.group_family(self.number, keys.CONSUMER, self.group)).numele
 
@@ -219,7 +260,7 @@ class GroupState:
     # -- writing ------------------------------------------------------------------------
 
     def changed(self, txn: WriteTransaction, consumer: ConsumerState | None = None) -> None:
-        """Say that the group (or one of its consumers) must be flushed. Before anything of it is changed."""
+        """Mark the group (or one of its consumers) to be flushed. Before anything of it is changed."""
         txn.changes += 1
         txn.dirty[self.number, self.group] = self
         if consumer is None:
@@ -243,12 +284,12 @@ class GroupState:
         self._changed.clear()
 
     def count_pending(self, txn: WriteTransaction, consumer: int, by: int) -> None:
-        """Move the counts of pending entries; nobody's are counted by the group alone."""
+        """Move the counts of pending entries; released ones are counted by the group alone."""
         self.changed(txn)
         self.pending += by
         if by > 0:
             self._least = None
-        if consumer != NOBODY:
+        if consumer != UNOWNED:
             owner = self._consumers.get(consumer) or self.consumer_no(txn, consumer)
             owner.pending += by
             self._changed.add(consumer)
@@ -262,7 +303,7 @@ def find_group(txn: RaxTransaction, number: int, name: bytes) -> GroupState | No
 
 
 def locate_group(txn: WriteTransaction, stream: StreamWriter, name: bytes) -> GroupState | None:
-    """The group of that name as it is worked on in this transaction; None if there is none."""
+    """The group of that name, warm, for this transaction; None if there is none."""
     state: GroupState | None = stream.groups.get(name)
     if state is None:
         if not stream.header.groups:
@@ -275,7 +316,7 @@ def locate_group(txn: WriteTransaction, stream: StreamWriter, name: bytes) -> Gr
 
 
 def working_groups(txn: WriteTransaction, stream: StreamWriter) -> tuple[list[GroupState], tuple[int, int]]:
-    """The groups with pending entries, and any that are warm; the least ID that one has been given last, of all groups.
+    """The groups with pending entries, and any that are warm; the least last delivered ID of all groups.
 
     About 0.6 µs a group, once for as long as the stream is warm: a group without pending entries is not set up.
     """
@@ -284,7 +325,7 @@ def working_groups(txn: WriteTransaction, stream: StreamWriter) -> tuple[list[Gr
         prefix = keys.family(stream.number, keys.GROUP)
         rows = list(family_rows(txn, prefix))
         if len(rows) != stream.header.groups:
-            all_groups(txn, stream.number, stream.header)  # says so
+            all_groups(txn, stream.number, stream.header)  # raises
         least: tuple[int, int] = StreamID.MAX
         for key, value in rows:
             name, last, pending = _bounds(key, value)
@@ -300,7 +341,7 @@ def working_groups(txn: WriteTransaction, stream: StreamWriter) -> tuple[list[Gr
 
 @lru_cache(1 << 14)
 def _bounds(key: bytes, value: bytes) -> tuple[bytes, tuple[int, int], int]:
-    """Name, last ID and number of pending entries by a group's record. Most have not changed when asked again."""
+    """Name, last ID and number of pending entries by a group's record. Most are unchanged at the next call."""
     row = records.unseal(key, value)
     return row[0], (row[1], row[2]), row[4]
 
@@ -313,8 +354,8 @@ def require_group(txn: WriteTransaction, stream: StreamWriter | None, stream_nam
     return state
 
 
-def no_group(txn: Any, number: int | None, stream_name: bytes, name: bytes) -> NoGroup:
-    """The error that says which stream lacks which group, and which groups it has."""
+def no_group(txn: RaxTransaction, number: int | None, stream_name: bytes, name: bytes) -> NoGroup:
+    """NoGroup, with the groups that the stream has."""
     if number is None:
         return NoGroup(
             f"there is no stream {shown(stream_name)}, and so no consumer group {shown(name)}. Create both "
@@ -327,7 +368,7 @@ def no_group(txn: Any, number: int | None, stream_name: bytes, name: bytes) -> N
     )
 
 
-def groups(txn: Any, number: int) -> Iterator[GroupState]:
+def groups(txn: RaxTransaction, number: int) -> Iterator[GroupState]:
     """All groups of a stream as they are on disk, in the order they were made."""
     prefix = keys.family(number, keys.GROUP)
     for key, value in Rax(txn, prefix).items():
@@ -335,7 +376,7 @@ def groups(txn: Any, number: int) -> Iterator[GroupState]:
         yield GroupState.from_row(number, int.from_bytes(key, "big"), row)
 
 
-def all_groups(txn: Any, number: int, header: StreamHeader) -> list[GroupState]:
+def all_groups(txn: RaxTransaction, number: int, header: StreamHeader) -> list[GroupState]:
     """The same, of a stream with this header. CorruptionError where one is missing."""
     found = list(groups(txn, number))
     if len(found) != header.groups:
@@ -364,7 +405,7 @@ def create_group(txn: WriteTransaction, stream: StreamWriter, name: bytes, last:
 
 
 def destroy_group(txn: WriteTransaction, stream: StreamWriter, state: GroupState) -> None:
-    """Delete a group. Its consumers and pending entries are out of reach at once, swept later."""
+    """Delete a group. Its consumers and pending entries are unreachable at once, and swept later."""
     stream.changed(txn)
     txn.dirty.pop((state.number, state.group), None)
     stream.groups.pop(state.name, None)
@@ -373,4 +414,3 @@ def destroy_group(txn: WriteTransaction, stream: StreamWriter, state: GroupState
     doomed = keys.DOOMED_STREAMS + stream.number.to_bytes(8, "big") + state.group.to_bytes(4, "big")
     txn.put(doomed, records.seal(doomed, [state.name]))
     stream.header.groups -= 1
-

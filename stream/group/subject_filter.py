@@ -1,49 +1,50 @@
-"""Filtered groups: a group that is given only what was published under certain subjects.
+"""Subject filters: a group that delivers only what was published under certain subjects.
 
     stream     a.1   b.1   a.2   b.2   b.3  |  a.3        a group with subjects ["a.*"]
     read       a.1         a.2              |  a.3        delivered, and pending
                passed over: b.1, b.2, b.3                 never delivered, never pending
 
-The group's last delivered ID moves over what it passes, so nothing is looked at twice. An entry
-that was appended without a subject is passed over, too.
+The group's last delivered ID moves over what it passes, so nothing is read twice. An entry that was
+appended without a subject is passed over, too.
 
-Which subject a pattern matches is not this layer's to know: the layer above hands in its rules
-with use() when it is loaded. The patterns themselves are part of the group's record.
+The layer above, when it is loaded, registers with use() the rules by which patterns match subjects.
+The patterns themselves are part of the group's record.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable
 
 from ...storage.errors import InvalidArgument
 from ...storage.trees.rax import RaxTransaction
 from ..entries.header import StreamHeader
 from ..entries.range_read import read_now
 from ..node.entry import Entry
+from ..node.names import Text
 from ..node.stream_id import make_id
 
 ID = tuple[int, int]
 Matcher = Callable[[bytes], bool]
+Check = Callable[[Text | Iterable[Text]], list[bytes]]
 
 AT_ONCE = 20_000  # entries looked at in one write transaction, found or not
 _CHUNK = 500
 
-_rules: list[tuple[Callable[[Any], list[bytes]], Callable[[list[bytes]], Matcher]]] = []
+_rules: list[tuple[Check, Callable[[list[bytes]], Matcher]]] = []
 
 
-def use(check: Callable[[Any], list[bytes]], matcher: Callable[[list[bytes]], Matcher]) -> None:
-    """Take the rules for subjects: how patterns are checked, and what tells whether one matches."""
+def use(check: Check, matcher: Callable[[list[bytes]], Matcher]) -> None:
+    """Register the rules for subjects: how patterns are checked, and how they are matched."""
     _rules[:] = [(check, matcher)]
 
 
-def checked_subjects(given: Any) -> list[bytes]:
-    """Patterns as they are kept. Raises what the rules raise for what is no pattern."""
+def checked_subjects(given: Text | Iterable[Text]) -> list[bytes]:
+    """Patterns as they are stored. Raises what the rules raise for an invalid one."""
     return _ruled()[0](given)
 
 
 def matcher_of(subjects: list[bytes]) -> Callable[[Entry], bool]:
-    """What tells whether an entry is for a group with these patterns."""
+    """The function that decides whether an entry is for a group with these patterns."""
     matches = _ruled()[1](subjects)
 
     def takes(entry: Entry) -> bool:
@@ -53,7 +54,7 @@ def matcher_of(subjects: list[bytes]) -> Callable[[Entry], bool]:
     return takes
 
 
-def _ruled() -> tuple[Callable[[Any], list[bytes]], Callable[[list[bytes]], Matcher]]:
+def _ruled() -> tuple[Check, Callable[[list[bytes]], Matcher]]:
     if not _rules:
         raise InvalidArgument("a group filtered by subject needs raxlog.index; open the store with raxlog.open()")
     return _rules[0]
@@ -61,9 +62,9 @@ def _ruled() -> tuple[Callable[[Any], list[bytes]], Callable[[list[bytes]], Matc
 
 def read_matching(txn: RaxTransaction, number: int, header: StreamHeader, last: ID, subjects: list[bytes],
                   count: int | None, takes: Callable[[Entry], bool] | None) -> tuple[list[Entry], list[ID]]:
-    """Entries behind ``last`` that match, and the IDs of all that were passed, these included.
+    """Entries behind ``last`` that match, and the IDs of all passed, these included.
 
-    ``takes`` may end the read before an entry, as in delivery.read_new().
+    ``takes`` may end the read before an entry, as in deliver.read_new().
     """
     matches = matcher_of(subjects)
     found: list[Entry] = []
@@ -83,7 +84,7 @@ def read_matching(txn: RaxTransaction, number: int, header: StreamHeader, last: 
     return found, passed
 
 
-def lag(txn: Any, number: int, header: StreamHeader, last: ID, subjects: list[bytes]) -> int:
+def lag(txn: RaxTransaction, number: int, header: StreamHeader, last: ID, subjects: list[bytes]) -> int:
     """Live entries behind ``last`` that match: exact, by looking at each of them. About 1 µs each."""
     if last >= header.last:
         return 0

@@ -1,72 +1,45 @@
-"""Probes: what a thing that is waited for looks like, in one read transaction.
+"""Wait conditions: values read in one transaction, whose change a reader waits for.
 
-    probe.value(txn)  ==  seen      nothing has happened
-                      !=  seen      it has moved: whoever waits looks again
+    condition.value(txn)  ==  seen      nothing has happened
+                          !=  seen      it has changed: the waiting reader looks again
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from typing import Any, Protocol
+from collections.abc import Callable, Hashable
 
 from ...storage.trees.rax import RaxTransaction
 from ..entries import header as headers
 from .state import find_group
 
 
-class Probe(Protocol):
-    """Something to wait for. Of equal probes only one is evaluated."""
+class Condition:
+    """A function with its arguments: ``Condition(f, a, b).value(txn)`` is ``f(txn, a, b)``, in microseconds.
 
-    def __hash__(self) -> int: ...
+    Equal to one of the same function and arguments: of equal conditions only one is evaluated.
+    """
 
-    def value(self, txn: RaxTransaction) -> Hashable:
-        """What it looks like in this transaction; it should cost microseconds."""
+    __slots__ = ("function", "key")
 
-
-class Keyed:
-    """A probe that equals another of its class with the same key: what it was made with."""
-
-    __slots__ = ("key",)
-
-    def __init__(self, *key: Any) -> None:
-        self.key = key
+    def __init__(self, function: Callable[..., Hashable], *arguments: Hashable) -> None:
+        self.function = function
+        self.key = (function, *arguments)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Keyed) and type(other) is type(self) and other.key == self.key
+        return isinstance(other, Condition) and other.key == self.key
 
     def __hash__(self) -> int:
-        return hash((type(self), self.key))
-
-
-class Finding(Keyed):
-    """What a function finds: ``Finding(f, a, b).value(txn)`` is ``f(txn, a, b)``."""
-
-    __slots__ = ()
+        return hash(self.key)
 
     def value(self, txn: RaxTransaction) -> Hashable:
-        """What it finds now."""
-        function, *arguments = self.key
-        found: Hashable = function(txn, *arguments)
-        return found
+        """The value in this transaction."""
+        return self.function(txn, *self.key[1:])
 
 
-class StreamProbe(Keyed):
-    """A stream by name: (number, last ms, last seq), None where there is none."""
-
-    __slots__ = ("_known", "name")
-
-    def __init__(self, name: bytes) -> None:
-        super().__init__(name)
-        self.name = name
-        self._known: int | None = None
-
-    def value(self, txn: RaxTransaction) -> tuple[int, int, int] | None:
-        """The value now. About 4 µs."""
-        found = headers.find(txn, self.name, self._known)
-        if found is None:
-            return None
-        self._known, header = found
-        return (self._known, *header.last)
+def stream_moves(txn: RaxTransaction, stream: bytes) -> tuple[int, int, int] | None:
+    """A stream to wait for: (number, last ms, last seq), None where there is none. About 4 µs."""
+    found = headers.find(txn, stream)
+    return None if found is None else (found[0], *found[1].last)
 
 
 def group_moves(txn: RaxTransaction, stream: bytes, group: bytes, claims: bool) -> Hashable:

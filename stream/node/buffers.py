@@ -1,7 +1,7 @@
 """Bytes in memory: the few operations that C does through a pointer, for kernels run as plain Python.
 
 In the compiled kernels their place is taken by the inline functions of the same names in
-column_buffers.pxd, element.pxd and cursor.pxd, which check nothing: their caller has made room.
+column_buffers.pxd, listpack.pxd and decode.pxd, which check nothing: their caller has made room.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def copy(to: bytearray, at: int, p: bytes, pos: int, size: int) -> None:
 
 
 def copy_short(to: bytearray, at: int, p: bytes, pos: int) -> None:
-    """Copy 16 bytes. What is shorter may be copied with what lies behind it, where both sides have so many."""
+    """Copy 16 bytes. A shorter text may be copied with the bytes behind it, where both sides have so many."""
     to[at : at + 16] = p[pos : pos + 16]
 
 

@@ -1,9 +1,9 @@
 # The C types of builder.py.
 
 cimport cython
-from .element cimport integer_element, integer_size, put_entry, put_integer, put_value, room_for
+from .listpack cimport integer_element, integer_size, put_entry, put_integer, put_value, room_for
 from .c_helpers cimport id_of
-from .cursor cimport Walk, backward, open_node, skip
+from .decode cimport Walk, backward, open_node, skip
 
 cdef Py_ssize_t HEAD_SIZE
 cdef Py_ssize_t COUNTS

@@ -4,7 +4,7 @@
       the block's header (block.py), 22     the listpack,   counts      master entry       entries
                                             6                                              push() ── entry ──^
 
-An entry is written where the end mark stands, which moves behind it, or stays if the node is full; a batch goes the
+An entry is written over the end mark, which moves behind it, or stays if the node is full; a batch goes the
 same way, with room made for some at a time. The fixed fields in front are filled in when the block is stored.
 See decode.py for the format. The C types stand in builder.pxd.
 """
@@ -15,16 +15,16 @@ from ...storage.format.block import FRONT, HEADER_SIZE, RAW
 from ...storage.format.keys import FORMAT
 from ...storage.format.records import checksum
 from .c_helpers import id_of  # cimport
-from .cursor import backward, open_node, skip  # cimport
-from .element import (  # cimport
-    integer_element,
-    integer_size,
-    put_entry,
-    put_integer,
-    put_value,
-    room_for,
+from .decode import backward, open_node, skip  # cimport
+from .listpack import (
+    integer_element,  # cimport
+    integer_size,  # cimport
+    put_entry,  # cimport
+    put_integer,  # cimport
+    put_value,  # cimport
+    room_for,  # cimport
+    stated,
 )
-from .listpack import stated
 from .stream_id import StreamID
 
 SOURCE_HASH = ""
@@ -52,18 +52,7 @@ class NodeBuilder:
     ``size``: bytes of the listpack now. All are for reading only.
     """
 
-    __slots__ = (
-        "block",
-        "dead",
-        "elements",
-        "last_ms",
-        "last_seq",
-        "live",
-        "ms",
-        "names",
-        "seq",
-        "size",
-    )
+    __slots__ = ("block", "dead", "elements", "last_ms", "last_seq", "live", "ms", "names", "seq", "size")
 
     ms: int
     seq: int
@@ -74,7 +63,7 @@ class NodeBuilder:
     size: int
     elements: int
     names: list[bytes]
-    block: bytearray  # the stored one from behind its checksum on; of what stands before COUNTS sealed() takes care
+    block: bytearray  # the stored one from behind its checksum on; sealed() fills in what comes before COUNTS
 
     @staticmethod
     def start(ms: int, seq: int, flat: list[bytes]) -> NodeBuilder:

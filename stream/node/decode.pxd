@@ -1,12 +1,82 @@
 # The C types of decode.py.
 
 cimport cython
-from .element cimport after, integer_element
-from .listpack cimport frame
-from .cursor cimport Walk, backward, check_counts, damaged, forward, open_node, skip, take
+from libc.string cimport memcmp
+
+from .entry cimport Entry
+from .listpack cimport after, before, check_frame, element_size, frame, integer_at, integer_element, is_integer
+from .listpack cimport value_at
 
 cdef int DELETED
+cdef int SAMEFIELDS
 cdef Py_ssize_t HEADER
+cdef unsigned long long MASK
+
+cdef inline bint same_part(const unsigned char *p, Py_ssize_t pos, const unsigned char *other, Py_ssize_t at,
+                           Py_ssize_t size) noexcept:
+    return memcmp(p + pos, other + at, size) == 0
+
+cdef int damaged(str what, Py_ssize_t offset) except -1
+
+@cython.final
+cdef class Walk:
+    cdef bytes data
+    cdef const unsigned char *p
+    cdef Py_ssize_t end
+    cdef Py_ssize_t body
+    cdef Py_ssize_t first
+    cdef Py_ssize_t pos
+    cdef Py_ssize_t start
+    cdef Py_ssize_t behind
+    cdef Py_ssize_t tail
+    cdef long long seen
+    cdef long long live
+    cdef long long dead
+    cdef long long width
+    cdef long long own
+    cdef int flags
+    cdef list names
+    cdef unsigned long long master_ms
+    cdef unsigned long long master_seq
+    cdef unsigned long long ms
+    cdef unsigned long long seq
+
+@cython.locals(walk=Walk)
+cdef Walk open_frame(bytes data, unsigned long long ms, unsigned long long seq)
+
+@cython.locals(walk=Walk, size="Py_ssize_t")
+cdef Walk open_alike(bytes data, unsigned long long ms, unsigned long long seq, Walk like)
+
+@cython.locals(walk=Walk, count="long long", names=list)
+cdef Walk open_node(bytes data, unsigned long long ms, unsigned long long seq)
+
+@cython.locals(p="const unsigned char *", pos="Py_ssize_t", b="unsigned char", following="Py_ssize_t")
+cdef long long integer(Walk walk) except? -1
+
+@cython.locals(p="const unsigned char *", pos="Py_ssize_t", size="Py_ssize_t")
+cdef bytes value(Walk walk)
+
+@cython.locals(flags="long long", own="long long")
+cdef int enter(Walk walk) except -1
+
+@cython.locals(at="Py_ssize_t", expected="long long")
+cdef int leave(Walk walk) except -1
+
+@cython.locals(ms="unsigned long long", seq="unsigned long long")
+cdef bint forward(Walk walk) except -1
+
+@cython.locals(p="const unsigned char *", pos="Py_ssize_t", steps="long long",
+               ms="unsigned long long", seq="unsigned long long")
+cdef bint backward(Walk walk) except -1
+
+@cython.locals(p="const unsigned char *", pos="Py_ssize_t", end="Py_ssize_t", count="long long")
+cdef int skip(Walk walk) except -1
+
+@cython.locals(p="const unsigned char *", pos="Py_ssize_t", end="Py_ssize_t", count="long long",
+               own="long long", b="unsigned char", size="Py_ssize_t", values=list, entry=Entry)
+cdef Entry take(Walk walk)
+
+cdef int check_counts(Walk walk, long long live) except -1
 
 @cython.locals(walk=Walk, found=list, live="long long", below=bint, above=bint)
 cpdef list decode(bytes listpack, unsigned long long ms, unsigned long long seq,

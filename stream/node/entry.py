@@ -4,7 +4,7 @@
 
 An entry comes out of a node as two rows, names and values. Of entries with the same fields as
 their node's master entry all share one row of names, so that an entry costs its values and
-little more. ``id``, ``fields`` and ``pairs`` are made when they are asked for, each time anew:
+little more. ``id``, ``fields`` and ``pairs`` are made at each access:
 what a caller does to them never reaches the entry. Keep ``fields`` in a variable in a loop.
 """
 
@@ -20,8 +20,8 @@ from .stream_id import StreamID
 SOURCE_HASH = ""
 
 BIG = 1 << 62
-# What an encoding cannot decode comes as lone surrogates, as with file names: an entry that one
-# consumer cannot read as text must not be lost to him, nor stop those behind it.
+# What an encoding cannot decode comes as lone surrogates, as with file names: an entry that a
+# consumer cannot read as text is not lost, and does not stop those behind it.
 UNDECODABLE = "surrogateescape"
 MAX_ELEMENTS = 1 << 30  # bytes of names and values in one entry; Redis' limit
 SUBJECT_FIELD = b"$subject"  # reserved: the first field of an entry that was published
@@ -30,9 +30,9 @@ SUBJECT_FIELD = b"$subject"  # reserved: the first field of an entry that was pu
 class Entry:
     """One entry of a stream: ``entry.id``, ``entry.fields``, or both by unpacking it.
 
-    Read through a consumer group it also tells how often it has been delivered, this time
-    included (``deliveries``; 0 otherwise), and how many seconds a claimed one had been idle
-    (``idle``; None otherwise). An entry of a consumer's history that has been deleted since has
+    Read through a consumer group, ``deliveries`` is how often it has been delivered, this time
+    included (0 otherwise), and ``idle`` how many seconds a claimed one had been idle
+    (None otherwise). An entry of a consumer's history that has been deleted since has
     no fields.
 
     ``ms`` and ``seq`` are the halves of the ID. Field names and values are ``bytes``, or
@@ -131,7 +131,7 @@ class Entry:
 
 
 class Fields(dict[Any, Any]):
-    """The fields of an entry: a dict whose KeyError says so where str is looked up among bytes, or bytes among str."""
+    """The fields of an entry: a dict whose KeyError hints at str looked up among bytes, or bytes among str."""
 
     def __missing__(self, name: Any) -> Any:
         first = next(iter(self), name)
@@ -168,21 +168,15 @@ def flatten(fields: Mapping[Any, Any] | Iterable[tuple[Any, Any]]) -> list[bytes
         return flatten_dict(fields)
     if isinstance(fields, Mapping):
         pairs = fields.items()
-    elif isinstance(fields, (str, bytes, bytearray, memoryview)) or not isinstance(
-        fields, Iterable
-    ):
-        raise InvalidFields(
-            f"fields are a mapping or pairs of name and value, not {type(fields).__name__}"
-        )
+    elif isinstance(fields, (str, bytes, bytearray, memoryview)) or not isinstance(fields, Iterable):
+        raise InvalidFields(f"fields are a mapping or pairs of name and value, not {type(fields).__name__}")
     else:
         pairs = fields
     flat: list[bytes] = []
     total = 0
     for pair in pairs:
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
-            raise InvalidFields(
-                f"fields must come as pairs of name and value; no. {len(flat) // 2} is {pair!r:.80}"
-            )
+            raise InvalidFields(f"fields must come as pairs of name and value; no. {len(flat) // 2} is {pair!r:.80}")
         name, value = pair
         raw = as_bytes(name, name, "name")
         flat.append(raw)

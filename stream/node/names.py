@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from ...storage.errors import InvalidName
 from ...storage.format import keys
@@ -11,14 +10,13 @@ from .entry import UNDECODABLE, Entry
 
 MAX_MEMBER_NAME = 1 << 16
 
-Name = str | bytes | int | float
-Value = Name
-# A mapping is invariant in its keys, so those of one type each are named, too.
-Fields = Mapping[Name, Value] | Mapping[str, Value] | Mapping[bytes, Value] | Iterable[tuple[Name, Value]]
-Text = str | bytes
+Name = str | bytes | int | float  # of a stream, a group, a consumer, a field; as it may be given
+Value = object  # of a field: str, bytes, int or float; InvalidFields for others
+Fields = Mapping[str, Value] | Mapping[bytes, Value] | Mapping[Name, Value] | Iterable[tuple[Name, Value]]
+Text = str | bytes  # a name as it is returned: str where the store is open with an encoding
 
 
-def name_bytes(name: Any) -> bytes:
+def name_bytes(name: object) -> bytes:
     """A stream's name. InvalidName for a wrong type and above 502 bytes."""
     raw = stored_bytes(name, "stream name")
     if len(raw) > keys.MAX_NAME:
@@ -29,7 +27,7 @@ def name_bytes(name: Any) -> bytes:
     return raw
 
 
-def member_name(name: Any, role: str) -> bytes:
+def member_name(name: object, role: str) -> bytes:
     """A group's or consumer's name: any bytes, up to 64 KB."""
     raw = stored_bytes(name, f"{role} name")
     if len(raw) > MAX_MEMBER_NAME:
@@ -37,17 +35,17 @@ def member_name(name: Any, role: str) -> bytes:
     return raw
 
 
-def text_of(raw: bytes, encoding: str | None) -> Any:
-    """What is stored as a user is given it: text where the store is open with an encoding."""
+def text_of(raw: bytes, encoding: str | None) -> Text:
+    """A stored name as it is returned: text where the store is open with an encoding."""
     return raw if encoding is None else raw.decode(encoding, UNDECODABLE)
 
 
 def texts_of(entries: list[Entry], encoding: str | None) -> list[Entry]:
-    """Entries as a user is given them: with text where the store is open with an encoding."""
+    """Entries as they are returned: with text where the store is open with an encoding."""
     return entries if encoding is None else [entry.decoded(encoding, UNDECODABLE) for entry in entries]
 
 
-def stored_bytes(name: Any, what: str) -> bytes:
+def stored_bytes(name: object, what: str) -> bytes:
     """What was given, as bytes. InvalidName for a wrong type, or what has no bytes."""
     if isinstance(name, bytes):
         return name

@@ -62,7 +62,7 @@ class StreamID(_Pair):
     MIN: ClassVar[StreamID]  # 0-0, which no entry can have
     MAX: ClassVar[StreamID]
 
-    def __new__(cls, ms: AnyID, seq: int | None = None) -> Self:
+    def __new__(cls, ms: IDLike, seq: int | None = None) -> Self:
         if type(ms) is int and (seq is None or type(seq) is int):
             if seq is None:
                 seq = 0
@@ -138,7 +138,7 @@ class StreamID(_Pair):
         return _EPOCH + timedelta(milliseconds=self[0])
 
 
-AnyID = StreamID | str | bytes | int | datetime
+IDLike = StreamID | str | bytes | int | datetime
 
 
 def make_id(ms: int, seq: int) -> StreamID:
@@ -160,7 +160,7 @@ class NewID(NamedTuple):
 AUTO: Final = NewID(None, None)
 
 
-def parse_id(text: AnyID) -> StreamID:
+def parse_id(text: IDLike) -> StreamID:
     """One particular ID, as XADD, XDEL, XACK and XCLAIM take it: no ``-``, ``+``, ``$``.
 
     Without a second half that is 0. Integers are milliseconds, and so are datetimes. Raises InvalidStreamID.
@@ -175,7 +175,7 @@ def parse_id(text: AnyID) -> StreamID:
     return make_id(*halves)
 
 
-def ascending(ids: Iterable[AnyID]) -> list[StreamID]:
+def ascending(ids: Iterable[IDLike]) -> list[StreamID]:
     """IDs as parse_id() takes them, ascending, each once: usually they are that already."""
     parsed = [sid if type(sid) is StreamID else parse_id(sid) for sid in ids]
     if not all(map(lt, parsed, islice(parsed, 1, None))):
@@ -183,7 +183,7 @@ def ascending(ids: Iterable[AnyID]) -> list[StreamID]:
     return parsed
 
 
-def parse_start(text: AnyID) -> StreamID:
+def parse_start(text: IDLike) -> StreamID:
     """The first ID of a range: ``-``, ``+``, ``ms``, ``ms-seq``, ``(ms-seq`` (excluded).
 
     The ID returned is always inside the range: ``(1-1`` gives 1-2. Raises InvalidStreamID,
@@ -193,11 +193,11 @@ def parse_start(text: AnyID) -> StreamID:
     if not excluded:
         return sid
     if sid == StreamID.MAX:
-        raise InvalidStreamID("invalid start ID for the interval: nothing lies after the last ID")
+        raise InvalidStreamID("invalid start ID for the interval: nothing comes after the last ID")
     return sid.next()
 
 
-def parse_end(text: AnyID) -> StreamID:
+def parse_end(text: IDLike) -> StreamID:
     """The last ID of a range: as parse_start(), but a missing seq is the greatest possible.
 
     ``5`` ends at 5-18446744073709551615, ``(1-1`` gives 1-0. Raises InvalidStreamID, also
@@ -207,11 +207,11 @@ def parse_end(text: AnyID) -> StreamID:
     if not excluded:
         return sid
     if sid == StreamID.MIN:
-        raise InvalidStreamID("invalid end ID for the interval: nothing lies before 0-0")
+        raise InvalidStreamID("invalid end ID for the interval: nothing comes before 0-0")
     return sid.prev()
 
 
-def parse_new_id(text: AnyID) -> NewID:
+def parse_new_id(text: IDLike) -> NewID:
     """The ID of an entry to come, as XADD takes it: ``*``, ``ms-*``, ``ms-seq`` or ``ms``.
 
     ``ms`` is ms-0. Raises InvalidStreamID; whether the ID is greater than the last one of
@@ -235,7 +235,7 @@ def parse_new_id(text: AnyID) -> NewID:
     return halves
 
 
-def _edge(text: AnyID, missing_seq: int) -> tuple[StreamID, bool]:
+def _edge(text: IDLike, missing_seq: int) -> tuple[StreamID, bool]:
     """An end of a range, and whether it is itself excluded."""
     if isinstance(text, StreamID):
         return text, False

@@ -26,7 +26,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from raw_records import raw_records, resealed
 from raxlog.stream import stream as stream_module
-from raxlog.stream.group import blocking_read as group_read_module
+from raxlog.stream.group import deliver as group_read_module
 from raxlog.stream.group import group as group_module
 
 PAGE = Path(__file__).parents[2] / "docs" / "format-groups.md"

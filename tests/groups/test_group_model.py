@@ -45,7 +45,7 @@ from hypothesis.stateful import initialize, invariant, precondition, rule
 from raxlog import NoGroup, StreamID, TransactionError
 from raxlog.stream import stream as stream_module
 from raxlog.stream.entries.header import number_of
-from raxlog.stream.group import blocking_read as group_read_module
+from raxlog.stream.group import deliver as group_read_module
 from raxlog.stream.group import group as group_module
 from raxlog.stream.group.pending_check import problems
 from raxlog.stream.group.state import groups

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 import raxlog
-from raxlog.stream.group import blocking_read
+from raxlog.stream.group import deliver
 from raxlog.stream.group import group as group_module
-from raxlog.stream.group.wait_conditions import Probe, StreamProbe
+from raxlog.stream.group.wait_conditions import Condition, stream_moves
 
 OTHER = """
 import sys, raxlog
@@ -34,7 +34,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    for module in (group_module, blocking_read):
+    for module in (group_module, deliver):
         monkeypatch.setattr(module, "now_ms", clock)
     return clock
 
@@ -164,16 +164,22 @@ def test_fifty_idle_readers_commit_once_in_a_few_seconds(store: raxlog.Store, gr
 @pytest.mark.parametrize("standing", [5, 50])
 def test_a_wait_costs_the_same_however_many_stand_before_it(store: Any, group: Any, monkeypatch: Any,
                                                             standing: int) -> None:
-    """Probes looked at by a hundred reads that wait in vain behind others."""
-    looks: list[Probe] = []
-    real = StreamProbe.value
+    """Streams looked at by a hundred reads that wait in vain behind others."""
+    looks: list[Condition] = []
+    real = Condition.value
     stop = raxlog.Stop()
     threads = [threading.Thread(target=group.read, args=(f"c{n}",), kwargs={"block": 0, "stop": stop})
                for n in range(standing)]
     for thread in threads:
         thread.start()
     assert group.read("x") == []
-    monkeypatch.setattr(StreamProbe, "value", lambda probe, txn: (looks.append(probe), real(probe, txn))[1])
+
+    def value(condition: Condition, txn: Any) -> Any:
+        if condition.function is stream_moves:
+            looks.append(condition)
+        return real(condition, txn)
+
+    monkeypatch.setattr(Condition, "value", value)
     for _ in range(100):
         assert group.read("x", block=0.001) == []
     stop.set()

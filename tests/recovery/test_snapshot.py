@@ -21,7 +21,7 @@ from snapshot_cases import JOURNAL, change, fill, left_beside, live_records, rec
 
 __all__ = ["small_disk"]
 
-NOBODY = 65534
+UNOWNED = 65534
 LONG = os.environ.get("RAXLOG_LONG") == "1"
 MEGABYTES = 1024 if LONG else 50
 STARS = {"pad": "*" * 800}
@@ -383,7 +383,7 @@ def test_a_place_where_nothing_may_be_written_is_named(tmp_path: Path) -> None:
             folder.chmod(folder.stat().st_mode | 0o011)
 
     def make(say: Callable[[Any], None]) -> None:
-        os.setuid(NOBODY)
+        os.setuid(UNOWNED)
         with raxlog.open(path, readonly=True) as store:
             try:
                 store.snapshot(closed / "s")

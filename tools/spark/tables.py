@@ -22,7 +22,7 @@ from ...storage.errors import InvalidArgument
 from ...stream.entries import header as headers
 from ...stream.entries.session import Source
 from ...stream.group.info import GroupInfo, describe_group
-from ...stream.group.state import NOBODY, find_group, groups
+from ...stream.group.state import UNOWNED, find_group, groups
 from ...stream.node.stream_id import StreamID
 from . import live_snapshot, plan
 from .location import SHARDS, DataLocation, find, opened
@@ -147,7 +147,7 @@ def _scanned(source: Source, name: bytes, group: bytes
                 return
             names = {consumer.number: consumer.name for consumer in state.consumers(txn)}
             for sid, nack in state.pel(txn).scan(after, StreamID.MAX):
-                owner = None if nack.consumer == NOBODY else names[nack.consumer]
+                owner = None if nack.consumer == UNOWNED else names[nack.consumer]
                 rows.append((state.name, owner, StreamID(*sid), None if owner is None else nack.time, nack.count))
                 if len(rows) == _CHUNK:
                     break
@@ -167,5 +167,5 @@ def _pending_row(table: _Table, group: bytes, consumer: bytes | None, sid: Strea
     }
 
 
-def _text(name: bytes) -> str:
-    return name.decode("utf-8", "backslashreplace")
+def _text(name: bytes | str) -> str:
+    return name if isinstance(name, str) else name.decode("utf-8", "backslashreplace")

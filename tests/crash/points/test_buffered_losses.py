@@ -29,7 +29,7 @@ from buffered_workloads import committed
 from children import Child, wait_until_stopped
 from raxlog import StreamID
 from raxlog.storage import crash_point
-from raxlog.stream.entries.buffering import Buffer
+from raxlog.stream.entries.write_buffer import WriteBuffer
 
 LONG = bool(os.environ.get("RAXLOG_LONG"))
 SEED = int(os.environ.get("RAXLOG_SEED", "7"))
@@ -216,18 +216,18 @@ def test_threads_that_wait_are_let_in_one_by_one_and_each_in_its_turn(
     threads, turns = 40, 8
     counts: Counter[str] = Counter()
     let_in: Counter[str] = Counter()
-    line_up, enter = Buffer._line_up, Buffer._let_in
+    enqueue, enter = WriteBuffer._enqueue, WriteBuffer._leave_queue
 
-    def lining_up(buffer: Buffer, *place: Any, **aside: bool) -> Any:
+    def enqueueing(buffer: WriteBuffer, *ticket: Any, **pauses: bool) -> Any:
         counts["waits"] += 1
-        return line_up(buffer, *place, **aside)
+        return enqueue(buffer, *ticket, **pauses)
 
-    def entering(buffer: Buffer, place: Any) -> None:
+    def entering(buffer: WriteBuffer, ticket: Any) -> None:
         let_in[threading.current_thread().name] += 1
-        enter(buffer, place)
+        enter(buffer, ticket)
 
-    monkeypatch.setattr(Buffer, "_line_up", lining_up)
-    monkeypatch.setattr(Buffer, "_let_in", entering)
+    monkeypatch.setattr(WriteBuffer, "_enqueue", enqueueing)
+    monkeypatch.setattr(WriteBuffer, "_leave_queue", entering)
     with raxlog.open(path, durability="buffered") as store:
         stream = store.stream("s")
         until = time.monotonic() + 60

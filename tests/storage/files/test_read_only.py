@@ -14,7 +14,7 @@ import raxlog
 from children import Child
 from environment_cases import everything_in, numbers
 
-NOBODY = 65534
+UNOWNED = 65534
 
 
 @pytest.fixture
@@ -50,8 +50,8 @@ def test_a_store_on_a_read_only_medium_opens_without_lock_and_makes_no_file(read
 def _as_nobody(work: Callable[[Callable[[Any], None]], None]) -> Child:
     def child(say: Callable[[Any], None]) -> None:
         os.setgroups([])
-        os.setgid(NOBODY)
-        os.setuid(NOBODY)
+        os.setgid(UNOWNED)
+        os.setuid(UNOWNED)
         work(say)
 
     return Child(child)

@@ -26,8 +26,8 @@ from hypothesis import strategies as st
 from raxlog import StreamID
 from raxlog.index.pubsub import pubsub
 from raxlog.stream import stream as stream_module
-from raxlog.stream.entries import behind, buffering
-from raxlog.stream.group import blocking_read as group_read_module
+from raxlog.stream.entries import write_buffer
+from raxlog.stream.group import deliver as group_read_module
 from raxlog.stream.group import group as group_module
 
 LONG = bool(os.environ.get("RAXLOG_LONG"))
@@ -55,7 +55,7 @@ class Clock:
 def standing_clock() -> Iterator[Clock]:
     clock = Clock()
     with ExitStack() as stack:
-        for module in (group_module, group_read_module, stream_module, behind, pubsub):
+        for module in (group_module, group_read_module, stream_module, write_buffer, pubsub):
             stack.enter_context(patch.object(module, "now_ms", clock))
         yield clock
 
@@ -221,8 +221,8 @@ def test_what_nobody_flushes_is_committed_all_the_same(path: Path) -> None:
 
 
 def test_a_buffer_that_is_full_is_committed_and_goes_on(store: raxlog.Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(buffering, "MOST_ENTRIES", 50)
-    monkeypatch.setattr(buffering, "MOST_BYTES", 3000)
+    monkeypatch.setattr(write_buffer, "MOST_ENTRIES", 50)
+    monkeypatch.setattr(write_buffer, "MOST_BYTES", 3000)
     stream = store.stream("s")
     for n in range(40):
         stream.append({"n": n, "x": b"x" * (n % 7 * 100)})

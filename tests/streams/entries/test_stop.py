@@ -255,7 +255,7 @@ class _AtBytecode:
 
     def __call__(self, frame: FrameType, event: str, _: Any) -> Any:
         name = frame.f_code.co_filename
-        if event == "call" and not name.endswith(("waiter.py", "stop.py", "inbox.py", "blocking_read.py",
+        if event == "call" and not name.endswith(("waiter.py", "stop.py", "inbox.py", "deliver.py",
                                                   "multi_read.py")):
             return None
         frame.f_trace_opcodes = True

@@ -12,7 +12,7 @@ import pytest
 import raxlog
 from raxlog.storage.engine.environment import Environment
 from raxlog.storage.wake import wake_file, watcher
-from raxlog.stream.group.waiter import Place, Waiting, wait_for_more, waiting_of
+from raxlog.stream.group.waiter import Waiter, Waiting, wait_for_more, waiting_of
 from waiting_cases import SOON, Sleeper, asleep, seen_now
 
 
@@ -250,7 +250,7 @@ def test_the_next_in_line_keeps_the_time_when_the_first_has_left(
 def test_a_place_that_its_thread_lost_does_not_block_the_line(
     env: Environment, waiting: Waiting
 ) -> None:
-    lost = Place("counter")
+    lost = Waiter("counter")
     waiting._enter(lost)
     assert lost.awake
     del lost  # as if an interrupt had struck between the read and its leaving

@@ -168,7 +168,8 @@ def test_an_interrupt_ends_a_wait_at_once_and_leaves_nothing_behind(
 ) -> None:
     process = start("""
 import sys, time, raxlog
-from raxlog.stream.group.waiter import StreamProbe, waiting_of
+from raxlog.stream.group.wait_conditions import Condition, stream_moves
+from raxlog.stream.group.waiter import waiting_of
 store = raxlog.open(sys.argv[1])
 env = store._env
 waiting = waiting_of(env)
@@ -176,10 +177,10 @@ for kind in ("plain", "line"):
     try:
         print("ready", flush=True)
         if kind == "plain":
-            waiting.wait({StreamProbe(b"orders"): None}, None)
+            waiting.wait({Condition(stream_moves, b"orders"): None}, None)
         else:
             with waiting.turn("line") as place:
-                waiting.wait({StreamProbe(b"orders"): None}, None, turn=place)
+                waiting.wait({Condition(stream_moves, b"orders"): None}, None, turn=place)
     except KeyboardInterrupt:
         print(time.monotonic(), len(waiting._lines), flush=True)
 """, store.path)
@@ -228,7 +229,8 @@ READER = """
 import mmap, struct, sys, threading, time
 import raxlog
 from raxlog.storage.wake.watcher import Watcher
-from raxlog.stream.group.waiter import StreamProbe, Waiting
+from raxlog.stream.group.wait_conditions import Condition, stream_moves
+from raxlog.stream.group.waiter import Waiting
 path, board, slots, mutant = sys.argv[1:]
 if mutant == "drain after the look":
     def look_then_drain(self):
@@ -242,7 +244,7 @@ waiting = env.waiting_state = Waiting(env, safety_period=30.0)
 with open(board, "r+b") as file:
     memory = mmap.mmap(file.fileno(), 0)
 def follow(slot):
-    probe = StreamProbe(b"orders")
+    probe = Condition(stream_moves, b"orders")
     while True:
         with env.read() as txn:
             value = probe.value(txn)

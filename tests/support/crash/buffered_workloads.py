@@ -17,8 +17,8 @@ from typing import Any
 
 import raxlog
 from raxlog import StreamID
-from raxlog.stream.entries import buffering
-from raxlog.stream.entries.buffering import Buffer
+from raxlog.stream.entries import write_buffer
+from raxlog.stream.entries.write_buffer import WriteBuffer
 
 Ack = Callable[[Any], None]
 STREAMS = ("a", "b")
@@ -109,7 +109,7 @@ def minding(folder: Path, ack: Ack, *, calls: int = 40) -> None:
 
     Commits come when the buffer is full, not when time has passed: each run makes the same ones.
     """
-    buffering.MOST_ENTRIES = 5
+    write_buffer.MOST_ENTRIES = 5
     store: raxlog.Store | None = None
     n = failures = 0
     while n < calls:
@@ -147,7 +147,7 @@ def _after_an_error(store: raxlog.Store | None, n: int) -> int:
 
 def careless(folder: Path, ack: Ack, *, calls: int = 40) -> None:
     """The control: an AppendsLost of flush() is taken for a yes."""
-    buffering.MOST_ENTRIES = 5
+    write_buffer.MOST_ENTRIES = 5
     with contextlib.suppress(raxlog.RaxlogError), \
             raxlog.open(folder / "s.rax", durability="buffered", buffer_window=50) as store:
         for n in range(calls):
@@ -174,22 +174,22 @@ def committed(path: Path, name: str = "s") -> list[StreamID]:
 def planted(bug: str) -> Any:
     """The buffer with one bug in it: "reordered" (each stream's share of a batch is a commit of its own),
     "early" (flush() does not wait), or none."""
-    commit, flush = Buffer._commit, Buffer.flush
+    commit, flush = WriteBuffer._commit, WriteBuffer.flush
 
-    def reordered(buffer: Buffer, batcher: Any, batch: list[Any]) -> Any:
+    def reordered(buffer: WriteBuffer, batcher: Any, batch: list[Any]) -> Any:
         for name in {item.name: None for item in batch}:
             commit(buffer, batcher, [item for item in batch if item.name == name])
             time.sleep(0.001)
         return None, False
 
-    def early(buffer: Buffer, tell: bool = False) -> None:
-        if not tell:
-            flush(buffer, tell)
+    def early(buffer: WriteBuffer, report: bool = False) -> None:
+        if not report:
+            flush(buffer, report)
 
     changed = {"reordered": ("_commit", reordered), "early": ("flush", early)}
     name, instead = changed.get(bug, ("flush", flush))
-    setattr(Buffer, name, instead)
+    setattr(WriteBuffer, name, instead)
     try:
         yield
     finally:
-        Buffer._commit, Buffer.flush = commit, flush  # type: ignore[method-assign]
+        WriteBuffer._commit, WriteBuffer.flush = commit, flush  # type: ignore[method-assign]

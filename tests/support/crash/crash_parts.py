@@ -222,7 +222,7 @@ STRUCK = 40  # asynchronous exceptions in one run, beside the signals
 COMMITS = tuple(f"raxlog.storage.{one}" for one in (
     "commit.commits", "commit.interrupts", "commit.write_transaction", "engine.environment", "commit.journal"))
 OPENINGS = tuple(f"raxlog.{one}" for one in (
-    "store", "index.pubsub.leases", "index.pubsub.pubsub", "stream.entries.behind", "stream.entries.session",
+    "store", "index.pubsub.leases", "index.pubsub.pubsub", "stream.entries.write_buffer", "stream.entries.session",
     "stream.streams",
     "stream.entries.sweep", "stream.group.waiter", *(f"storage.{one}" for one in (
         "commit.journal", "engine.reader_gate", "engine.store_map", "files.directory", "files.disk",

@@ -28,8 +28,7 @@ from group_counters import CounterRules
 from raxlog import NoGroup
 from raxlog.stream.entries import header as headers
 from raxlog.stream.group import pending_check
-from raxlog.stream.group.seen_times import SEEN_EVERY
-from raxlog.stream.group.state import find_group
+from raxlog.stream.group.state import SEEN_EVERY, find_group
 from redis_errors import GROUP_ERRORS, NO_KEY, exception_for
 from stored_nodes import check_stream
 

@@ -9,23 +9,23 @@ from typing import Any
 
 import raxlog
 from raxlog.storage.engine.environment import Environment
-from raxlog.stream.group.wait_conditions import Probe, StreamProbe
+from raxlog.stream.group.wait_conditions import Condition, stream_moves
 from raxlog.stream.group.waiter import Waiting
 
 SOON = 2.0  # seconds; far more than a wake-up takes, far less than a test may
 
 
-def seen_now(env: Environment, *names: bytes) -> dict[Probe, Hashable]:
+def seen_now(env: Environment, *names: bytes) -> dict[Condition, Hashable]:
     """What a reader has seen that has read everything there is."""
     txn: Any
     with env.read() as txn:
-        return {probe: probe.value(txn) for probe in map(StreamProbe, names)}
+        return {Condition(stream_moves, name): stream_moves(txn, name) for name in names}
 
 
 def asleep(waiting: Waiting, count: int) -> bool:
     """Whether so many, within a moment, sleep in lines that have been looked at in vain."""
     end = time.monotonic() + SOON
-    while sum(not each.awake for line in list(waiting._lines.values()) for each in list(line.places.values())
+    while sum(not each.awake for line in list(waiting._lines.values()) for each in list(line.waiters.values())
               if line.seen) != count:
         if time.monotonic() > end:
             return False
@@ -36,7 +36,7 @@ def asleep(waiting: Waiting, count: int) -> bool:
 class Sleeper(threading.Thread):
     """A thread that waits once; ``outcome`` is what came of it."""
 
-    def __init__(self, waiting: Waiting, seen: dict[Probe, Hashable],
+    def __init__(self, waiting: Waiting, seen: dict[Condition, Hashable],
                  deadline: float | None = None) -> None:
         super().__init__(daemon=True)
         self.outcome: object = None

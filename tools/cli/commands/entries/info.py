@@ -15,8 +15,7 @@ from .....storage.errors import CorruptionError
 from .....storage.files import directory
 from .....store import Store
 from .....stream.entries.header import shown
-from .....stream.full_info import COUNT, PendingDetail
-from .....stream.info import draw_rax, header_of, stored_node
+from .....stream.info import COUNT, PendingDetail, draw_rax, header_of, stored_node
 from .....stream.node.entry import Entry
 from .....stream.node.stream_id import StreamID, make_id, parse_id
 from .....stream.stream import Stream
