@@ -35,7 +35,7 @@ from ..errors import (
 )
 from ..files import directory, disk, generation, lmdb_errors, map_lock, meta_pages
 from ..files import presence as closing
-from ..files.in_place import FilesInPlace
+from ..files.store_files import FilesInPlace
 from ..files.writer_lock import WriterLock
 from ..format import records
 from ..format.keys import FORMAT, STORE_KEY

@@ -226,7 +226,7 @@ OPENINGS = tuple(f"raxlog.{one}" for one in (
     "index.pubsub.leases", "index.store", "stream.entries.behind", "stream.entries.session", "stream.streams",
     "stream.entries.sweep", "stream.group.waiter", *(f"storage.{one}" for one in (
         "commit.journal", "engine.reader_gate", "engine.store_map", "files.directory", "files.disk",
-        "files.generation", "files.in_place", "files.map_lock", "files.meta_pages", "files.ofd_lock",
+        "files.generation", "files.store_files", "files.map_lock", "files.meta_pages", "files.ofd_lock",
         "files.presence", "files.writer_lock", "lifecycle.compaction", "lifecycle.registry", "wake.wake_file",
         "wake.watcher"))))
 
