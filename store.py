@@ -74,7 +74,7 @@ class Store(store.Store):
             raise InvalidArgument("an increment cannot be cut into shards; make the one or the other")
         if place is None and (not cut or keep is not None):
             raise InvalidArgument(f"{destination} is a URL, which only shards can be written to, and without keep")
-        if self._env.durability != "commit" and not self._env.commits.in_own_transaction():
+        if self._env.options.durability != "commit" and not self._env.commits.in_own_transaction():
             self.flush()
         if cut:
             made = cutting.make(self.path, destination, shards, shard_bytes, progress)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from ..storage.commit.write_transaction import WriteTransaction
-from ..storage.engine.store_map import BUFFER_WINDOW, DURABILITIES, MAX_READERS, Durability
+from ..storage.engine.open_options import BUFFER_WINDOW, DURABILITIES, MAX_READERS, Durability, OpenOptions
 from ..storage.errors import InvalidArgument, ReadOnlyStore, StoreClosed, StreamExists, TransactionError
 from ..storage.format import keys, records
 from ..storage.lifecycle import registry
@@ -99,13 +99,11 @@ class Store:
         if not isinstance(path, str | os.PathLike) or not os.fspath(path):
             raise InvalidArgument(f"path={path!r} must name a directory")
         given = NodeLimits().changed(compression, node_max_bytes, node_max_entries)
-        share = registry.attach(
-            Path(os.path.abspath(path)), readonly=readonly, create=create, durability=durability, map_size=map_size,
-            max_map_size=max_map_size, max_readers=max_readers,
-            uses_journal=uses_journal, settings=lambda: {"limits": list(given)}, buffer_window=buffer_window,
-        )
+        options = OpenOptions(readonly, create, durability, map_size, max_map_size, max_readers, uses_journal,
+                              buffer_window)
+        share = registry.attach(Path(os.path.abspath(path)), options, lambda: {"limits": list(given)})
         try:
-            kept = NodeLimits(*share.env.settings["limits"])
+            kept = NodeLimits(*share.env.record.settings["limits"])
             return cls(share, encoding, float(lock_timeout),
                        kept.changed(compression, node_max_bytes, node_max_entries))
         except BaseException:
@@ -122,7 +120,7 @@ class Store:
         return self._env.__reduce__()  # which says that it cannot be pickled, and what to do
 
     def __repr__(self) -> str:
-        state = "closed" if self._source.closed else "readonly" if self._env.readonly else self._env.durability
+        state = "closed" if self._source.closed else "readonly" if self._env.readonly else self._env.options.durability
         return f"<raxlog.Store {str(self._env.path)!r} {state}>"
 
     @property

@@ -29,7 +29,7 @@ import lmdb
 
 from ..storage.commit.write_transaction import WriteTransaction
 from ..storage.errors import CorruptionError, InvalidArgument, NotOwner, TransactionError
-from ..storage.files.lmdb_errors import meaning
+from ..storage.files.lmdb_errors import translate_error
 from ..storage.format import keys, records
 from ..storage.trees.rax import Rax
 from .entries.header import NodeLimits
@@ -290,7 +290,7 @@ class Transaction:
         try:
             result = operation(txn)
         except lmdb.Error as error:  # a full map, for one: LMDB takes nothing more in this transaction
-            self._spoiled = meaning(self._direct.env.path, error)
+            self._spoiled = translate_error(self._direct.env.path, error)
             raise self._spoiled from error
         except BaseException as error:
             untouched = txn.is_untouched(before, error) and not isinstance(error, NotOwner)

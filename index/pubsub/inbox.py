@@ -29,8 +29,8 @@ from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
+from ...storage.engine.fork_hooks import forget_in_child
 from ...storage.errors import InvalidArgument
-from ...storage.lifecycle.registry import forget_in_child
 from ...storage.wake.stop import StopFlag, is_stopped, sleep, wake
 from ...stream.node.clock import duration_ms
 

@@ -20,7 +20,7 @@ import os
 import threading
 from io import FileIO
 
-from ...storage.engine.environment import Environment
+from ...storage.engine.environment import Attachment, Environment
 from ...storage.errors import ReadOnlyStore
 from ...storage.files import ofd_lock
 
@@ -28,7 +28,7 @@ LIVE = "live"
 _OWNER_BYTES = 7  # offsets of locks are signed 64-bit numbers
 
 
-class Leases:
+class Leases(Attachment):
     """The file ``live`` of one store in this process. Get it by leases_of()."""
 
     def __init__(self, env: Environment) -> None:
@@ -84,11 +84,12 @@ class Leases:
             self._file.close()
             self._file = None
 
-    def forget(self) -> None:
-        """In a child after fork: it holds nothing. Closing its copy leaves the parent's locks alone."""
+    def after_fork_in_child(self) -> bool:
+        """Hold nothing. Closing its copy leaves the parent's locks alone."""
         self._mutex = threading.Lock()
         self._pid = os.getpid()
         self.close()
+        return True
 
     def _opened(self, for_writing: bool) -> FileIO:
         if self._file is None or self._file.closed or (for_writing and not self._writable):
@@ -106,5 +107,4 @@ class Leases:
 
 def leases_of(env: Environment) -> Leases:
     """The leases of an environment: of all who have the store open in this process."""
-    leases: Leases = env.kept("leases_state", Leases)
-    return leases
+    return env.attached(Leases)

@@ -24,7 +24,7 @@ from threading import get_ident
 from typing import NamedTuple
 from weakref import WeakSet
 
-from ...storage.lifecycle.registry import forget_in_child
+from ...storage.engine.fork_hooks import forget_in_child
 from ...storage.trees.rax import RaxTransaction
 from ...stream.node.clock import whole
 from . import match as matching

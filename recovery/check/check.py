@@ -19,6 +19,7 @@ from typing import Any
 from ...storage.errors import InvalidArgument, RaxlogError
 from ...storage.files import directory
 from ...storage.lifecycle import registry
+from ...stream.entries.buffering import buffer_of
 from ..subprocess_task import Aside, Progress
 from . import child
 from .report import Problem, Report
@@ -43,8 +44,8 @@ def check(path: str | os.PathLike[str], progress: Progress | None = None) -> Rep
         raise InvalidArgument(f"path={path!r} must name a directory")
     where = Path(os.path.abspath(path))
     env = registry.opened(where)
-    if env is not None and env.buffer_state is not None:
-        env.buffer_state.flush()
+    if env is not None and env.options.durability == "buffered" and not env.readonly:
+        buffer_of(env).flush()
     directory.generation(where)  # NotAStore, with the reason
     began = time.monotonic()
     report = Report(str(where), "")

@@ -150,7 +150,7 @@ def _build(gathered: Gathered, place: Path, size: int, report: SalvageReport, sa
             _Builder(gathered, env, report, say).run()
             env.sync(True)
     except lmdb.Error as error:
-        raise lmdb_errors.meaning(place, error) from error
+        raise lmdb_errors.translate_error(place, error) from error
     directory.furnish(place)
 
 

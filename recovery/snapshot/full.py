@@ -27,7 +27,7 @@ import lmdb
 
 from ...storage.commit import journal
 from ...storage.engine.environment import Environment
-from ...storage.engine.store_map import MAX_READERS
+from ...storage.engine.open_options import OpenOptions
 from ...storage.errors import CorruptionError, StoreError, StoreFull
 from ...storage.files import directory, lmdb_errors
 from ...storage.format import keys, records
@@ -162,9 +162,7 @@ def store_row(txn: Any) -> list[Any]:
 
 def reading(store: str) -> contextlib.closing[Environment]:
     """The store, opened for reading in this process, which writes to none. A context manager."""
-    return contextlib.closing(Environment(
-        Path(store), readonly=True, durability="commit", map_size=None, max_map_size=None, max_readers=MAX_READERS
-    ).open())
+    return contextlib.closing(Environment(Path(store), OpenOptions(readonly=True)).open())
 
 
 def lmdb_at_rest(generation: Path) -> lmdb.Environment:

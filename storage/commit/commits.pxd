@@ -16,6 +16,8 @@ cdef class Call:
 
 cdef class Commits:
     cdef readonly object env
+    cdef readonly object files
+    cdef readonly object map
     cdef readonly object leading
     cdef readonly object writing
     cdef readonly object mutex
@@ -29,6 +31,7 @@ cdef class Commits:
     cdef readonly object gathered
     cdef readonly bint locked
     cdef public tuple silent
+    cdef public object on_waiter
     cdef public object transaction_thread
     cdef public object open_write
     cdef public tuple committing

@@ -115,13 +115,15 @@ class Commits:
     """
 
     __slots__ = (
-        "batch", "committing", "crowded", "env", "epoch", "gathered", "last_batch", "last_commit", "leader", "leading",
-        "locked", "mutex", "open_write", "owes_flush", "queue", "silent", "transaction_thread", "wanted", "warm",
-        "warm_id", "writing",
+        "batch", "committing", "crowded", "env", "epoch", "files", "gathered", "last_batch", "last_commit", "leader",
+        "leading", "locked", "map", "mutex", "on_waiter", "open_write", "owes_flush", "queue", "silent",
+        "transaction_thread", "wanted", "warm", "warm_id", "writing",
     )
 
     def __init__(self, env: Environment) -> None:
         self.env = env
+        self.files = env.files
+        self.map = env.map
         self.leading = threading.Lock()  # held by the thread that leads: close() waits
         self.writing = threading.Lock()  # held while LMDB's write transaction is open: a fork waits
         self.mutex = threading.Lock()  # of queue and leader
@@ -136,6 +138,7 @@ class Commits:
         self.gathered.acquire()
         self.locked = False  # the writer's lock has been asked for
         self.silent: tuple[Call | None, float] = (None, 0.0)  # a leader that does not lead, and since when
+        self.on_waiter: Callable[[], None] | None = None  # told of a call that has to queue
         # The commit under way, and what is kept from one to the next.
         self.transaction_thread: int | None = None  # the thread that has a transaction of its own
         self.open_write: lmdb.Transaction | None = None
@@ -173,12 +176,12 @@ class Commits:
         It cannot be applied again when the map is full, so room is made first.
         """
         self.refuse_inside_transaction()
-        env = self.env
         call = Call(None)
         try:
             for _ in self.lead(call, timeout):
                 with self.writing:
-                    env.make_room()
+                    self.env.live()
+                    self.map.make_room()
                     for txn in self.begin():
                         self.transaction_thread = call.thread
                         try:
@@ -190,18 +193,19 @@ class Commits:
                             self.abort(txn)
                             interrupts.settle(self, error)
                             if isinstance(error, lmdb.Error):
-                                raise call.error or lmdb_errors.meaning(env.path, error) from error
+                                raise call.error or lmdb_errors.translate_error(self.env.path, error) from error
                             raise
                     self.transaction_thread = None
         except BaseException:
             start_new_thread(interrupts.leave, (self, call))
             raise
 
-    def exclusively(self, work: Callable[[], T], timeout: float) -> T:
+    def exclusively(self, work: Callable[[], T], timeout: float, on_waiter: Callable[[], None] | None = None) -> T:
         """Run ``work`` while nothing else is written, in this or any other process; it writes by apply().
 
         Reads go on. A write by this thread that does not come from ``work`` itself is refused.
-        LockTimeout after ``timeout`` seconds of waiting.
+        ``on_waiter`` is called by each call that has to queue behind it. LockTimeout after ``timeout``
+        seconds of waiting.
         """
         self.refuse_inside_transaction()
         call = Call(None)
@@ -209,8 +213,9 @@ class Commits:
             for _ in self.lead(call, timeout):
                 with self.writing:
                     self.transaction_thread = call.thread
+                    self.on_waiter = on_waiter
                     call.result = work()
-                    self.transaction_thread = None
+                    self.transaction_thread = self.on_waiter = None
         except BaseException:
             start_new_thread(interrupts.leave, (self, call))
             raise
@@ -255,7 +260,6 @@ class Commits:
 
     def lead(self, call: Call, timeout: float) -> Iterator[None]:
         """Queue the call until it is done or leads. A loop over this has one turn, while it leads, or none."""
-        env = self.env
         deadline = 0.0
         with self.mutex:
             leads = self.leader is None
@@ -268,13 +272,14 @@ class Commits:
         if not leads:
             deadline = time.monotonic() + timeout
             call.waiter = _waiter.lock
-            if env.buffer_state is not None:
-                env.buffer_state.make_way()
+            on_waiter = self.on_waiter
+            if on_waiter is not None:
+                on_waiter()
         while leads or self.wait(call, deadline, timeout):
             with self.leading:
                 if self.leader is call:
                     self.locked = True
-                    env.lock_writer(timeout if leads else max(0.0, deadline - time.monotonic()))
+                    self.files.acquire(timeout if leads else max(0.0, deadline - time.monotonic()))
                     yield
                     self.hand_on(call, True)
                     return
@@ -315,8 +320,8 @@ class Commits:
     def hand_on(self, own: Call, calm: bool) -> None:
         """Wake the calls that are done, put back the others, hand the lead on. May be broken off and rerun."""
         if self.locked:
-            if self.env.lock is not None:
-                self.env.lock.release()
+            if self.files.lock is not None:
+                self.files.lock.release()
             self.locked = False
         batch = self.batch
         if len(batch) > 1:
@@ -431,7 +436,7 @@ class Commits:
         """The error that a caller gets for one that came out of a transaction."""
         if not isinstance(error, lmdb.Error):
             return error
-        reported = lmdb_errors.meaning(self.env.path, error)
+        reported = lmdb_errors.translate_error(self.env.path, error)
         reported.__cause__ = error
         return reported
 
@@ -452,7 +457,7 @@ class Commits:
             except Exception as error:
                 if interrupts.settle(self, error):
                     return None if _is_known(error) else error
-                if isinstance(error, lmdb.MapFullError) and self.env.grow():
+                if isinstance(error, lmdb.MapFullError) and self.map.grow():
                     continue
                 if aged or not self.is_full(error) or not self.age_free_pages():
                     return error
@@ -465,18 +470,18 @@ class Commits:
         the interpreter drops the loop's iterator, and `with` in here is C's, so no exception comes between.
         The caller holds the writer's lock, and ``writing``.
         """
-        env = self.env
+        env, store_map = self.env, self.map
         while True:
-            if env.failed_flush is not None:
+            if store_map.failed_flush is not None:
                 raise StoreError(
-                    f"a flush of {env.path} to disk has failed ({env.failed_flush}), and nothing more is written "
+                    f"a flush of {env.path} to disk has failed ({store_map.failed_flush}), and nothing more is written "
                     "through this opening of it. See to the disk; then close the store and open it again."
                 )
             try:
                 with env.live().begin(write=True) as raw:
                     if raw.id() - 1 != self.warm_id:
                         self.epoch += 1
-                        env.forget_room()
+                        store_map.forget_room()
                         superseded = generation.successor(raw.get) is not None
                     else:
                         superseded = False
@@ -486,13 +491,13 @@ class Commits:
                             self.warm = {}
                         yield WriteTransaction(env, raw, self.warm, self.epoch)
                         return
-                env.go_over()
+                store_map.go_over()
             except lmdb.MapResizedError:
-                env.adopt_map_size()
+                store_map.adopt_size()
             except lmdb.PanicError:
-                env.reopen()
+                store_map.reopen()
             except lmdb.Error as error:
-                raise lmdb_errors.meaning(env.path, error) from error
+                raise lmdb_errors.translate_error(self.env.path, error) from error
 
     def run(self, txn: WriteTransaction, calls: list[Call], refused: list[Call]) -> None:
         """Apply and commit. Where a call raises after it had touched something: undone, and it is ``refused``."""
@@ -527,7 +532,7 @@ class Commits:
     def commit(self, txn: WriteTransaction, calls: list[Call]) -> None:
         """Commit what the calls have changed; they are done then, and as safe as the durability says.
 
-        StoreFull, and nothing written, where the store may not become as large (growth.py). After any
+        StoreFull, and nothing written, where the store may not become as large (store_map.py). After any
         exception: settle().
         """
         if txn.changes == 0:
@@ -535,16 +540,16 @@ class Commits:
             txn.raw.commit()
             self.warm_id = txn.id - 1
         else:
-            env = self.env
+            store_map = self.map
             self.committing = (txn.id, calls)
             if crash_points.listener is not None:
                 crash_points.crash_point("commit.before")
             txn.flush()
-            env.at_most += txn.pages_more
-            if env.at_most > env.enough_for:
-                env.require_room(txn.pages())
-            if env.flushes_meta_itself:
-                kept = env.journal
+            store_map.at_most += txn.pages_more
+            if store_map.at_most > store_map.enough_for:
+                store_map.require_room(txn.pages())
+            if store_map.flushes_meta_itself:
+                kept = store_map.journal
                 recorded = kept is not None and txn.room >= 0 and kept.write(txn.id, txn.record)
                 self.owes_flush = not recorded
                 txn.raw.commit()
@@ -570,7 +575,7 @@ class Commits:
         shut for it: it waits for the reads under way, and no more begin.
         """
         self.forget_warm()
-        self.env.gate.shut(txn.raw.abort)
+        self.map.gate.shut(txn.raw.abort)
         self.open_write = None
 
     def pay_flush(self) -> None:
@@ -585,7 +590,7 @@ class Commits:
         its safety period, so it is not worth failing a write that is already on disk.
         """
         try:
-            os.pwrite(self.env.wake.fileno(), transaction_id.to_bytes(8, "little"), 0)  # type: ignore[union-attr]
+            os.pwrite(self.files.wake.fileno(), transaction_id.to_bytes(8, "little"), 0)  # type: ignore[union-attr]
         except TimeoutError:
             raise  # a signal's handler did
         except (OSError, ValueError):
@@ -601,7 +606,7 @@ class Commits:
         """LMDB uses pages again two commits after they were freed. If there are many: commit once."""
         try:
             for txn in self.begin():
-                used = self.env.pages_used()
+                used = self.map.pages_used()
                 if used - txn.pages() < used // 8:
                     self.abort(txn)
                     return False

@@ -66,17 +66,17 @@ def settle(commits: Commits, error: BaseException | None = None) -> bool:
 
     Under the lead and the writer's lock. May be broken off, and run again by any thread.
     """
-    env = commits.env
+    store_map = commits.map
     commits.forget_warm()
     commits.open_write = None
     if commits.committing is None:
         return False
     number, calls = commits.committing
-    landed = env.has_committed(number)
+    landed = store_map.last_transaction_id() >= number
     if not landed:
-        if env.journal is not None:  # its record must not count
+        if store_map.journal is not None:  # its record must not count
             with disk.ErrorsIgnored():  # the next transaction has its number, and its slot
-                env.journal.strike_out()
+                store_map.journal.strike_out()
     else:
         if commits.owes_flush:
             try:
@@ -86,12 +86,12 @@ def settle(commits: Commits, error: BaseException | None = None) -> bool:
         for call in calls:
             if isinstance(error, lmdb.Error):
                 call.error = StoreError(
-                    f"the disk failed at the end of a commit to {env.path} ({error}). What was written "
+                    f"the disk failed at the end of a commit to {commits.env.path} ({error}). What was written "
                     "can be read now; whether it survives a power cut is unknown."
                 )
             call.done = True
         commits.wake_readers(number)
     if isinstance(error, lmdb.Error):
-        env.note_failure(error)
+        store_map.note_failure(error)
     commits.committing = None
     return landed

@@ -46,7 +46,7 @@ What must hold, and where it is seen to:
     has no slot where the second record says: then it is made anew, with another salt
 
 After a power cut a process that opens the store with ``readonly=True`` before any has opened it for
-writing has them applied too; where it may not write they are missing in what it reads (StoreMap._visit).
+writing has them applied too; where it may not write they are missing in what it reads (StoreMap.show_journal).
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ class WriteTransaction:
         self.changes = 0
         self.pages_more = 0
         self.record: dict[bytes, bytes | None] = {}
-        self.room = NO_ROOM if env.journal is None else journal.LIMIT
+        self.room = NO_ROOM if env.map.journal is None else journal.LIMIT
         self.get: Any = raw.get
         self.cursor: Any = raw.cursor
 

@@ -35,13 +35,17 @@ _NAP = 0.0002
 _LONGEST = 10.0
 
 
-class Gate:
+class ReaderGate:
     """One environment's gate. ``inside`` and ``bar`` are open to readers, for speed."""
 
     __slots__ = ("bar", "inside")
 
     def __init__(self) -> None:
-        self.inside: set[ref[ReadTransaction]] = set()
+        self.reset()
+
+    def reset(self) -> None:
+        """Be open, with no read inside: also in a forked child."""
+        self.inside: set[ref[GatedRead]] = set()
         self.bar = threading.Lock()  # held while it is shut
 
     def wait(self) -> None:
@@ -69,7 +73,7 @@ class Gate:
         return True
 
 
-class ReadTransaction:
+class GatedRead:
     """One short read of a consistent state. Values come out as copies, never LMDB's memory."""
 
     __slots__ = ("__weakref__", "_env", "_mark", "_txn", "thread")
@@ -109,4 +113,4 @@ class ReadTransaction:
         self._txn.abort()
         self._env.gate.inside.discard(self._mark)
         if isinstance(error, lmdb.Error):
-            raise lmdb_errors.meaning(self._env.path, error) from error
+            raise lmdb_errors.translate_error(self._env.path, error) from error

@@ -117,7 +117,7 @@ class Presence:
         self._file.close()
 
 
-class Visit:
+class ReaderPresence:
     """What a reader has in place of a slot: a shared lock, by which writers know that they are not alone.
 
     Where it may not even have that nobody else can have the store open (StoreMap), or it is at rest.

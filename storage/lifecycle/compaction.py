@@ -36,7 +36,7 @@ from ..commit import journal
 from ..commit.write_transaction import WriteTransaction
 from ..crash_point import crash_point
 from ..engine.environment import Environment
-from ..engine.map_size import RESERVE
+from ..engine.store_map import RESERVE
 from ..errors import CorruptionError, LockTimeout, StoreError, StoreFull
 from ..files import directory, disk, generation, lmdb_errors
 from ..files.lmdb_file import pages_in
@@ -77,13 +77,13 @@ def compact(env: Environment, timeout: float, progress: Progress | None = None) 
 
 def tidy(env: Environment) -> None:
     """Finish what a compaction that was killed has left, unless somebody is at work here."""
-    if generation.leftovers(env.path, env.generation) or directory.generation(env.path) != env.generation:
+    if generation.leftovers(env.path, env.map.generation) or directory.generation(env.path) != env.map.generation:
         # A full disk keeps a store from being tidied, not from being opened.
         try:
             with contextlib.suppress(LockTimeout, OSError):
                 env.commits.exclusively(lambda: _settle(env), 0.0)
         except lmdb.Error as error:
-            raise lmdb_errors.meaning(env.path, error) from error
+            raise lmdb_errors.translate_error(env.path, error) from error
 
 
 def _settle(env: Environment) -> list[int]:
@@ -91,11 +91,11 @@ def _settle(env: Environment) -> list[int]:
     go_over(env)
     # A process that was killed in its commit may have left a record of it in the journal, also of a mark: it must not
     # come to life again when what it marks has been removed.
-    journal.apply_what_is_due(env.live(), env.generation / directory.DATA)
+    journal.apply_what_is_due(env.live(), env.map.generation / directory.DATA)
     go_over(env)  # that may have been a mark
-    if directory.generation(env.path) != env.generation:
-        generation.point_to(env.path, env.generation)
-    return generation.remove(env.path, env.generation)
+    if directory.generation(env.path) != env.map.generation:
+        generation.point_to(env.path, env.map.generation)
+    return generation.remove(env.path, env.map.generation)
 
 
 def go_over(env: Environment) -> None:
@@ -107,7 +107,7 @@ def _compact(env: Environment, reached: Callable[..., None]) -> Compaction:
     began = time.monotonic()
     try:
         held = _settle(env)
-        old, last = env.generation, env.last_transaction_id()
+        old, last = env.map.generation, env.last_transaction_id()
         before = (old / directory.DATA).stat().st_size
         size = _size_of_copy(env)
         if size >= before:
@@ -130,9 +130,9 @@ def _compact(env: Environment, reached: Callable[..., None]) -> Compaction:
         reached("marked")
         generation.point_to(env.path, new, prepared=True)  # C5
         reached("switched")
-        env.go_over()  # C6
+        env.map.go_over()  # C6
     except lmdb.Error as error:
-        raise lmdb_errors.meaning(env.path, error) from error
+        raise lmdb_errors.translate_error(env.path, error) from error
     except TimeoutError:
         raise  # a signal's handler did
     except OSError as error:
@@ -159,7 +159,7 @@ def _mark(env: Environment, number: int, transaction: int) -> None:
         env.commits.apply(operation)
         env.live().sync(True)
     finally:
-        env.commits.warm_id = env.checked = -1  # our own commit this time, and yet the mark has to be found
+        env.forget_last_commit()  # our own commit this time, and yet the mark has to be found
 
 
 # -- the copy -----------------------------------------------------------------------------
@@ -194,7 +194,7 @@ def _copy(env: Environment, place: Path, size: int, reached: Callable[..., None]
             raise CorruptionError(
                 f"the data file of {env.path} says it holds {stat['entries']} records, and a copy of it has {entries}"
             )
-        old = journal.find(live, env.generation / directory.DATA)
+        old = journal.find(live, env.map.generation / directory.DATA)
         if old is None:
             journal.leave_out(made)
         else:

@@ -23,7 +23,8 @@ from threading import get_ident
 
 from ...storage.commit.commits import Commits
 from ...storage.commit.write_transaction import WriteTransaction
-from ...storage.engine.environment import FORK_PATIENCE, Environment, release_all
+from ...storage.engine.environment import Attachment, Environment
+from ...storage.engine.fork_hooks import FORK_PATIENCE, release_all
 from ...storage.errors import AppendsLost, StoreError
 from ...storage.lifecycle import compaction
 from ...storage.wake.stop import wake
@@ -43,12 +44,12 @@ _NAPS, _NAP = 10, 0.0001
 _LOOK_AGAIN = 0.25  # seconds in the line: one that was called out may have been broken off
 
 
-class Behind:
+class Behind(Attachment):
     """What is buffered for one environment, and the thread that commits it."""
 
     def __init__(self, env: Environment) -> None:
         self._env = env
-        self._window = env.buffer_window
+        self._window = env.options.buffer_window
         self.ended = False  # the interpreter ends: appends are committed by themselves again
         self._begin()
         self._start()
@@ -194,7 +195,7 @@ class Behind:
                 timeout = self._timeout
             error: BaseException | None = None
             try:
-                self._env.commits.exclusively(self._hold_lead, timeout)
+                self._env.commits.exclusively(self._hold_lead, timeout, self.make_way)
             except BaseException as raised:
                 error = raised
             with self._mutex:
@@ -246,7 +247,8 @@ class Behind:
                 elif batch and not self._batch:
                     self._callers = set()
                 self._settled = self._number - 1
-                self._hands_over = self._shut or self._forking or commits.is_awaited() or env.is_lock_awaited()
+                is_awaited = commits.is_awaited() or commits.files.is_lock_awaited()
+                self._hands_over = self._shut or self._forking or is_awaited
                 if not self._batch:
                     self._hands_over = True
                     self._changed(whole_line=self._failure is not None)
@@ -300,7 +302,7 @@ class Behind:
         try:
             commits.apply(operation)
         except BaseException as error:
-            return error, transaction > 0 and self._env.has_committed(transaction)
+            return error, transaction > 0 and self._env.last_transaction_id() >= transaction
         return None, False
 
     def _fail(self, error: BaseException, visible: bool) -> None:
@@ -367,6 +369,7 @@ class Behind:
             self._forking = False
             self._changed()
 
-    def after_fork_in_child(self) -> None:
+    def after_fork_in_child(self) -> bool:
         """Begin anew: thread and buffer are the parent's."""
         self._begin()
+        return True

@@ -195,5 +195,4 @@ class Buffer(Behind):
 
 def buffer_of(env: Environment) -> Buffer:
     """The buffer of an environment; begun anew in a forked child."""
-    buffer: Buffer = env.kept("buffer_state", Buffer)
-    return buffer
+    return env.attached(Buffer)

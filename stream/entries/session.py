@@ -100,7 +100,7 @@ class Direct:
         self.share = share
         self.env = env = share.env
         self.lock_timeout = lock_timeout
-        is_buffered = env.durability == "buffered" and not env.readonly
+        is_buffered = env.options.durability == "buffered" and not env.readonly
         self.buffer: Buffer | None = buffer_of(env) if is_buffered else None
         # No method of its own: a source that is dropped, with its share, is gone at once.
         self.read: Callable[[], AbstractContextManager[Any]] = partial(_read_flushed, env) if is_buffered else env.read

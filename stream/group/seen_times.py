@@ -15,17 +15,17 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable
 from typing import Any
 
-from ...storage.engine.environment import Environment
+from ...storage.engine.environment import Attachment, Environment
 
 SEEN_EVERY = 5000  # ms
 MOST_NOTED = 10_000  # of a group: above, those of deleted consumers are forgotten
 _MOST_VAIN = 100_000
 
 
-class SeenTimes:
+class SeenTimes(Attachment):
     """Those of one environment. Each step is one of a dict or a set: no lock."""
 
-    def __init__(self, _env: Any) -> None:
+    def __init__(self, _env: Environment) -> None:
         self.noted: defaultdict[tuple[int, int], dict[int, int]] = defaultdict(dict)  # all by numbers
         self.vain: set[Hashable] = set()  # consumers, with what they read, whose last read found nothing
 
@@ -45,8 +45,7 @@ class SeenTimes:
 
 def seen_times_of(env: Environment) -> SeenTimes:
     """The environment's, made by its first use, in a forked child anew."""
-    times: SeenTimes = env.seen_state or env.kept("seen_state", SeenTimes)
-    return times
+    return env.attached(SeenTimes)
 
 
 def is_due(seen: int, now: int) -> bool:

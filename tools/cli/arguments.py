@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import raxlog
 
-from ...storage.engine.store_map import DURABILITIES
+from ...storage.engine.open_options import DURABILITIES
 from ...storage.errors import NoStream
 from ...stream.entries.header import shown
 from ...stream.node.names import member_name, name_bytes

@@ -238,7 +238,7 @@ if mutant == "drain after the look":
     Watcher._drain_and_look = look_then_drain
 store = raxlog.open(path, durability="relaxed")
 env = store._env
-waiting = env.waiting_state = Waiting(env, safety_period=30.0)
+waiting = env._attached[Waiting] = Waiting(env, safety_period=30.0)
 with open(board, "r+b") as file:
     memory = mmap.mmap(file.fileno(), 0)
 def follow(slot):
@@ -327,7 +327,7 @@ def test_the_hunt_catches_a_writer_that_tells_before_it_commits(
     def open_beside(env: Environment) -> Environment:
         nonlocal wake
         opened(env)
-        wake, env.wake = env.wake, null
+        wake, env.files.wake = env.files.wake, null
         return env
 
     null = wake = FileIO(os.devnull, "w")
