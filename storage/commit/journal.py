@@ -145,9 +145,9 @@ class Journal:
         return self._slots + transaction % SLOTS * SLOT_BYTES
 
 
-def find(environment: lmdb.Environment, data: Path) -> Journal | None:
+def find(opened: lmdb.Environment, data: Path) -> Journal | None:
     """The journal of a data file that has one in its place; None where it has to be made."""
-    with environment.begin() as txn:
+    with opened.begin() as txn:
         value = txn.get(_PLACE)
     if value is None:
         return None
@@ -155,7 +155,7 @@ def find(environment: lmdb.Environment, data: Path) -> Journal | None:
         place, salt = records.unseal(_PLACE, value)
     except CorruptionError:
         return None
-    page = int(environment.stat()["psize"])
+    page = int(opened.stat()["psize"])
     with data.open("rb") as file:
         file.seek(place - page)
         if salt not in file.read(page):
@@ -168,32 +168,32 @@ def is_supported() -> bool:
     return sys.platform == "linux"
 
 
-def make(environment: lmdb.Environment, data: Path) -> Journal | None:
+def make(opened: lmdb.Environment, data: Path) -> Journal | None:
     """Put a new region into the file, and find where LMDB laid it. None where there is no room.
 
     Under the writer's lock. Two commits, flushed before the region is used.
     """
-    page = int(environment.stat()["psize"])
+    page = int(opened.stat()["psize"])
     salt = os.urandom(16)
     region = (_MAGIC + salt).ljust(page + SLOTS * SLOT_BYTES - 16, b"\0")
     with contextlib.suppress(lmdb.MapFullError):
-        with environment.begin(write=True) as txn:
+        with opened.begin(write=True) as txn:
             txn.put(_PLACE, records.seal(_PLACE, [page, salt]))  # where it does not lie
             txn.put(_REGION, region)
-        environment.sync(True)
-        renew(environment, data)
-        environment.sync(True)
-        return find(environment, data)
+        opened.sync(True)
+        renew(opened, data)
+        opened.sync(True)
+        return find(opened, data)
     return None
 
 
-def renew(environment: lmdb.Environment, data: Path) -> None:
+def renew(opened: lmdb.Environment, data: Path) -> None:
     """Find where the region lies, in a copy of the file too, and give it another salt.
 
     Else the records of old transactions would be taken for those of new ones with their numbers.
     """
-    with environment.begin(write=True) as txn:
-        page, salt = int(environment.stat()["psize"]), os.urandom(16)
+    with opened.begin(write=True) as txn:
+        page, salt = int(opened.stat()["psize"]), os.urandom(16)
         at = _find_region(data)
         if at is not None:  # else no slot is where the record says, and it is made anew
             with data.open("r+b") as file:
@@ -202,14 +202,14 @@ def renew(environment: lmdb.Environment, data: Path) -> None:
             txn.put(_PLACE, records.seal(_PLACE, [at // page * page + page, salt]))
 
 
-def replay(environment: lmdb.Environment, journal: Journal) -> int:
+def replay(opened: lmdb.Environment, journal: Journal) -> int:
     """Put and delete again what a power cut has undone; how many transactions that were.
 
     Under the writer's lock, before the first read. MapFullError where the map must grow first.
     """
     done = 0
     while True:
-        with environment.begin(write=True) as txn:
+        with opened.begin(write=True) as txn:
             # Read inside the transaction, while nobody can add to it.
             row = journal.read(txn.id())
             if row is None:
@@ -223,35 +223,35 @@ def replay(environment: lmdb.Environment, journal: Journal) -> int:
             txn.put(keys.STORE_KEY, txn.get(keys.STORE_KEY) or b"")
         done += 1
     if done:
-        environment.sync(True)
+        opened.sync(True)
     return done
 
 
-def renew_metas(environment: lmdb.Environment) -> None:
+def renew_metas(opened: lmdb.Environment) -> None:
     """Write both meta pages anew, and flush each: after a failed flush the system may keep one in
     memory that is not on disk. Under the writer's lock."""
     for _ in range(2):
-        with environment.begin(write=True) as txn:
+        with opened.begin(write=True) as txn:
             txn.put(keys.STORE_KEY, txn.get(keys.STORE_KEY) or b"")
-        environment.sync(True)
+        opened.sync(True)
 
 
-def apply_what_is_due(environment: lmdb.Environment, data: Path) -> None:
+def apply_what_is_due(opened: lmdb.Environment, data: Path) -> None:
     """replay() what the journal of a data file holds, where it has one. Under the writer's lock."""
-    kept = find(environment, data)
+    kept = find(opened, data)
     if kept is not None:
         with contextlib.closing(kept):
-            replay(environment, kept)
+            replay(opened, kept)
 
 
-def is_due(environment: lmdb.Environment, journal: Journal) -> bool:
+def is_due(opened: lmdb.Environment, journal: Journal) -> bool:
     """Whether there seems to be something to replay. To be asked again under the writer's lock."""
-    return journal.read(int(environment.info()["last_txnid"]) + 1) is not None
+    return journal.read(int(opened.info()["last_txnid"]) + 1) is not None
 
 
-def leave_out(environment: lmdb.Environment) -> None:
+def leave_out(opened: lmdb.Environment) -> None:
     """Take the region out of a copy of the file, where it is of no use."""
-    with environment.begin(write=True) as txn:
+    with opened.begin(write=True) as txn:
         txn.delete(_PLACE)
         txn.delete(_REGION)
 

@@ -249,14 +249,14 @@ def _build(folder: Path, settings: dict[str, object]) -> None:
     data = folder / FIRST_GENERATION
     data.mkdir()
     reserve_lock(data)
-    env = lmdb.open(str(data), map_size=1 << 20, max_dbs=0, subdir=True)
+    opened = lmdb.open(str(data), map_size=1 << 20, max_dbs=0, subdir=True)
     try:
         row = [FORMAT, os.urandom(16), time.time_ns() // 1_000_000, 1, settings, 0]
-        with env.begin(write=True) as txn:
+        with opened.begin(write=True) as txn:
             txn.put(STORE_KEY, records.seal(STORE_KEY, row))
-        env.sync(True)
+        opened.sync(True)
     finally:
-        env.close()
+        opened.close()
     furnish(folder)
     for file in (data / DATA, folder / WRITER, folder / WAKE, folder / CURRENT):
         sync_file(file)

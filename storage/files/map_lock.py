@@ -43,21 +43,21 @@ def open_held(generation: Path, lock: bool = True, **options: Any) -> tuple[lmdb
     file = _open(generation / LOCK)
     try:
         ofd_lock.take(file, _OPENING, 1, waits=True)
-        environment = lmdb.open(str(generation), create=False, **options)
+        opened = lmdb.open(str(generation), create=False, **options)
         try:
-            with environment.begin():  # with its first read LMDB takes the lock on the process' byte
+            with opened.begin():  # with its first read LMDB takes the lock on the process' byte
                 pid = os.getpid()
                 ofd_lock.take(file, 0, 1, shared=True, waits=True)
                 fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB, 1, pid)
                 ofd_lock.take(file, pid, 1, shared=True)
             ofd_lock.give_back(file, _OPENING, 1)
         except BaseException:
-            environment.close()
+            opened.close()
             raise
     except BaseException:
         file.close()
         raise
-    return environment, file
+    return opened, file
 
 
 def part_from_parent(inode: int) -> None:

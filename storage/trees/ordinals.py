@@ -90,10 +90,6 @@ class DeadCounts:
         for key, value in rows:
             self._txn.put(key, value)
 
-    def is_marked(self, ordinal: int) -> bool:
-        """Whether the ordinal is marked."""
-        return self.dead_before(ordinal + 1) > self.dead_before(ordinal)
-
     def dead_before(self, x: int) -> int:
         """How many ordinals below ``x`` have ever been marked, dropped rows included.
 

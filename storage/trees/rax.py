@@ -15,19 +15,16 @@ write and nothing can disagree; what asks about the tree finds its neighbours wi
 from __future__ import annotations
 
 from collections.abc import Iterator
-from random import Random
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import InvalidArgument
 from ..format.keys import MAX_KEY
-from .rax_nodes import NEXT, LowWalk, RaxNode, RaxTree, behind, step_before
+from .rax_nodes import NEXT, RaxNode, RaxTree, behind, step_before
 
 if TYPE_CHECKING:
     import lmdb
 
 SOURCE_HASH = ""
-
-__all__ = ["LowWalk", "Rax", "RaxIterator", "RaxNode", "RaxTransaction", "ReadTransaction", "family_rows"]
 
 
 class ReadTransaction(Protocol):
@@ -287,10 +284,6 @@ class Rax:
         """How many nodes Redis' rax of these keys has: one pass over the keys."""
         return self._tree().numnodes()
 
-    def low_walk(self, key: bytes) -> LowWalk:
-        """How far ``key`` leads into the tree, and where it stops. raxLowWalk."""
-        return self._tree().low_walk(key)
-
     def node(self, path: bytes) -> RaxNode | None:
         """The node that begins at ``path``, None if none does."""
         return self._tree().node(path)
@@ -298,13 +291,6 @@ class Rax:
     def nodes(self) -> Iterator[RaxNode]:
         """All nodes, a parent before its children, these in order."""
         return self._tree().nodes()
-
-    def random_walk(
-        self, steps: int | None = None, rng: Random | None = None
-    ) -> tuple[bytes, bytes] | None:
-        """A key and its value, met on a random walk; None if the rax is empty. raxRandomWalk."""
-        key = self._tree().random_walk(steps, rng)
-        return None if key is None else self.ceiling(key)
 
     def show(self) -> str:
         """The tree as raxShow draws it."""

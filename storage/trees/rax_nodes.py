@@ -35,12 +35,8 @@ ordinals, numbers) never are: there the two agree after any inserts and removes.
 
 from __future__ import annotations
 
-import math
-import random
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
-
-from ..errors import InvalidArgument
 
 if TYPE_CHECKING:
     import lmdb
@@ -69,19 +65,6 @@ class RaxNode(NamedTuple):
         if self.is_compressed:
             return self.path + self.label
         return self.path + self.children[index : index + 1]
-
-
-class LowWalk(NamedTuple):
-    """How far a key leads into the tree: raxLowWalk's results.
-
-    ``matched`` bytes of the key lie on the tree; the walk ended at ``node``, ``split`` bytes
-    into its label (0 unless it is compressed). The key is in the rax if all of it matched,
-    ``split`` is 0 and the node is a key; else an insert would cut or grow the node there.
-    """
-
-    matched: int
-    node: RaxNode
-    split: int
 
 
 class RaxTree:
@@ -120,16 +103,6 @@ class RaxTree:
         _, ways, long_ways = places[0]
         return count + 1 + (long_ways if ways > 1 else 0)
 
-    def low_walk(self, key: bytes) -> LowWalk:
-        """How far ``key`` leads into the tree, and where it stops. A dozen seeks. raxLowWalk."""
-        full = self._prefix + key
-        matched = 0  # the key shares most with one of its two neighbours
-        for neighbour in (self._least(full), self._greatest(full)):
-            if neighbour is not None:
-                matched = max(matched, common(neighbour, key))
-        begin = self._begin(key[:matched])
-        return LowWalk(matched, self._node(key[:begin]), matched - begin)
-
     def node(self, path: bytes) -> RaxNode | None:
         """The node that begins at ``path``, None if none does. Seeks: eight and one a child."""
         first = self._least(self._prefix + path)
@@ -146,31 +119,6 @@ class RaxTree:
             node = self._node(paths.pop())
             yield node
             paths += [node.child(index) for index in reversed(range(len(node.children)))]
-
-    def random_walk(self, steps: int | None = None, rng: random.Random | None = None) -> bytes | None:
-        """A key, found by a random walk up and down from the root; None if the rax is empty.
-
-        The walk ends at the ``steps``-th key it comes by (some of them may be the same). None
-        or 0 draws them from 1 to 2 (1 + floor(ln numele)), at the cost of numele. Every key can
-        be reached, but by no means evenly. InvalidArgument if ``steps`` < 0. raxRandomWalk.
-        """
-        if steps is not None and steps < 0:
-            raise InvalidArgument(f"a random walk cannot have {steps} steps; give 1 or more")
-        rng = rng or random.Random()
-        trail = [self._node(b"")]
-        if not trail[0].children:  # nowhere to go: no key, or the empty key alone
-            return b"" if trail[0].is_key else None
-        left = steps or rng.randint(1, 2 * (1 + math.floor(math.log(self.numele()))))
-        while left > 0 or not trail[-1].is_key:
-            node = trail[-1]
-            ways = len(node.children)
-            way = rng.randrange(ways + (len(trail) > 1))
-            if way == ways:
-                trail.pop()
-            else:
-                trail.append(self._node(node.child(way)))
-            left -= trail[-1].is_key
-        return trail[-1].path
 
     def show(self) -> str:
         """The tree as raxShow draws it, with the length of a value in place of its pointer.
