@@ -1,34 +1,31 @@
 """Commits: what every write of a process goes through, shared or alone, and the state of it.
 
     thread A ─┐                            one LMDB write transaction
-    thread B ─┼─ queue ─ leader (B, say) ─ apply A, B, C in order ─ commit ─ wake A
-    thread C ─┘                                                          A wakes C
+    thread B ─┼─ queue ─ leader (B, say) ─ apply A, B, C in order ─ commit ─ wake A ─ A wakes C
+    thread C ─┘
 
     submit()          a call that shares its transaction with others
     alone()           a transaction of one thread; the others queue
     exclusively()     nothing else is written, in any process, while work runs here
 
-A lone durable commit is mostly waiting for the disk, so what counts is how many callers share
-one. A call that finds no leader leads: it takes the writer's lock, takes the queue as it stands,
-applies every call in one transaction, commits, and hands the lead to the first that came
-in between. No call returns before the commit that holds it is on disk. An exclusive call queues
-like any other; carrying no operation, it closes the batch before it, and leads for longer.
+A lone durable commit mostly waits for the disk, so calls share one. A call that finds no leader
+leads: it takes the writer's lock and the queue, applies every call in one transaction, commits, and
+hands the lead to the first that came in between. No call returns before its commit is on disk. An
+exclusive call queues like any other; carrying no operation, it closes the batch before it, and
+leads for longer.
 
-  - Each follower sleeps on a lock of its own (kept per thread): waking is one release(), where
-    a shared condition wakes all for one. A wake-up is a hint: the woken thread looks whether
-    its call is done or leads, and else sleeps on.
+  - Each follower sleeps on a lock of its own (kept per thread): a shared condition wakes all for
+    one. A wake-up is a hint: a call that neither is done nor leads sleeps on.
   - The leader wakes the first of its batch, and each wakes the next: threads that are woken
-    all at once queue for the interpreter's lock, which is a second sleep for each. Where
-    another thread computes all the time, each link of that chain would wait until that one
-    gives way; so a thread that runs late wakes all the rest, and for some batches the leader does.
+    all at once queue for the interpreter's lock, which is a second sleep for each. Beside a
+    thread that computes, each link of that chain would wait until that one gives way; so a
+    thread that runs late wakes all the rest, and for some batches the leader does.
   - Before a new leader takes the queue it sleeps until as many calls wait as the last batch
-    had, but no longer than that batch took to commit. Without it N threads fall into two
-    halves that alternate; with it they share one commit. Asleep it leaves them the processor
-    and the interpreter's lock: beside a leader that looks again and again sixteen threads are
-    1.3 times as fast on an idle machine, two to three times on a busy one. A lone caller's
-    last batch is 1, so it never waits.
-  - A call that waits longer than ``lock_timeout`` is withdrawn from the queue before it
-    raises; once it is part of a batch its fate is the batch's.
+    had, but no longer than that batch took to commit: else N threads fall into two halves
+    that alternate. Sixteen threads are 1.3 times as fast as beside a leader that polls, two to
+    three times on a busy machine. A lone caller's last batch is 1, so it never waits.
+  - A call that waits longer than ``lock_timeout`` leaves the queue and raises; once it is part
+    of a batch its fate is the batch's.
 
 A batch is one transaction:
 
@@ -63,6 +60,7 @@ from .. import crash_point as crash_points
 from ..errors import LockTimeout, RaxlogError, ReadOnlyStore, StoreError, TransactionError
 from ..files import generation, lmdb_errors
 from ..format.keys import STORE_KEY
+from ..wake.stop import wake as wake_sleeper
 from . import interrupts
 from .write_transaction import WriteTransaction  # cimport
 
@@ -104,14 +102,14 @@ class Call:
         self.gone = False  # its caller waits no more, or has been taken for such a one
         self.thread: int = get_ident()
         self.waiter: Any = None  # the lock its caller sleeps on
-        self.then: Call | None = None  # the call whose caller this one wakes, once it has been woken
+        self.then: Call | None = None  # the call that this one wakes in turn
         self.woken = 0.0  # when that was asked for
 
 
 class Commits:
-    """The commit state of one environment: who leads and who waits, what is warm, what the last commit was.
+    """The commit state of one environment: the leader and the queue, what is warm, what the last commit was.
 
-    Shared by all threads and handles of the process; made anew in a forked child.
+    Shared by all threads and handles of the process; another in a forked child.
     """
 
     __slots__ = (
@@ -138,7 +136,7 @@ class Commits:
         self.gathered.acquire()
         self.locked = False  # the writer's lock has been asked for
         self.silent: tuple[Call | None, float] = (None, 0.0)  # a leader that does not lead, and since when
-        self.on_waiter: Callable[[], None] | None = None  # told of a call that has to queue
+        self.on_waiter: Callable[[], None] | None = None  # called by a call that has to queue
         # The commit under way, and what is kept from one to the next.
         self.transaction_thread: int | None = None  # the thread that has a transaction of its own
         self.open_write: lmdb.Transaction | None = None
@@ -268,7 +266,7 @@ class Commits:
             self.queue.append(call)
             if self.wanted and len(self.queue) >= self.wanted:
                 self.wanted = 0
-                release(self.gathered)
+                wake_sleeper(self.gathered)
         if not leads:
             deadline = time.monotonic() + timeout
             call.waiter = _waiter.lock
@@ -627,15 +625,7 @@ def wake(call: Call) -> None:
     """Wake the call's thread, where it sleeps."""
     if call.waiter is not None:
         call.woken = time.perf_counter()
-        release(call.waiter)
-
-
-def release(sleeper: threading.Lock) -> None:
-    """Give back a lock that a thread sleeps on, if none has."""
-    try:
-        sleeper.release()
-    except RuntimeError:
-        return  # it has been woken already
+        wake_sleeper(call.waiter)
 
 
 def _shares(call: Call) -> bool:

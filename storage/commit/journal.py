@@ -6,7 +6,7 @@ for it: before the commit, what the transaction put and deleted is written into 
 LMDB's own data file, so that LMDB's one flush of that file covers it too.
 
     key 0 | 05 | 01    the region: one value of 65 pages, in an unbroken run of overflow pages
-    key 0 | 05 | 02    where it lies: [file offset of its first slot, salt (16)]
+    key 0 | 05 | 02    its place: [file offset of its first slot, salt (16)]
 
     page of the value   0        1 … 16     17 … 32    33 … 48    49 … 64
                      +-------+----------+----------+----------+----------+
@@ -38,12 +38,12 @@ What must hold, and where it is seen to:
   - record n is in the file before commit n's flush (WriteTransaction.commit)
   - a number that has had a record is used up by LMDB, also where its changes cancel out (replay()):
     else the record would be due again
-  - a record whose commit failed is struck out before the writer's lock is given back
+  - a record whose commit failed is struck out before the writer's lock is released
     (settle()): else a power cut would bring back what was reported as failed
   - records are applied under the writer's lock and before the first read (replay())
   - the region's key is neither put nor deleted while it is in use: LMDB never moves a value
-    that nobody touches. A copy of the file in which it lies elsewhere, or has been left out,
-    has no slot where the second record says: then it is made anew, with another salt
+    that is not touched. A copy of the file that holds it elsewhere, or not at all,
+    has no slot where the second record says: then another is made, with another salt
 
 After a power cut a process that opens the store with ``readonly=True`` before any has opened it for
 writing has them applied too; where it may not write they are missing in what it reads (StoreMap.show_journal).
@@ -93,7 +93,7 @@ class Journal:
         self._file = disk.open_file(data, os.O_RDWR)
         self._slots = slots
         self._seed = xxh3_64_intdigest(salt)
-        self.written: int | None = None  # the transaction whose record stands, and whose commit has not ended
+        self.written: int | None = None  # the transaction with a record and a commit that has not ended
 
     def write(self, transaction: int, changes: dict[bytes, bytes | None]) -> bool:
         """Write a transaction's record, for LMDB's flush to put on disk. False: it got none."""
@@ -188,14 +188,14 @@ def make(opened: lmdb.Environment, data: Path) -> Journal | None:
 
 
 def renew(opened: lmdb.Environment, data: Path) -> None:
-    """Find where the region lies, in a copy of the file too, and give it another salt.
+    """Find the region's place, in a copy of the file too, and put another salt there.
 
     Else the records of old transactions would be taken for those of new ones with their numbers.
     """
     with opened.begin(write=True) as txn:
         page, salt = int(opened.stat()["psize"]), os.urandom(16)
         at = _find_region(data)
-        if at is not None:  # else no slot is where the record says, and it is made anew
+        if at is not None:  # else no slot is where the record says, and another region is made
             with data.open("r+b") as file:
                 file.seek(at + len(_MAGIC))
                 file.write(salt)
@@ -210,7 +210,7 @@ def replay(opened: lmdb.Environment, journal: Journal) -> int:
     done = 0
     while True:
         with opened.begin(write=True) as txn:
-            # Read inside the transaction, while nobody can add to it.
+            # Read inside the transaction: no writer can add to it.
             row = journal.read(txn.id())
             if row is None:
                 break
@@ -228,7 +228,7 @@ def replay(opened: lmdb.Environment, journal: Journal) -> int:
 
 
 def renew_metas(opened: lmdb.Environment) -> None:
-    """Write both meta pages anew, and flush each: after a failed flush the system may keep one in
+    """Write both meta pages again, and flush each: after a failed flush the system may keep one in
     memory that is not on disk. Under the writer's lock."""
     for _ in range(2):
         with opened.begin(write=True) as txn:

@@ -7,7 +7,7 @@
 
 After a fork the child must not touch the parent's environment, nor may it leave it open. A
 hook before the fork waits until no transaction is open here, the one in the child closes the
-inherited copy and makes the locks anew; the child's first transaction opens its own. (To
+inherited copy and replaces the locks; the child's first transaction opens its own. (To
 close a copy of an open transaction is to wait for the parent's thread, or to free its slot.)
 
 Locks are taken in this order: leading, writing, the gate's bar, opening.
@@ -166,7 +166,7 @@ class Environment:
         return self._opened and not self._closed
 
     def live(self) -> lmdb.Environment:
-        """The LMDB environment, opened anew in a forked child; StoreClosed after close()."""
+        """The LMDB environment, opened again in a forked child; StoreClosed after close()."""
         mapped = self.map.mapped
         if mapped is not None and not self._closed:
             return mapped
@@ -239,7 +239,7 @@ class Environment:
         release_all(self._fork_locks)
 
     def after_fork_in_child(self) -> None:
-        """Close the inherited environment, make every lock anew."""
+        """Close the inherited environment, and replace every lock."""
         self._fork_locks = []
         self._attached = {kind: state for kind, state in self._attached.items() if state.after_fork_in_child()}
         self.gate.reset()

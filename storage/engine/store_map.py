@@ -59,7 +59,7 @@ class StoreMap:
         self._files = files
         self.gate = gate
         self._forget_last_commit = forget_last_commit
-        self.opening = threading.RLock()  # held while the file is mapped; made anew in a forked child
+        self.opening = threading.RLock()  # held while the file is mapped; another in a forked child
         self.generation = path  # the folder of the generation that is mapped
         self.mapped: lmdb.Environment | None = None
         self._map_lock: FileIO | None = None
@@ -292,8 +292,8 @@ class StoreMap:
     def note_failure(self, error: lmdb.Error) -> None:
         """After an error in a commit or a flush. Where the disk has failed, nothing more is written.
 
-        What the system could not flush it takes for flushed from then on. A later commit, whose own flush
-        succeeds, would be on disk beside a meta page that never came there.
+        What the system could not flush it takes for flushed from then on. A later commit with
+        a flush that succeeds would be on disk beside a meta page that never came there.
         """
         if self.failed_flush is None and lmdb_errors.is_disk_failure(self._path, error):
             self.failed_flush = error

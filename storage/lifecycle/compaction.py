@@ -1,16 +1,16 @@
-"""Compaction: the data file written anew, without the pages nobody uses, and put in force.
+"""Compaction: the data file rewritten without its unused pages, and put in force.
 
     C1  copy the live pages into 000002.tmp, and compare    a kill here leaves 000002.tmp
-    C2  flush it; name it 000002; flush the folder          … an orphan nobody looks at
+    C2  flush it; name it 000002; flush the folder          … an unused orphan
     C3  write beside CURRENT what it is to say
     C4  commit the mark in 000001, flushed                  from here on 000002 is in force
     C5  CURRENT names 000002, flushed                       until here the mark leads on
-    C6  go over ourselves; remove 000001 if nobody has it open
+    C6  go over ourselves; remove 000001 if no process has it open
 
 Writers wait from C1 to C6 (about a second for a gigabyte that is in memory); readers go on,
 those of other processes too, and find the mark with their next transaction (generation.py).
 Whatever has been committed before C1 is in the copy, and nothing can be committed to the old
-file after it: the writer's lock is held throughout, and the mark stands before it is given up.
+file after it: the writer's lock is held throughout, and the mark is there before its release.
 
 Each step can be left off at by a kill, a power cut or an exception. Before C4 the store is as
 it was; after it it is compacted. What is left over is cleared away by the next compaction, or
@@ -64,10 +64,10 @@ class Compaction(NamedTuple):
 
 
 def compact(env: Environment, timeout: float, progress: Progress | None = None) -> Compaction:
-    """Write the store's data file anew. LockTimeout, StoreFull, CorruptionError: nothing changed."""
+    """Rewrite the store's data file. LockTimeout, StoreFull, CorruptionError: nothing changed."""
 
     def reached(step: str, done: int = 0, total: int = 0) -> None:
-        if step != "copying":  # told as often as time allows, and crash points come in a fixed number
+        if step != "copying":  # reported as often as time allows, and crash points come in a fixed number
             crash_point(f"compact.{step}")
         if progress is not None:
             progress(step, done, total)
@@ -76,7 +76,7 @@ def compact(env: Environment, timeout: float, progress: Progress | None = None) 
 
 
 def tidy(env: Environment) -> None:
-    """Finish what a compaction that was killed has left, unless somebody is at work here."""
+    """Finish what a compaction that was killed has left, unless another process writes now."""
     if generation.leftovers(env.path, env.map.generation) or directory.generation(env.path) != env.map.generation:
         # A full disk keeps a store from being tidied, not from being opened.
         try:
@@ -226,7 +226,7 @@ def _copy_pages(live: lmdb.Environment, place: Path, look: Callable[[], None]) -
         copying.release()
 
     with copying:
-        # Not a Thread of threading's, whose start() an exception from outside can leave by half.
+        # Not a Thread of threading's, an exception can leave its start() by half.
         start_new_thread(watch, ())
         live.copy(str(place), compact=True)
     with looking:  # the last look comes before what is shown next

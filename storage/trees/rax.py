@@ -7,7 +7,7 @@
     P footer  -> 3 bytes                  `-(t) "er" -> []=3 bytes
 
 Only the keys are stored. A node is known by its path, the bytes that lead to it, and the
-inner nodes are implied, for a branch stands exactly where two neighbouring keys part: foobar
+inner nodes are implied, for there is a branch exactly where two neighbouring keys part: foobar
 and footer share three bytes, so there is a branch at "foo". Nothing is split or merged on a
 write and nothing can disagree; what asks about the tree finds its neighbours with set_range.
 """
@@ -56,10 +56,9 @@ def family_rows(txn: ReadTransaction, prefix: bytes, start: bytes | None = None)
 class RaxIterator:
     """A place in a rax, over one LMDB cursor. Made by Rax.iterator().
 
-    A seek stands *on* the element it found: ``key`` and ``value`` can be read at once, and
-    next() and prev() move away from it. (In Redis the first raxNext after a raxSeek returns
-    the sought element; there is no such flag here.) ``key`` is without the prefix; both are
-    copies and stay as they are when the element changes or the transaction ends.
+    After a seek ``key`` and ``value`` are those of the element found, and next() and prev()
+    move away from it. (In Redis the first raxNext after a raxSeek returns the sought element.)
+    ``key`` is without the prefix; both are copies.
 
     ``eof`` is true before the first seek, after one that found nothing (key and value are
     empty then), and after a step past either end (they stay on the last element, as in
@@ -267,7 +266,7 @@ class Rax:
             more = step()
 
     def _item(self) -> tuple[bytes, bytes] | None:
-        """The element under the cursor, None if that lies outside the rax."""
+        """The element under the cursor, None if that is outside the rax."""
         full, value = self._cursor.item()
         full = bytes(full)
         return (full[self._skip :], bytes(value)) if full.startswith(self._prefix) else None

@@ -16,7 +16,7 @@ bytes and more make a compressed node, drawn in quotes; one byte, or one for eac
 a branch, a plain one, drawn in brackets.
 
 Worked example: the node at "foob". The first key from "foob" on is "foobar", and so is the
-last: one key, six bytes, hence the label "ar". On its left lies "foo", which is how "foob"
+last: one key, six bytes, hence the label "ar". On its left is "foo", which is how "foob"
 begins (rule 2: a node at depth 3); on its right "footer", which parts from it at depth 3
 (rule 4: a node at depth 4). The deepest counts, 4: a node begins at "foob".
 
@@ -89,7 +89,7 @@ class RaxTree:
 
         An empty rax has one, its head. One pass over the keys: O(keys), values are not read.
         """
-        # The places on the path to the last key at which a key ends or a branch stands, root
+        # The places on the path to the last key at which a key ends or branches, root
         # first: [depth, ways down, ways down that are longer than one byte].
         places = [[0, 0, 0]]
         count = 0
@@ -216,7 +216,7 @@ def step_before(cursor: lmdb.Cursor[Any], full: bytes | None) -> bool:
 
 def behind(full: bytes) -> bytes | None:
     """The first byte string behind all that begin with ``full``: its successor without the
-    ff bytes at its end, which have none. None if it is all ff: then nothing lies behind."""
+    ff bytes at its end, which have none. None if it is all ff: then nothing follows."""
     stem = full.rstrip(b"\xff")
     return stem[:-1] + bytes((stem[-1] + 1,)) if stem else None
 

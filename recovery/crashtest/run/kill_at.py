@@ -78,7 +78,7 @@ class Points:
         """Find the points, then kill at each hit of each."""
         counted = stage.scratch / "points"
         counted.write_bytes(b"")
-        run = stage.undisturbed(result, watched=False, before=lambda: crash_point.tell(_Noting(counted)))
+        run = stage.undisturbed(result, watched=False, before=lambda: crash_point.listen(_Noting(counted)))
         if run is None:
             return
         hits = Counter(counted.read_text(encoding="utf-8").splitlines())
@@ -96,7 +96,7 @@ class Points:
         folder = stage.fresh()
         counted = stage.scratch / "hits"
         counted.write_bytes(b"")
-        run = stage.run(folder, watched=False, before=lambda: crash_point.tell(_Noting(counted, name, hit)))
+        run = stage.run(folder, watched=False, before=lambda: crash_point.listen(_Noting(counted, name, hit)))
         result.cases += 1
         wrong = ""
         if counted.read_bytes().count(b"\n") < hit:

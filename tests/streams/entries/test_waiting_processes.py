@@ -120,7 +120,7 @@ def test_a_commit_whose_writer_was_killed_before_it_told_is_seen_within_the_safe
 import os, signal, sys, raxlog
 from raxlog.storage import crash_point
 store = raxlog.open(sys.argv[1])
-crash_point.tell(lambda name: name == "commit.after" and os.kill(os.getpid(), signal.SIGKILL))
+crash_point.listen(lambda name: name == "commit.after" and os.kill(os.getpid(), signal.SIGKILL))
 store.stream("orders").append({"item": "book"})
 """
     sleeper = Sleeper(waiting, seen_now(env, b"orders"))
