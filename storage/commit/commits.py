@@ -562,7 +562,8 @@ class Commits:
                 crash_points.crash_point("commit.after")
             self.wake_readers(txn.id)
         self.open_write = None
-        finish(calls)
+        for call in calls:
+            call.done = True
         self.committing = None  # last: until then settle() knows of them
 
     def abort(self, txn: WriteTransaction) -> None:
@@ -613,12 +614,6 @@ class Commits:
         except lmdb.Error as error:
             return interrupts.settle(self, error)
         return True
-
-
-def finish(calls: list[Call]) -> None:
-    """They are done."""
-    for call in calls:
-        call.done = True
 
 
 def wake(call: Call) -> None:

@@ -29,10 +29,8 @@ What the file says after a power cut, or a kill, and what is done about it:
 
 It is never more than two: commit n flushes the meta page of n - 1 with its own pages. LMDB
 uses no page of the states n - 2 and n - 1 again while it writes n, so what the records are
-applied to is whole. Four slots, where two would do, leave room for an error of ours.
-
-A commit too large for a slot gets no record; it pays the second flush, as all of
-them do where there is no journal. So does everything if the region cannot be made or found.
+applied to is whole. A commit too large for a slot gets no record; it pays for the second flush,
+as all of them do where the region cannot be made or found.
 
 What must hold, and where it is seen to:
   - record n is in the file before commit n's flush (WriteTransaction.commit)
@@ -44,9 +42,7 @@ What must hold, and where it is seen to:
   - the region's key is neither put nor deleted while it is in use: LMDB never moves a value
     that is not touched. A copy of the file that holds it elsewhere, or not at all,
     has no slot where the second record says: then another is made, with another salt
-
-After a power cut a process that opens the store with ``readonly=True`` before any has opened it for
-writing has them applied too; where it may not write they are missing in what it reads (StoreMap.show_journal).
+  - a reader that opens first after a power cut has them applied too, where it may write (show_journal())
 """
 
 from __future__ import annotations

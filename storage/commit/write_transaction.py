@@ -101,9 +101,7 @@ class WriteTransaction:
         Only raxlog's own refusals are: they come before the first change. Any other exception may come
         from outside, between any two steps; and CorruptionError in the middle of loading what is kept warm.
         """
-        return (
-            self.changes == before and isinstance(error, RaxlogError) and not isinstance(error, CorruptionError)
-        )
+        return (self.changes == before and isinstance(error, RaxlogError) and not isinstance(error, CorruptionError))
 
     def flush(self) -> None:
         """Write out everything that is still only in memory."""

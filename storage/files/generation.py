@@ -5,8 +5,7 @@
                 000002/data.mdb   ◄────────────┘       in force: it has no such mark
 
 The mark is a record in the last commit of a generation. A process that finds it closes the map and
-opens the one that it names. It can only be committed by the holder of the writer's lock, and
-everything that begins after that commit sees it:
+opens the one that it names. Everything that begins after that commit sees it:
 
   - a write transaction looks for it right after it has begun, unless the last commit was its
     own process's (then there is no mark), so no commit goes to an orphan

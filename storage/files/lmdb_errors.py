@@ -45,7 +45,7 @@ def translate_error(path: Path, error: Exception) -> StoreError | CorruptionErro
         return no_room(path)
     why = why_full(path, error)
     if why is not None:
-        return full(path, why, error)
+        return StoreFull(f"{path} is full: {why}, or delete and trim. Nothing was written ({error}).")
     if isinstance(error, _DAMAGED):
         return CorruptionError(f"the data file of {path} is damaged ({error})")
     if isinstance(error, lmdb.ReadersFullError):
@@ -56,11 +56,6 @@ def translate_error(path: Path, error: Exception) -> StoreError | CorruptionErro
     if isinstance(error, lmdb.MemoryError):
         return StoreError(f"no address space to map {path} ({error}). Raise the limit (ulimit -v) and open it again.")
     return StoreError(f"LMDB reports for {path}: {error}.")
-
-
-def full(path: Path, why: str, error: Exception) -> StoreFull:
-    """The error for a call that found no room on the disk."""
-    return StoreFull(f"{path} is full: {why}, or delete and trim. Nothing was written ({error}).")
 
 
 def no_room(path: Path) -> StoreFull:

@@ -18,11 +18,9 @@ What is asked of them, and what it rests on:
     cut the older state may have been written over. Where an error has kept LMDB from writing a
     meta page, it puts the old number back, over the rest of the new page: that is no damage
 
-Not seen is the one bit that turns n into n - 2, since the two then look like that: the commit's
-record in the journal makes up for it (journal.py). A commit without a record is missing then.
-
-The other fields are held against what can be known of them at no cost: a wrong root, flag or
-last page can end the process in LMDB's hands, or let it write over pages that are in use.
+Not seen is the one bit that turns n into n - 2: the commit's record in the journal makes up for it
+(journal.py); a commit without a record is missing then. The other fields are compared with what is known
+at no cost: a wrong root, flag or last page can crash LMDB, or have it write over pages in use.
 """
 
 from __future__ import annotations

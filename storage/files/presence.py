@@ -20,8 +20,8 @@ The slot of a power cut is cleared once its damage has been inspected: a reader 
 learns of it. After a failed flush a process notes a boot ID of zeros, so that the next opening inspects
 as after a power cut.
 
-It costs one flush for each opening, none for a commit. The slot is cleared without one, so a
-power cut just after a clean close is taken for one before it: an inspection too many.
+It costs one flush for each opening, none for a commit. The slot is cleared without one: a power cut
+just after a clean close costs an inspection too many.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """The writer's lock: one process writes at a time; waiting has a timeout and names the holder.
 
-LMDB's own lock waits for ever and knows no names. So a process that wants to write first locks bytes
-of the file ``writer`` (ofd_lock.py). The kernel frees them when the process dies, however it dies, and
-their range names it: a writer that was stopped in the middle (SIGSTOP, a debugger) costs the others a
-LockTimeout that says which process, not a hang.
+LMDB's own lock has no timeout and no holder's name. So a process that wants to write first locks bytes
+of the file ``writer`` (ofd_lock.py). The kernel frees them when the process dies, and their range names
+it: a writer that was stopped (SIGSTOP, a debugger) costs the others a LockTimeout that names it.
 
     2^32 - pid … 2^32                          the lock: held from before LMDB's write transaction begins to its end
     2^33 + n · 2^23 … 2^33 + n · 2^23 + pid    place n in the line: held by a process that waits for the lock

@@ -9,14 +9,12 @@
 
 Writers wait from C1 to C6 (about a second for a gigabyte that is in memory); readers go on,
 those of other processes too, and find the mark with their next transaction (generation.py).
-Whatever has been committed before C1 is in the copy, and nothing can be committed to the old
-file after it: the writer's lock is held throughout, and the mark is there before its release.
+All that was committed before C1 is in the copy, and nothing is committed to the old file after it:
+the writer's lock is held throughout. The copy's size is known before C1: where it would be no
+smaller, nothing is done.
 
-Each step can be left off at by a kill, a power cut or an exception. Before C4 the store is as
-it was; after it it is compacted. What is left over is cleared away by the next compaction, or
-by the next process that opens the store for writing.
-
-How long the copy will be is known before C1: where it would be no shorter, nothing is done.
+A kill, a power cut or an exception can end it at each step. Before C4 the store is as it was;
+after it it is compacted. The next compaction, or opening for writing, removes what is left over.
 """
 
 from __future__ import annotations

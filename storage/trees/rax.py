@@ -100,9 +100,7 @@ class RaxIterator:
         elif op == "$":
             found = step_before(cursor, behind(self._prefix))
         else:
-            raise InvalidArgument(
-                f"a rax cannot seek {op!r}; the operators are '>', '>=', '<', '<=', '=', '^', '$'"
-            )
+            raise InvalidArgument(f"a rax cannot seek {op!r}; the operators are '>', '>=', '<', '<=', '=', '^', '$'")
         if self._settle(found):
             return True
         self.key = self.value = b""
@@ -162,9 +160,7 @@ class Rax:
 
     def __init__(self, txn: RaxTransaction, prefix: bytes) -> None:
         if not 0 < len(prefix) <= MAX_KEY:
-            raise InvalidArgument(
-                f"a rax needs a prefix of 1 to {MAX_KEY} bytes, this one has {len(prefix)}"
-            )
+            raise InvalidArgument(f"a rax needs a prefix of 1 to {MAX_KEY} bytes, this one has {len(prefix)}")
         self._txn = txn
         self._prefix = prefix
         self._skip = len(prefix)
@@ -245,9 +241,7 @@ class Rax:
         """The greatest key and its value, None if the rax is empty. One descent."""
         return self._item() if step_before(self._cursor, behind(self._prefix)) else None
 
-    def items(
-        self, start: bytes | None = None, reverse: bool = False
-    ) -> Iterator[tuple[bytes, bytes]]:
+    def items(self, start: bytes | None = None, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
         """Keys and values in order, from ``start`` (itself included) to the end.
 
         With ``reverse`` from ``start`` down to the first; ``start`` None is the first key, or

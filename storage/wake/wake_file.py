@@ -6,11 +6,9 @@ The kernel queues the events (inotify on Linux, kqueue on macOS and the BSDs), s
 that comes while no reader waits is not lost, and an idle reader costs nothing. The content of
 the file means nothing.
 
-Where the kernel gives no events (no more inotify instances for this user, no such call, the
-file is gone), wait() just times out: the caller polls, with shorter naps, and
-calls watch_again() now and then. ``watching`` says which of the two it is.
-
-A pipe to itself lets another thread end a wait at once.
+Where the kernel gives no events (no more inotify instances for this user, no such call, the file is
+gone; ``watching`` is false then), wait() just times out: the caller polls, with shorter naps, and calls
+watch_again() now and then. A pipe to itself lets another thread end a wait at once.
 """
 
 from __future__ import annotations

@@ -6,14 +6,12 @@
                       V3  look, in a NEW read transaction; release those that have something to see
                       V5  after an event let 0.5 ms pass: one look for a burst of commits
 
-V2 comes before V3. The event of a commit is queued once the commit is visible, so a look
-that begins after that event was drained sees the commit; the other way round an event that
-comes between the two would be lost.
+V2 comes before V3: the event of a commit is queued once the commit is visible, so a look that begins
+after that event was drained sees the commit.
 
-The look without an event, once in a safety period, is for a writer that was killed between
-its commit and the touch. Two such looks in a row that find a commit mean that the file has no
-events; then, and where the kernel gives no events at all, the watcher polls: after 1 ms,
-twice as long each time, at most 100 ms. The next event ends that.
+The look without an event, once in a safety period, is for a writer that was killed between its commit
+and the touch. Two such looks in a row that find a commit mean that the file has no events; then, and
+where the kernel has none, the watcher polls: after 1 ms, twice as long each time, at most 100 ms.
 """
 
 from __future__ import annotations
