@@ -35,13 +35,13 @@ import time
 from collections.abc import Iterator
 from io import FileIO
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from xxhash import xxh3_64_intdigest
 
 from ..errors import CorruptionError, RaxlogError
 from ..format import block, keys, records
-from ..trees.rax import Rax
+from ..trees.rax import Rax, RaxTransaction
 from . import ofd_lock
 
 OPEN = "open"
@@ -178,7 +178,7 @@ def is_cut(found: list[tuple[bytes, int]]) -> bool:
     return any(boot != here for boot, _ in found)
 
 
-def judge(found: list[tuple[bytes, int]], txn: Any) -> LastEnd:
+def judge(found: list[tuple[bytes, int]], txn: RaxTransaction) -> LastEnd:
     """What the slots of the dead mean. After a power cut it looks over the newest records."""
     if not found:
         return LastEnd(CLEAN, (), ())
@@ -188,7 +188,7 @@ def judge(found: list[tuple[bytes, int]], txn: Any) -> LastEnd:
     return LastEnd(POWER_CUT, processes, tuple(look_over(txn)))
 
 
-def look_over(txn: Any) -> Iterator[str]:
+def look_over(txn: RaxTransaction) -> Iterator[str]:
     """Read what was written last: names, headers and last nodes of up to 100 streams. About 10 µs each."""
     try:
         for index, (name, value) in enumerate(Rax(txn, keys.NAMES).items()):
@@ -202,7 +202,7 @@ def look_over(txn: Any) -> Iterator[str]:
         yield str(error)
 
 
-def _look_at(txn: Any, name: bytes, value: bytes) -> None:
+def _look_at(txn: RaxTransaction, name: bytes, value: bytes) -> None:
     number = records.unseal(keys.NAMES + name, value)[0]
     key = keys.header_key(number)
     header = txn.get(key)
