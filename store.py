@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self, TypeVar, overload
 
 from .index.pubsub.live_subscription import LiveSubscription, LiveSubscriptions, Message
 from .index.pubsub.pubsub import Binding, PubSub, Reached
-from .storage.engine.store_map import BUFFER_WINDOW, DURABILITIES, MAX_READERS, Durability
+from .storage.engine.open_options import BUFFER_WINDOW, DURABILITIES, MAX_READERS, Durability, OpenOptions
 from .storage.errors import InvalidArgument, TransactionError
 from .storage.lifecycle import registry
 from .storage.lifecycle.registry import Share
@@ -107,13 +107,11 @@ class Store:
         if not isinstance(path, str | os.PathLike) or not os.fspath(path):
             raise InvalidArgument(f"path={path!r} must name a directory")
         given = NodeLimits().changed(compression, node_max_bytes, node_max_entries)
-        share = registry.attach(
-            Path(os.path.abspath(path)), readonly=readonly, create=create, durability=durability, map_size=map_size,
-            max_map_size=max_map_size, max_readers=max_readers,
-            uses_journal=uses_journal, settings=lambda: {"limits": list(given)}, buffer_window=buffer_window,
-        )
+        options = OpenOptions(readonly, create, durability, map_size, max_map_size, max_readers, uses_journal,
+                              buffer_window)
+        share = registry.attach(Path(os.path.abspath(path)), options, lambda: {"limits": list(given)})
         try:
-            kept = NodeLimits(*share.env.settings["limits"])
+            kept = NodeLimits(*share.env.record.settings["limits"])
             return cls(share, encoding, float(lock_timeout),
                        kept.changed(compression, node_max_bytes, node_max_entries))
         except BaseException:
@@ -130,7 +128,7 @@ class Store:
         return self._env.__reduce__()  # which says that it cannot be pickled, and what to do
 
     def __repr__(self) -> str:
-        state = "closed" if self._source.closed else "readonly" if self._env.readonly else self._env.durability
+        state = "closed" if self._source.closed else "readonly" if self._env.readonly else self._env.options.durability
         return f"<raxlog.Store {str(self._env.path)!r} {state}>"
 
     @property
@@ -444,7 +442,7 @@ class Store:
             raise InvalidArgument("an increment cannot be cut into shards; make the one or the other")
         if place is None and (not cut or keep is not None):
             raise InvalidArgument(f"{destination} is a URL, which only shards can be written to, and without keep")
-        if self._env.durability != "commit" and not self._env.commits.in_own_transaction():
+        if self._env.options.durability != "commit" and not self._env.commits.in_own_transaction():
             self.flush()
         if cut:
             made = cutting.make(self.path, destination, shards, shard_bytes, progress)

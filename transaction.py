@@ -30,7 +30,7 @@ import lmdb
 from .index.pubsub.pubsub import PubSub, Reached
 from .storage.commit.write_transaction import WriteTransaction
 from .storage.errors import NotOwner, TransactionError
-from .storage.files.lmdb_errors import meaning
+from .storage.files.lmdb_errors import translate_error
 from .stream.entries.sweep import sweep
 from .stream.group.group import Group
 from .stream.node.names import Fields, Name, Text, member_name, name_bytes
@@ -193,7 +193,7 @@ class Transaction:
         try:
             result = operation(txn)
         except lmdb.Error as error:  # a full map, for one: LMDB takes nothing more in this transaction
-            self._spoiled = meaning(self._direct.env.path, error)
+            self._spoiled = translate_error(self._direct.env.path, error)
             raise self._spoiled from error
         except BaseException as error:
             untouched = txn.is_untouched(before, error) and not isinstance(error, NotOwner)

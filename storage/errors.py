@@ -1,39 +1,18 @@
 """Every error raxlog raises on purpose, in one tree.
 
     RaxlogError
-    ├── InvalidArgument (ValueError)   what was passed can never be right
-    │   ├── InvalidStreamID            the text is no stream ID, or not one allowed here
-    │   ├── InvalidName                a stream, group or consumer name that cannot be stored
-    │   ├── InvalidFields              no pairs, odd pairs, a field of a wrong type, too large
-    │   └── SubjectError               a subject or pattern that is malformed, or cannot be stored
-    ├── StreamError                    right in itself, wrong for the stream as it is now
-    │   ├── NoStream (KeyError)        no stream of that name
-    │   ├── StreamExists               the name is taken
-    │   ├── NoGroup (KeyError)         no consumer group of that name
-    │   ├── GroupExists                the group's name is taken
-    │   ├── ConsumerBusy               a consumer that still has pending entries
-    │   ├── NotOwner                   entries to acknowledge that are not the consumer's (any more)
-    │   ├── IDTooSmall                 not greater than the last ID
-    │   ├── StreamExhausted            the last possible ID has been used
-    │   └── MalformedValue (ValueError) a field's value is not of the type it was asked for
-    ├── SubscriptionError              right in itself, wrong for the subscriptions as they are now
-    │   ├── NoSubscription (KeyError)  no subscription with that ID or name
-    │   └── SubscriptionExists         the durable name belongs to another pattern, queue or kind
-    ├── StoreError                     the store as a whole
-    │   ├── NotAStore                  the path holds something else
-    │   ├── UnsupportedFormat          written by a newer raxlog
-    │   ├── StoreFull                  no room: the disk, or the ceiling set by max_map_size
-    │   ├── StoreClosed
-    │   ├── ReadOnlyStore              a write through readonly=True, or a medium without writing
-    │   ├── SettingsConflict           one path opened twice with different settings
-    │   ├── AppendsLost                durability="buffered": appends whose commit failed behind their callers
-    │   └── LockTimeout (TimeoutError) another process or thread holds the writer's lock
-    ├── TransactionError               a transaction used where it must not be
-    ├── NotInstalled (ImportError)     a package that an extra of raxlog brings is missing
-    └── CorruptionError                bytes on disk that fail their check
+    ├── InvalidArgument (ValueError)    InvalidStreamID, InvalidName, InvalidFields, SubjectError
+    ├── StreamError                     NoStream (KeyError), StreamExists, NoGroup (KeyError), GroupExists,
+    │                                   ConsumerBusy, NotOwner, IDTooSmall, StreamExhausted, MalformedValue (ValueError)
+    ├── SubscriptionError               NoSubscription (KeyError), SubscriptionExists
+    ├── StoreError                      NotAStore, UnsupportedFormat, StoreFull, StoreClosed, ReadOnlyStore,
+    │                                   SettingsConflict, AppendsLost, LockTimeout (TimeoutError)
+    ├── TransactionError
+    ├── NotInstalled (ImportError)
+    └── CorruptionError
 
 A message says what was wrong, where, and what to do about it. Nothing has been
-changed on disk when one of these is raised by a call that writes. (AppendsLost tells of
+changed on disk when one of these is raised by a call that writes. (AppendsLost reports
 calls before the one that raises it.)
 """
 
@@ -90,7 +69,7 @@ class GroupExists(StreamError):
 
 
 class ConsumerBusy(StreamError):
-    """The consumer still has pending entries, and the call was told to refuse then."""
+    """The consumer still has pending entries, and the call was asked to refuse then."""
 
 
 class NotOwner(StreamError):
@@ -152,7 +131,7 @@ class StoreClosed(StoreError):
 
 
 class ReadOnlyStore(StoreError):
-    """A write to a store that is open for reading, or that lies where nothing can be written."""
+    """A write to a store that is open for reading, or on a medium where nothing can be written."""
 
 
 class SettingsConflict(StoreError):
@@ -160,7 +139,7 @@ class SettingsConflict(StoreError):
 
 
 class Lost(NamedTuple):
-    """Appends to one stream that AppendsLost tells of: their number, the first and the last ID."""
+    """Appends to one stream that AppendsLost reports: their number, the first and the last ID."""
 
     stream: bytes
     first: tuple[int, int]
@@ -169,7 +148,7 @@ class Lost(NamedTuple):
 
 
 class AppendsLost(StoreError):
-    """Buffered appends that have returned an ID, and whose commit failed; see ``durability`` of open().
+    """Buffered appends that have returned an ID before their commit failed; see ``durability`` of open().
 
     ``lost``     a Lost for each stream: all that was appended since the last commit that succeeded
     ``visible``  True after an error in the very flush: the entries of that commit can be read, and

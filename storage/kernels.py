@@ -1,10 +1,10 @@
 """Kernels: the modules that may run compiled, which of them do, and from which source.
 
-    stream/node/decode.py   one source   ->  plain Python, as it lies there
+    stream/node/decode.py   one source   ->  plain Python, as it is
     stream/node/decode.pxd  its C types  ->  stream/node.cpython-311-….so, if a compiler was found
 
 A kernel with C types is a loop over bytes, ten to twenty times as fast compiled. One without is
-Python all the same, only that nobody interprets it: a twentieth to a sixth faster.
+compiled Python: a twentieth to a sixth faster.
 
 Both speeds do the same, and a .so beside the .py is what Python imports by itself. A compiled
 kernel carries the hash of the source it was made from, so that an edited source with an old
@@ -84,7 +84,7 @@ def speed() -> str:
 
 
 def stale() -> list[str]:
-    """The compiled kernels whose source beside them has changed since. Compile them again."""
+    """The compiled kernels with a newer source beside them. Compile them again."""
     old = []
     for name in KERNELS:
         module = import_module(name)
@@ -97,7 +97,7 @@ def stale() -> list[str]:
 
 def source_hash(source: Path) -> str:
     """SHA-256 over a kernel's .py, its .pxd and what is inlined: what the compiled form depends on."""
-    import hashlib  # noqa: PLC0415 - only who checks for stale kernels pays for it
+    import hashlib  # noqa: PLC0415 - only a check for stale kernels needs it
 
     digest = hashlib.sha256(source.read_bytes())
     for types in (source.with_suffix(".pxd"), source.with_name("c_helpers.pxd")):

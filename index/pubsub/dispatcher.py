@@ -27,8 +27,8 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NoReturn
 
 from ...storage.commit.write_transaction import WriteTransaction
+from ...storage.engine.fork_hooks import forget_in_child
 from ...storage.errors import CorruptionError, StoreClosed, StoreError
-from ...storage.lifecycle.registry import forget_in_child
 from ...storage.trees.rax import RaxTransaction
 from ...stream.entries.session import Direct
 from ...stream.group.wait_conditions import Condition

@@ -21,7 +21,7 @@ import threading
 from io import FileIO
 
 from ...storage.commit.write_transaction import WriteTransaction
-from ...storage.engine.environment import Environment
+from ...storage.engine.environment import Attachment, Environment
 from ...storage.errors import LockTimeout, ReadOnlyStore, StoreFull
 from ...storage.files import ofd_lock
 from ...stream.entries.session import Direct, ask
@@ -34,7 +34,7 @@ LIVE = "live"
 _RANDOM_BYTES = 7  # offsets of locks are signed 64-bit numbers
 
 
-class Leases:
+class Leases(Attachment):
     """The file ``live`` of one store in this process. Get it by leases_of()."""
 
     def __init__(self, env: Environment) -> None:
@@ -111,11 +111,12 @@ class Leases:
             self._file.close()
             self._file = None
 
-    def forget(self) -> None:
-        """In a child after fork: it holds nothing. Closing its copy leaves the parent's locks as they are."""
+    def after_fork_in_child(self) -> bool:
+        """Hold nothing. Closing its copy leaves the parent's locks as they are."""
         self._mutex = threading.Lock()
         self._pid = os.getpid()
         self.close()
+        return True
 
     def _opened(self, for_writing: bool) -> FileIO:
         if self._file is None or self._file.closed or (for_writing and not self._writable):
@@ -133,8 +134,7 @@ class Leases:
 
 def leases_of(env: Environment) -> Leases:
     """The leases of an environment: one for all stores open on it in this process."""
-    leases: Leases = env.kept("leases_state", Leases)
-    return leases
+    return env.attached(Leases)
 
 
 def owner_bytes(owner: int) -> bytes:

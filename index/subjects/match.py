@@ -41,9 +41,9 @@ from threading import get_ident
 from typing import NamedTuple
 from weakref import WeakSet
 
+from ...storage.engine.fork_hooks import forget_in_child
 from ...storage.errors import InvalidArgument
 from ...storage.format.records import unseal
-from ...storage.lifecycle.registry import forget_in_child
 from ...storage.trees.rax import RaxTransaction
 from ...stream.node.clock import whole
 from ...stream.node.names import Text

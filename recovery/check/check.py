@@ -29,6 +29,7 @@ import lmdb
 from ...storage.errors import CorruptionError, InvalidArgument, RaxlogError, ReadOnlyStore, StoreError
 from ...storage.files import directory, lmdb_errors
 from ...storage.lifecycle import registry
+from ...stream.entries.write_buffer import buffer_of
 from ..subprocess_task import Progress, SubprocessTask
 from .report import Problem, Report
 from .walk import StoreWalk, current_generation
@@ -54,8 +55,8 @@ def check(path: str | os.PathLike[str], progress: Progress | None = None) -> Rep
         raise InvalidArgument(f"path={path!r} must name a directory")
     store = Path(os.path.abspath(path))
     env = registry.opened(store)
-    if env is not None and env.buffer_state is not None:
-        env.buffer_state.flush()
+    if env is not None and env.options.durability == "buffered" and not env.readonly:
+        buffer_of(env).flush()
     directory.generation(store)  # NotAStore, with the reason
     began = time.monotonic()
     report = Report(str(store), "")

@@ -151,7 +151,7 @@ def _build(gathered: GatheredRecords, place: Path, size: int, report: SalvageRep
             _Builder(gathered, env, report, progress).run()
             env.sync(True)
     except lmdb.Error as error:
-        raise lmdb_errors.meaning(place, error) from error
+        raise lmdb_errors.translate_error(place, error) from error
     directory.furnish(place)
 
 

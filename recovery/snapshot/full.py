@@ -27,7 +27,7 @@ import lmdb
 
 from ...storage.commit import journal
 from ...storage.engine.environment import Environment
-from ...storage.engine.store_map import MAX_READERS
+from ...storage.engine.open_options import OpenOptions
 from ...storage.errors import CorruptionError, StoreError, StoreFull
 from ...storage.files import directory, lmdb_errors
 from ...storage.format import block, keys, records
@@ -215,9 +215,7 @@ def _group(txn: RaxTransaction, number: int, header: StreamHeader, state: GroupS
 
 def open_for_reading(store: str) -> contextlib.closing[Environment]:
     """The store, opened for reading in this process. A context manager."""
-    return contextlib.closing(Environment(
-        Path(store), readonly=True, durability="commit", map_size=None, max_map_size=None, max_readers=MAX_READERS
-    ).open())
+    return contextlib.closing(Environment(Path(store), OpenOptions(readonly=True)).open())
 
 
 def open_copy(generation: Path) -> lmdb.Environment:

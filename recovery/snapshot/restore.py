@@ -143,7 +143,7 @@ def _apply(place: Path, links: list[tuple[Path, Manifest]], progress: Progress) 
                 txn.put(keys.STORE_KEY, records.seal(keys.STORE_KEY, row))
             env.sync(True)
     except lmdb.Error as error:
-        raise lmdb_errors.meaning(place, error) from error
+        raise lmdb_errors.translate_error(place, error) from error
 
 
 def _apply_changes(env: lmdb.Environment, changes: Path, made: Manifest, progress: Progress) -> None:

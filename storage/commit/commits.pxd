@@ -16,6 +16,8 @@ cdef class Call:
 
 cdef class Commits:
     cdef readonly object env
+    cdef readonly object files
+    cdef readonly object map
     cdef readonly object leading
     cdef readonly object writing
     cdef readonly object mutex
@@ -29,6 +31,7 @@ cdef class Commits:
     cdef readonly object gathered
     cdef readonly bint locked
     cdef public tuple silent
+    cdef public object on_waiter
     cdef public object transaction_thread
     cdef public object open_write
     cdef public tuple committing
@@ -63,7 +66,7 @@ cdef class Commits:
     cdef object run(self, WriteTransaction txn, list calls, list refused)
     @cython.locals(before="long long")
     cdef bint is_spoiled(self, WriteTransaction txn, Call call) except -1
-    @cython.locals(recorded=bint)
+    @cython.locals(recorded=bint, call=Call)
     cdef object commit(self, WriteTransaction txn, list calls)
     cdef object abort(self, WriteTransaction txn)
     cpdef object pay_flush(self)
@@ -71,6 +74,4 @@ cdef class Commits:
     cdef bint is_full(self, object error) except -1
     cdef bint age_free_pages(self) except -1
 
-@cython.locals(call=Call)
-cdef object finish(list calls)
 cdef object wake(Call call)

@@ -1,34 +1,31 @@
 """Commits: what every write of a process goes through, shared or alone, and the state of it.
 
     thread A ─┐                            one LMDB write transaction
-    thread B ─┼─ queue ─ leader (B, say) ─ apply A, B, C in order ─ commit ─ wake A
-    thread C ─┘                                                          A wakes C
+    thread B ─┼─ queue ─ leader (B, say) ─ apply A, B, C in order ─ commit ─ wake A ─ A wakes C
+    thread C ─┘
 
     submit()          a call that shares its transaction with others
     alone()           a transaction of one thread; the others queue
     exclusively()     nothing else is written, in any process, while work runs here
 
-A lone durable commit is mostly waiting for the disk, so what counts is how many callers share
-one. A call that finds no leader leads: it takes the writer's lock, takes the queue as it stands,
-applies every call in one transaction, commits, and hands the lead to the first that came
-in between. No call returns before the commit that holds it is on disk. An exclusive call queues
-like any other; carrying no operation, it closes the batch before it, and leads for longer.
+A lone durable commit mostly waits for the disk, so calls share one. A call that finds no leader
+leads: it takes the writer's lock and the queue, applies every call in one transaction, commits, and
+hands the lead to the first that came in between. No call returns before its commit is on disk. An
+exclusive call queues like any other; carrying no operation, it closes the batch before it, and
+leads for longer.
 
-  - Each follower sleeps on a lock of its own (kept per thread): waking is one release(), where
-    a shared condition wakes all for one. A wake-up is a hint: the woken thread looks whether
-    its call is done or leads, and else sleeps on.
+  - Each follower sleeps on a lock of its own (kept per thread): a shared condition wakes all for
+    one. A wake-up is a hint: a call that neither is done nor leads sleeps on.
   - The leader wakes the first of its batch, and each wakes the next: threads that are woken
-    all at once queue for the interpreter's lock, which is a second sleep for each. Where
-    another thread computes all the time, each link of that chain would wait until that one
-    gives way; so a thread that runs late wakes all the rest, and for some batches the leader does.
+    all at once queue for the interpreter's lock, which is a second sleep for each. Beside a
+    thread that computes, each link of that chain would wait until that one gives way; so a
+    thread that runs late wakes all the rest, and for some batches the leader does.
   - Before a new leader takes the queue it sleeps until as many calls wait as the last batch
-    had, but no longer than that batch took to commit. Without it N threads fall into two
-    halves that alternate; with it they share one commit. Asleep it leaves them the processor
-    and the interpreter's lock: beside a leader that looks again and again sixteen threads are
-    1.3 times as fast on an idle machine, two to three times on a busy one. A lone caller's
-    last batch is 1, so it never waits.
-  - A call that waits longer than ``lock_timeout`` is withdrawn from the queue before it
-    raises; once it is part of a batch its fate is the batch's.
+    had, but no longer than that batch took to commit: else N threads fall into two halves
+    that alternate. Sixteen threads are 1.3 times as fast as beside a leader that polls, two to
+    three times on a busy machine. A lone caller's last batch is 1, so it never waits.
+  - A call that waits longer than ``lock_timeout`` leaves the queue and raises; once it is part
+    of a batch its fate is the batch's.
 
 A batch is one transaction:
 
@@ -63,6 +60,7 @@ from .. import crash_point as crash_points
 from ..errors import LockTimeout, RaxlogError, ReadOnlyStore, StoreError, TransactionError
 from ..files import generation, lmdb_errors
 from ..format.keys import STORE_KEY
+from ..wake.stop import wake as wake_sleeper
 from . import interrupts
 from .write_transaction import WriteTransaction  # cimport
 
@@ -104,24 +102,26 @@ class Call:
         self.gone = False  # its caller waits no more, or has been taken for such a one
         self.thread: int = get_ident()
         self.waiter: Any = None  # the lock its caller sleeps on
-        self.then: Call | None = None  # the call whose caller this one wakes, once it has been woken
+        self.then: Call | None = None  # the call that this one wakes in turn
         self.woken = 0.0  # when that was asked for
 
 
 class Commits:
-    """The commit state of one environment: who leads and who waits, what is warm, what the last commit was.
+    """The commit state of one environment: the leader and the queue, what is warm, what the last commit was.
 
-    Shared by all threads and handles of the process; made anew in a forked child.
+    Shared by all threads and handles of the process; another in a forked child.
     """
 
     __slots__ = (
-        "batch", "committing", "crowded", "env", "epoch", "gathered", "last_batch", "last_commit", "leader", "leading",
-        "locked", "mutex", "open_write", "owes_flush", "queue", "silent", "transaction_thread", "wanted", "warm",
-        "warm_id", "writing",
+        "batch", "committing", "crowded", "env", "epoch", "files", "gathered", "last_batch", "last_commit", "leader",
+        "leading", "locked", "map", "mutex", "on_waiter", "open_write", "owes_flush", "queue", "silent",
+        "transaction_thread", "wanted", "warm", "warm_id", "writing",
     )
 
     def __init__(self, env: Environment) -> None:
         self.env = env
+        self.files = env.files
+        self.map = env.map
         self.leading = threading.Lock()  # held by the thread that leads: close() waits
         self.writing = threading.Lock()  # held while LMDB's write transaction is open: a fork waits
         self.mutex = threading.Lock()  # of queue and leader
@@ -136,6 +136,7 @@ class Commits:
         self.gathered.acquire()
         self.locked = False  # the writer's lock has been asked for
         self.silent: tuple[Call | None, float] = (None, 0.0)  # a leader that does not lead, and since when
+        self.on_waiter: Callable[[], None] | None = None  # called by a call that has to queue
         # The commit under way, and what is kept from one to the next.
         self.transaction_thread: int | None = None  # the thread that has a transaction of its own
         self.open_write: lmdb.Transaction | None = None
@@ -173,12 +174,12 @@ class Commits:
         It cannot be applied again when the map is full, so room is made first.
         """
         self.refuse_inside_transaction()
-        env = self.env
         call = Call(None)
         try:
             for _ in self.lead(call, timeout):
                 with self.writing:
-                    env.make_room()
+                    self.env.live()
+                    self.map.make_room()
                     for txn in self.begin():
                         self.transaction_thread = call.thread
                         try:
@@ -190,18 +191,19 @@ class Commits:
                             self.abort(txn)
                             interrupts.settle(self, error)
                             if isinstance(error, lmdb.Error):
-                                raise call.error or lmdb_errors.meaning(env.path, error) from error
+                                raise call.error or lmdb_errors.translate_error(self.env.path, error) from error
                             raise
                     self.transaction_thread = None
         except BaseException:
             start_new_thread(interrupts.leave, (self, call))
             raise
 
-    def exclusively(self, work: Callable[[], T], timeout: float) -> T:
+    def exclusively(self, work: Callable[[], T], timeout: float, on_waiter: Callable[[], None] | None = None) -> T:
         """Run ``work`` while nothing else is written, in this or any other process; it writes by apply().
 
         Reads go on. A write by this thread that does not come from ``work`` itself is refused.
-        LockTimeout after ``timeout`` seconds of waiting.
+        ``on_waiter`` is called by each call that has to queue behind it. LockTimeout after ``timeout``
+        seconds of waiting.
         """
         self.refuse_inside_transaction()
         call = Call(None)
@@ -209,8 +211,9 @@ class Commits:
             for _ in self.lead(call, timeout):
                 with self.writing:
                     self.transaction_thread = call.thread
+                    self.on_waiter = on_waiter
                     call.result = work()
-                    self.transaction_thread = None
+                    self.transaction_thread = self.on_waiter = None
         except BaseException:
             start_new_thread(interrupts.leave, (self, call))
             raise
@@ -255,7 +258,6 @@ class Commits:
 
     def lead(self, call: Call, timeout: float) -> Iterator[None]:
         """Queue the call until it is done or leads. A loop over this has one turn, while it leads, or none."""
-        env = self.env
         deadline = 0.0
         with self.mutex:
             leads = self.leader is None
@@ -264,17 +266,18 @@ class Commits:
             self.queue.append(call)
             if self.wanted and len(self.queue) >= self.wanted:
                 self.wanted = 0
-                release(self.gathered)
+                wake_sleeper(self.gathered)
         if not leads:
             deadline = time.monotonic() + timeout
             call.waiter = _waiter.lock
-            if env.buffer_state is not None:
-                env.buffer_state.make_way()
+            on_waiter = self.on_waiter
+            if on_waiter is not None:
+                on_waiter()
         while leads or self.wait(call, deadline, timeout):
             with self.leading:
                 if self.leader is call:
                     self.locked = True
-                    env.lock_writer(timeout if leads else max(0.0, deadline - time.monotonic()))
+                    self.files.acquire(timeout if leads else max(0.0, deadline - time.monotonic()))
                     yield
                     self.hand_on(call, True)
                     return
@@ -315,8 +318,8 @@ class Commits:
     def hand_on(self, own: Call, calm: bool) -> None:
         """Wake the calls that are done, put back the others, hand the lead on. May be broken off and rerun."""
         if self.locked:
-            if self.env.lock is not None:
-                self.env.lock.release()
+            if self.files.lock is not None:
+                self.files.lock.release()
             self.locked = False
         batch = self.batch
         if len(batch) > 1:
@@ -431,7 +434,7 @@ class Commits:
         """The error that a caller gets for one that came out of a transaction."""
         if not isinstance(error, lmdb.Error):
             return error
-        reported = lmdb_errors.meaning(self.env.path, error)
+        reported = lmdb_errors.translate_error(self.env.path, error)
         reported.__cause__ = error
         return reported
 
@@ -452,7 +455,7 @@ class Commits:
             except Exception as error:
                 if interrupts.settle(self, error):
                     return None if _is_known(error) else error
-                if isinstance(error, lmdb.MapFullError) and self.env.grow():
+                if isinstance(error, lmdb.MapFullError) and self.map.grow():
                     continue
                 if aged or not self.is_full(error) or not self.age_free_pages():
                     return error
@@ -465,18 +468,18 @@ class Commits:
         the interpreter drops the loop's iterator, and `with` in here is C's, so no exception comes between.
         The caller holds the writer's lock, and ``writing``.
         """
-        env = self.env
+        env, store_map = self.env, self.map
         while True:
-            if env.failed_flush is not None:
+            if store_map.failed_flush is not None:
                 raise StoreError(
-                    f"a flush of {env.path} to disk has failed ({env.failed_flush}), and nothing more is written "
+                    f"a flush of {env.path} to disk has failed ({store_map.failed_flush}), and nothing more is written "
                     "through this opening of it. See to the disk; then close the store and open it again."
                 )
             try:
                 with env.live().begin(write=True) as raw:
                     if raw.id() - 1 != self.warm_id:
                         self.epoch += 1
-                        env.forget_room()
+                        store_map.forget_room()
                         superseded = generation.successor(raw.get) is not None
                     else:
                         superseded = False
@@ -486,13 +489,13 @@ class Commits:
                             self.warm = {}
                         yield WriteTransaction(env, raw, self.warm, self.epoch)
                         return
-                env.go_over()
+                store_map.go_over()
             except lmdb.MapResizedError:
-                env.adopt_map_size()
+                store_map.adopt_size()
             except lmdb.PanicError:
-                env.reopen()
+                store_map.reopen()
             except lmdb.Error as error:
-                raise lmdb_errors.meaning(env.path, error) from error
+                raise lmdb_errors.translate_error(self.env.path, error) from error
 
     def run(self, txn: WriteTransaction, calls: list[Call], refused: list[Call]) -> None:
         """Apply and commit. Where a call raises after it had touched something: undone, and it is ``refused``."""
@@ -527,7 +530,7 @@ class Commits:
     def commit(self, txn: WriteTransaction, calls: list[Call]) -> None:
         """Commit what the calls have changed; they are done then, and as safe as the durability says.
 
-        StoreFull, and nothing written, where the store may not become as large (growth.py). After any
+        StoreFull, and nothing written, where the store may not become as large (store_map.py). After any
         exception: settle().
         """
         if txn.changes == 0:
@@ -535,16 +538,16 @@ class Commits:
             txn.raw.commit()
             self.warm_id = txn.id - 1
         else:
-            env = self.env
+            store_map = self.map
             self.committing = (txn.id, calls)
             if crash_points.listener is not None:
                 crash_points.crash_point("commit.before")
             txn.flush()
-            env.at_most += txn.pages_more
-            if env.at_most > env.enough_for:
-                env.require_room(txn.pages())
-            if env.flushes_meta_itself:
-                kept = env.journal
+            store_map.at_most += txn.pages_more
+            if store_map.at_most > store_map.enough_for:
+                store_map.require_room(txn.pages())
+            if store_map.flushes_meta_itself:
+                kept = store_map.journal
                 recorded = kept is not None and txn.room >= 0 and kept.write(txn.id, txn.record)
                 self.owes_flush = not recorded
                 txn.raw.commit()
@@ -559,7 +562,8 @@ class Commits:
                 crash_points.crash_point("commit.after")
             self.wake_readers(txn.id)
         self.open_write = None
-        finish(calls)
+        for call in calls:
+            call.done = True
         self.committing = None  # last: until then settle() knows of them
 
     def abort(self, txn: WriteTransaction) -> None:
@@ -570,7 +574,7 @@ class Commits:
         shut for it: it waits for the reads under way, and no more begin.
         """
         self.forget_warm()
-        self.env.gate.shut(txn.raw.abort)
+        self.map.gate.shut(txn.raw.abort)
         self.open_write = None
 
     def pay_flush(self) -> None:
@@ -585,7 +589,7 @@ class Commits:
         its safety period, so it is not worth failing a write that is already on disk.
         """
         try:
-            os.pwrite(self.env.wake.fileno(), transaction_id.to_bytes(8, "little"), 0)  # type: ignore[union-attr]
+            os.pwrite(self.files.wake.fileno(), transaction_id.to_bytes(8, "little"), 0)  # type: ignore[union-attr]
         except TimeoutError:
             raise  # a signal's handler did
         except (OSError, ValueError):
@@ -601,7 +605,7 @@ class Commits:
         """LMDB uses pages again two commits after they were freed. If there are many: commit once."""
         try:
             for txn in self.begin():
-                used = self.env.pages_used()
+                used = self.map.pages_used()
                 if used - txn.pages() < used // 8:
                     self.abort(txn)
                     return False
@@ -612,25 +616,11 @@ class Commits:
         return True
 
 
-def finish(calls: list[Call]) -> None:
-    """They are done."""
-    for call in calls:
-        call.done = True
-
-
 def wake(call: Call) -> None:
     """Wake the call's thread, where it sleeps."""
     if call.waiter is not None:
         call.woken = time.perf_counter()
-        release(call.waiter)
-
-
-def release(sleeper: threading.Lock) -> None:
-    """Give back a lock that a thread sleeps on, if none has."""
-    try:
-        sleeper.release()
-    except RuntimeError:
-        return  # it has been woken already
+        wake_sleeper(call.waiter)
 
 
 def _shares(call: Call) -> bool:

@@ -6,9 +6,8 @@ struck thread's coming to any later step of its own:
 
   - what it holds (the lead, LMDB's transaction) is held by `with` on C's own locks, or by a
     generator in a `for`: the interpreter itself gives those back, with no step between
-  - what the lead has in hand is kept in attributes of Commits, and leave() ends it from these alone: it
-    is run in a fresh thread, which no signal strikes. Starting that is the first step, in C, of the
-    handler of the exception
+  - the state of the lead is in attributes of Commits, and leave() ends it from these alone, in a fresh
+    thread, which no signal strikes. Starting that is the first step, in C, of the exception's handler
   - where that thread is not to be had, or is struck itself, the others do the same: the struck thread's
     own next call, or any call that waits, once the leader has not led for half a second (is_lost())
 
@@ -66,17 +65,17 @@ def settle(commits: Commits, error: BaseException | None = None) -> bool:
 
     Under the lead and the writer's lock. May be broken off, and run again by any thread.
     """
-    env = commits.env
+    store_map = commits.map
     commits.forget_warm()
     commits.open_write = None
     if commits.committing is None:
         return False
     number, calls = commits.committing
-    landed = env.has_committed(number)
+    landed = store_map.last_transaction_id() >= number
     if not landed:
-        if env.journal is not None:  # its record must not count
+        if store_map.journal is not None:  # its record must not count
             with disk.ErrorsIgnored():  # the next transaction has its number, and its slot
-                env.journal.strike_out()
+                store_map.journal.strike_out()
     else:
         if commits.owes_flush:
             try:
@@ -86,12 +85,12 @@ def settle(commits: Commits, error: BaseException | None = None) -> bool:
         for call in calls:
             if isinstance(error, lmdb.Error):
                 call.error = StoreError(
-                    f"the disk failed at the end of a commit to {env.path} ({error}). What was written "
+                    f"the disk failed at the end of a commit to {commits.env.path} ({error}). What was written "
                     "can be read now; whether it survives a power cut is unknown."
                 )
             call.done = True
         commits.wake_readers(number)
     if isinstance(error, lmdb.Error):
-        env.note_failure(error)
+        store_map.note_failure(error)
     commits.committing = None
     return landed

@@ -6,7 +6,7 @@ for it: before the commit, what the transaction put and deleted is written into 
 LMDB's own data file, so that LMDB's one flush of that file covers it too.
 
     key 0 | 05 | 01    the region: one value of 65 pages, in an unbroken run of overflow pages
-    key 0 | 05 | 02    where it lies: [file offset of its first slot, salt (16)]
+    key 0 | 05 | 02    its place: [file offset of its first slot, salt (16)]
 
     page of the value   0        1 … 16     17 … 32    33 … 48    49 … 64
                      +-------+----------+----------+----------+----------+
@@ -29,24 +29,20 @@ What the file says after a power cut, or a kill, and what is done about it:
 
 It is never more than two: commit n flushes the meta page of n - 1 with its own pages. LMDB
 uses no page of the states n - 2 and n - 1 again while it writes n, so what the records are
-applied to is whole. Four slots, where two would do, leave room for an error of ours.
-
-A commit too large for a slot gets no record; it pays the second flush, as all of
-them do where there is no journal. So does everything if the region cannot be made or found.
+applied to is whole. A commit too large for a slot gets no record; it pays for the second flush,
+as all of them do where the region cannot be made or found.
 
 What must hold, and where it is seen to:
   - record n is in the file before commit n's flush (WriteTransaction.commit)
   - a number that has had a record is used up by LMDB, also where its changes cancel out (replay()):
     else the record would be due again
-  - a record whose commit failed is struck out before the writer's lock is given back
+  - a record whose commit failed is struck out before the writer's lock is released
     (settle()): else a power cut would bring back what was reported as failed
   - records are applied under the writer's lock and before the first read (replay())
   - the region's key is neither put nor deleted while it is in use: LMDB never moves a value
-    that nobody touches. A copy of the file in which it lies elsewhere, or has been left out,
-    has no slot where the second record says: then it is made anew, with another salt
-
-After a power cut a process that opens the store with ``readonly=True`` before any has opened it for
-writing has them applied too; where it may not write they are missing in what it reads (StoreMap._visit).
+    that is not touched. A copy of the file that holds it elsewhere, or not at all,
+    has no slot where the second record says: then another is made, with another salt
+  - a reader that opens first after a power cut has them applied too, where it may write (show_journal())
 """
 
 from __future__ import annotations
@@ -93,7 +89,7 @@ class Journal:
         self._file = disk.open_file(data, os.O_RDWR)
         self._slots = slots
         self._seed = xxh3_64_intdigest(salt)
-        self.written: int | None = None  # the transaction whose record stands, and whose commit has not ended
+        self.written: int | None = None  # the transaction with a record and a commit that has not ended
 
     def write(self, transaction: int, changes: dict[bytes, bytes | None]) -> bool:
         """Write a transaction's record, for LMDB's flush to put on disk. False: it got none."""
@@ -145,9 +141,9 @@ class Journal:
         return self._slots + transaction % SLOTS * SLOT_BYTES
 
 
-def find(environment: lmdb.Environment, data: Path) -> Journal | None:
+def find(opened: lmdb.Environment, data: Path) -> Journal | None:
     """The journal of a data file that has one in its place; None where it has to be made."""
-    with environment.begin() as txn:
+    with opened.begin() as txn:
         value = txn.get(_PLACE)
     if value is None:
         return None
@@ -155,7 +151,7 @@ def find(environment: lmdb.Environment, data: Path) -> Journal | None:
         place, salt = records.unseal(_PLACE, value)
     except CorruptionError:
         return None
-    page = int(environment.stat()["psize"])
+    page = int(opened.stat()["psize"])
     with data.open("rb") as file:
         file.seek(place - page)
         if salt not in file.read(page):
@@ -168,49 +164,49 @@ def is_supported() -> bool:
     return sys.platform == "linux"
 
 
-def make(environment: lmdb.Environment, data: Path) -> Journal | None:
+def make(opened: lmdb.Environment, data: Path) -> Journal | None:
     """Put a new region into the file, and find where LMDB laid it. None where there is no room.
 
     Under the writer's lock. Two commits, flushed before the region is used.
     """
-    page = int(environment.stat()["psize"])
+    page = int(opened.stat()["psize"])
     salt = os.urandom(16)
     region = (_MAGIC + salt).ljust(page + SLOTS * SLOT_BYTES - 16, b"\0")
     with contextlib.suppress(lmdb.MapFullError):
-        with environment.begin(write=True) as txn:
+        with opened.begin(write=True) as txn:
             txn.put(_PLACE, records.seal(_PLACE, [page, salt]))  # where it does not lie
             txn.put(_REGION, region)
-        environment.sync(True)
-        renew(environment, data)
-        environment.sync(True)
-        return find(environment, data)
+        opened.sync(True)
+        renew(opened, data)
+        opened.sync(True)
+        return find(opened, data)
     return None
 
 
-def renew(environment: lmdb.Environment, data: Path) -> None:
-    """Find where the region lies, in a copy of the file too, and give it another salt.
+def renew(opened: lmdb.Environment, data: Path) -> None:
+    """Find the region's place, in a copy of the file too, and put another salt there.
 
     Else the records of old transactions would be taken for those of new ones with their numbers.
     """
-    with environment.begin(write=True) as txn:
-        page, salt = int(environment.stat()["psize"]), os.urandom(16)
+    with opened.begin(write=True) as txn:
+        page, salt = int(opened.stat()["psize"]), os.urandom(16)
         at = _find_region(data)
-        if at is not None:  # else no slot is where the record says, and it is made anew
+        if at is not None:  # else no slot is where the record says, and another region is made
             with data.open("r+b") as file:
                 file.seek(at + len(_MAGIC))
                 file.write(salt)
             txn.put(_PLACE, records.seal(_PLACE, [at // page * page + page, salt]))
 
 
-def replay(environment: lmdb.Environment, journal: Journal) -> int:
+def replay(opened: lmdb.Environment, journal: Journal) -> int:
     """Put and delete again what a power cut has undone; how many transactions that were.
 
     Under the writer's lock, before the first read. MapFullError where the map must grow first.
     """
     done = 0
     while True:
-        with environment.begin(write=True) as txn:
-            # Read inside the transaction, while nobody can add to it.
+        with opened.begin(write=True) as txn:
+            # Read inside the transaction: no writer can add to it.
             row = journal.read(txn.id())
             if row is None:
                 break
@@ -223,35 +219,35 @@ def replay(environment: lmdb.Environment, journal: Journal) -> int:
             txn.put(keys.STORE_KEY, txn.get(keys.STORE_KEY) or b"")
         done += 1
     if done:
-        environment.sync(True)
+        opened.sync(True)
     return done
 
 
-def renew_metas(environment: lmdb.Environment) -> None:
-    """Write both meta pages anew, and flush each: after a failed flush the system may keep one in
+def renew_metas(opened: lmdb.Environment) -> None:
+    """Write both meta pages again, and flush each: after a failed flush the system may keep one in
     memory that is not on disk. Under the writer's lock."""
     for _ in range(2):
-        with environment.begin(write=True) as txn:
+        with opened.begin(write=True) as txn:
             txn.put(keys.STORE_KEY, txn.get(keys.STORE_KEY) or b"")
-        environment.sync(True)
+        opened.sync(True)
 
 
-def apply_what_is_due(environment: lmdb.Environment, data: Path) -> None:
+def apply_what_is_due(opened: lmdb.Environment, data: Path) -> None:
     """replay() what the journal of a data file holds, where it has one. Under the writer's lock."""
-    kept = find(environment, data)
+    kept = find(opened, data)
     if kept is not None:
         with contextlib.closing(kept):
-            replay(environment, kept)
+            replay(opened, kept)
 
 
-def is_due(environment: lmdb.Environment, journal: Journal) -> bool:
+def is_due(opened: lmdb.Environment, journal: Journal) -> bool:
     """Whether there seems to be something to replay. To be asked again under the writer's lock."""
-    return journal.read(int(environment.info()["last_txnid"]) + 1) is not None
+    return journal.read(int(opened.info()["last_txnid"]) + 1) is not None
 
 
-def leave_out(environment: lmdb.Environment) -> None:
+def leave_out(opened: lmdb.Environment) -> None:
     """Take the region out of a copy of the file, where it is of no use."""
-    with environment.begin(write=True) as txn:
+    with opened.begin(write=True) as txn:
         txn.delete(_PLACE)
         txn.delete(_REGION)
 

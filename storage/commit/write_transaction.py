@@ -57,7 +57,7 @@ class WriteTransaction:
         self.changes = 0
         self.pages_more = 0
         self.record: dict[bytes, bytes | None] = {}
-        self.room = NO_ROOM if env.journal is None else journal.LIMIT
+        self.room = NO_ROOM if env.map.journal is None else journal.LIMIT
         self.get: Any = raw.get
         self.cursor: Any = raw.cursor
 
@@ -101,9 +101,7 @@ class WriteTransaction:
         Only raxlog's own refusals are: they come before the first change. Any other exception may come
         from outside, between any two steps; and CorruptionError in the middle of loading what is kept warm.
         """
-        return (
-            self.changes == before and isinstance(error, RaxlogError) and not isinstance(error, CorruptionError)
-        )
+        return (self.changes == before and isinstance(error, RaxlogError) and not isinstance(error, CorruptionError))
 
     def flush(self) -> None:
         """Write out everything that is still only in memory."""

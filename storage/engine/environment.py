@@ -1,12 +1,13 @@
-"""The environment: one LMDB map per store and process, used by all threads.
+"""The environment: one open store per process, used by all threads.
 
+        open        CURRENT ─ the generation in force ─ LMDB's map ─ this process's presence ─ the journal
         read()      many at once, behind the gate (reader_gate.py)
         write       one at a time, behind the writer's lock (commit/commits.py)
-        grow()      beside no read and no write (store_map.py)
+        grow        beside no read and no write (store_map.py)
 
 After a fork the child must not touch the parent's environment, nor may it leave it open. A
 hook before the fork waits until no transaction is open here, the one in the child closes the
-inherited copy and makes the locks anew; the child's first transaction opens its own. (To
+inherited copy and replaces the locks; the child's first transaction opens its own. (To
 close a copy of an open transaction is to wait for the parent's thread, or to free its slot.)
 
 Locks are taken in this order: leading, writing, the gate's bar, opening.
@@ -15,87 +16,247 @@ Locks are taken in this order: leading, writing, the gate's bar, opening.
 from __future__ import annotations
 
 import contextlib
-from collections import deque
-from operator import methodcaller
-from typing import Any
+import time
+from pathlib import Path
+from threading import Lock
+from typing import Any, NamedTuple, Self, TypeVar
+from weakref import WeakSet
 
 import lmdb
 
-from ..errors import TransactionError
-from ..files import generation, lmdb_errors, map_lock
-from ..files.presence import Presence
-from .reader_gate import ReadTransaction
+from ..commit.commits import Commits
+from ..errors import NotAStore, RaxlogError, StoreClosed, StoreError, TransactionError, UnsupportedFormat
+from ..files import directory, generation, lmdb_errors, ofd_lock
+from ..files.presence import LastEnd, ReaderPresence, find_left_behind, is_cut, judge
+from ..files.store_files import StoreFiles
+from ..format import records
+from ..format.keys import FORMAT, STORE_KEY
+from .fork_hooks import FORK_PATIENCE, acquire_in_time, at_fork, release_all
+from .open_options import OpenOptions
+from .reader_gate import GatedRead, ReaderGate
 from .store_map import StoreMap
 
-FORK_PATIENCE = 2.0  # seconds
-ACQUIRE = methodcaller("acquire", True, FORK_PATIENCE)
+_YOUNG_MS = 60_000
+
+_environments: WeakSet[Environment] = WeakSet()  # until they are closed
 
 
-class Environment(StoreMap):
+class Attachment:
+    """State that a layer above keeps with an environment, one of each class; its part in the environment's life."""
+
+    def __init__(self, env: Environment) -> None:
+        pass
+
+    def close(self) -> None:
+        """Before the environment closes; again where an exception has struck that."""
+
+    def before_fork(self) -> None:
+        """Before the environment waits until no transaction is open."""
+
+    def after_fork_in_parent(self) -> None:
+        """In the parent, before transactions begin again."""
+
+    def after_fork_in_child(self) -> bool:
+        """In the child, before the inherited environment is closed: whether the child keeps this state."""
+        return False
+
+
+A = TypeVar("A", bound=Attachment)
+
+
+class StoreRecord(NamedTuple):
+    """The store's own record: 16 bytes that no other store has, when it was created, what new streams get."""
+
+    uuid: bytes
+    created_ms: int
+    settings: dict[str, Any]
+
+
+class Environment:
     """One store's LMDB environment in this process. Made and closed by registry.py."""
+
+    def __init__(self, path: Path, options: OpenOptions) -> None:
+        self.path = path
+        self.options = options
+        self.readonly = options.readonly
+        self.inherited = False  # from before a fork, and not used since
+        self.record: StoreRecord
+        self.last_end: LastEnd
+        self.gate = ReaderGate()
+        self.files = StoreFiles(path, self.live)
+        self.map = StoreMap(path, options, self.files, self.gate, self.forget_last_commit)
+        self.checked = -1  # the last transaction a read has found without the mark of a superseded generation
+        self.commits = Commits(self)
+        self._opened = self._closed = False
+        self._attached: dict[type[Attachment], Any] = {}
+        self._forked_inside = False
+        self._fork_locks: list[Lock] = []  # those that a fork under way holds
+        _environments.add(self)
+
+    def attached(self, kind: type[A]) -> A:
+        """The state of that class, made by its first use."""
+        found: A | None = self._attached.get(kind)
+        if found is None:
+            with self.map.opening:
+                found = self._attached.get(kind)
+                if found is None:
+                    found = self._attached[kind] = kind(self)
+        return found
+
+    # -- opening and closing ------------------------------------------------------------
+
+    def open(self) -> Self:
+        """Open it. Once; close() closes what an exception has left of it."""
+        self._open()
+        self._opened = True
+        return self
+
+    def _open(self) -> None:
+        files = self.files
+        try:
+            files.open()
+            self.map.open()
+            self._read_record()
+            if self.readonly:
+                found = self._enter_as_reader()
+            else:
+                self.live().reader_check()
+                files.open_lock()
+                presence = files.enter()
+                self.map.follow()
+                self.map.open_journal(is_cut(presence.found))
+                found = presence.found
+                presence.clear_the_cut()
+                if abs(time.time_ns() // 1_000_000 - self.record.created_ms) < _YOUNG_MS:
+                    # Its creator may not have come to flush its name, on which all hangs.
+                    directory.sync_folder(self.path.parent)
+            with self.map.begin_read() as txn:
+                self.last_end = judge(found, txn)
+        except BaseException as error:
+            self._close_files()
+            if isinstance(error, OSError | lmdb.Error) and not isinstance(error, RaxlogError):
+                raise lmdb_errors.cannot_open(self.path, error, self.readonly) from error
+            raise
+
+    def _enter_as_reader(self) -> list[tuple[bytes, int]]:
+        """Register as a reader, and have it see all that was committed; what was left behind."""
+        if directory.is_snapshot(self.path):
+            return find_left_behind(self.path)
+        presence = self.files.presence = ReaderPresence(self.path)
+        self.map.follow()
+        self.map.show_journal(is_cut(presence.found))
+        return presence.found
+
+    def _read_record(self) -> None:
+        with self.map.begin_read() as txn:
+            value = txn.get(STORE_KEY)
+        if value is None:
+            raise NotAStore(f"{self.path} holds an LMDB file, but no raxlog store is in it.")
+        row = records.unseal(STORE_KEY, bytes(value))
+        if row[0] > FORMAT:
+            raise UnsupportedFormat(
+                f"{self.path} is a store of format {row[0]}; this raxlog reads up to {FORMAT}. "
+                "Open it with a newer raxlog."
+            )
+        self.record = StoreRecord(row[1], row[2], row[4])
+
+    @property
+    def is_open(self) -> bool:
+        """Whether open() has succeeded, and close() has not been called."""
+        return self._opened and not self._closed
+
+    def live(self) -> lmdb.Environment:
+        """The LMDB environment, opened again in a forked child; StoreClosed after close()."""
+        mapped = self.map.mapped
+        if mapped is not None and not self._closed:
+            return mapped
+        if self._closed:
+            raise StoreClosed(f"the store {self.path} has been closed. Open it again.")
+        if self._forked_inside:
+            raise StoreError(
+                "this process was forked while a thread of its parent was inside a transaction on "
+                f"{self.path}, and cannot use that store. Fork outside of transactions, or spawn."
+            )
+        with self.map.opening:
+            if self.map.mapped is None and self.inherited:
+                self._open()
+                self.inherited = False
+            elif self.map.mapped is None:
+                self.map.remap()
+        return self.map.mapped  # type: ignore[return-value]
+
+    def close(self) -> None:
+        """Wait for this process's readers and writer, flush what relaxed durability left, close.
+
+        After an exception it is called again, and ends what is left.
+        """
+        for attached in list(self._attached.values()):
+            attached.close()
+        self._closed = True
+        with self.commits.leading, self.commits.writing:
+            self.gate.shut(self._close_quietly)
+        _environments.discard(self)
+
+    def _close_quietly(self) -> None:
+        if self.map.mapped is not None and not self.readonly:
+            with contextlib.suppress(lmdb.Error):
+                self.map.mapped.sync(True)
+        self._close_files()
+        self.commits.forget_warm()
+
+    def _close_files(self) -> None:
+        self.files.leave(clean=self.map.failed_flush is None)
+        self.map.close()
+        self.files.close()
+
+    def __reduce__(self) -> str:
+        raise StoreError(
+            f"the open store {self.path} cannot be pickled, nor can its streams: send its path, and open it there"
+        )
 
     # -- forking ------------------------------------------------------------------------
 
     def before_fork(self) -> None:
-        """Let no transaction be open in the moment of the fork; the locks to give back.
+        """Let no transaction be open in the moment of the fork, and hold the locks over it.
 
-        Waits two seconds at most: for one that a thread keeps open longer than that, the
-        child is told that it cannot use this store.
+        Waits two seconds at most: beside a transaction that stays open longer than that, the
+        child cannot use this store.
         """
-        if self.buffer_state is not None:
-            self.buffer_state.before_fork()
-        locks: list[Any] = [self.commits.writing, self.gate.bar, self._opening]
+        for attached in list(self._attached.values()):
+            attached.before_fork()
+        locks: list[Any] = [self.commits.writing, self.gate.bar, self.map.opening]
         if self.commits.in_own_transaction():
             locks.remove(self.commits.writing)  # its own thread forks, and would wait for itself
-        # C's alone, as giving them back is: no exception comes between a lock and its place in the list.
-        self._fork_locks.extend(filter(ACQUIRE, [lock for lock in locks if lock not in self._fork_locks]))
+        # In C alone, like the release: no exception comes between a lock and its place in the list.
+        self._fork_locks.extend(filter(acquire_in_time, [lock for lock in locks if lock not in self._fork_locks]))
         self._forked_inside = not (len(self._fork_locks) == len(locks) and self.gate.drain(FORK_PATIENCE))
 
     def after_fork_in_parent(self) -> None:
         """Let transactions begin again."""
-        if self.buffer_state is not None:
-            self.buffer_state.after_fork_in_parent()
+        for attached in list(self._attached.values()):
+            attached.after_fork_in_parent()
         self._forked_inside = False
         release_all(self._fork_locks)
 
     def after_fork_in_child(self) -> None:
-        """Close the inherited environment, make every lock anew."""
-        unclean = self._forked_inside
+        """Close the inherited environment, and replace every lock."""
         self._fork_locks = []
-        if self.waiting_state is not None:
-            self.waiting_state.forget()
-            self.waiting_state = None
-        if self.leases_state is not None:
-            self.leases_state.forget()
-        if self.buffer_state is not None:
-            self.buffer_state.after_fork_in_child()
-        self._reset_locks()
-        self._forked_inside = unclean
+        self._attached = {kind: state for kind, state in self._attached.items() if state.after_fork_in_child()}
+        self.gate.reset()
+        self.commits = Commits(self)
         self.inherited = True
-        if unclean and self._lmdb is not None:
-            # Closing it would wait for a thread that is not here, even at the child's exit.
-            import ctypes  # noqa: PLC0415 - hardly any process comes here
-
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._lmdb))
-            self._lmdb = None
-        map_lock.part_from_parent(self.lock_inode)
-        self._close_files()
+        self.map.part_from_parent(self._forked_inside)
+        self.map.close()
+        self.files.close()
 
     # -- transactions -------------------------------------------------------------------
 
-    def read(self) -> ReadTransaction:
+    def read(self) -> GatedRead:
         """A read transaction, as a context manager: ``with env.read() as txn``. About 0.7 µs.
 
         Not to be nested in one thread: growth would wait for the outer, the inner for growth.
         """
-        return ReadTransaction(self)
-
-    def go_over(self) -> None:
-        """Map the generation that has superseded this one. The caller holds ``writing``."""
-        try:
-            self.gate.shut(lambda: self._map_anew(int(self.live().info()["map_size"])))
-        except (OSError, lmdb.Error) as error:
-            raise lmdb_errors.cannot_open(self.path, error, self.readonly) from error
+        return GatedRead(self)
 
     def is_in_force(self, txn: lmdb.Transaction) -> bool:
         """Whether the generation a read has begun in had no mark then. Asked once for each commit."""
@@ -105,40 +266,28 @@ class Environment(StoreMap):
         self.checked = number
         return True
 
+    def forget_last_commit(self) -> None:
+        """Have the next transaction look again at what is known since the last commit, and for a mark."""
+        self.commits.forget_warm()
+        self.checked = -1
+
     def leave_superseded(self, map_read: lmdb.Environment) -> None:
         """Go over, for a read that has found the mark in ``map_read`` and has ended."""
         if self.commits.in_own_transaction():
             raise TransactionError(f"{self.path} is being compacted by this thread; read from it once that has ended")
         with self.commits.writing:
-            if self._lmdb is map_read:
-                self.go_over()
-
-    def has_committed(self, transaction_id: int) -> bool:
-        """Whether that transaction of the leader is in the file, after an error has hidden it."""
-        return self._lmdb is not None and bool(self._lmdb.info()["last_txnid"] >= transaction_id)
-
-    def note_failure(self, error: lmdb.Error) -> None:
-        """After an error in a commit or a flush. Where the disk has failed, write nothing more.
-
-        What the system could not flush it takes for flushed from then on. A later commit, whose own flush
-        succeeds, would stand on disk beside a meta page that never came there.
-        """
-        if self.failed_flush is None and lmdb_errors.is_disk_failure(self.path, error):
-            self.failed_flush = error
-            if isinstance(self.presence, Presence):
-                self.presence.doubt()
+            if self.map.mapped is map_read:
+                self.map.go_over()
 
     def cure_read(self, error: lmdb.Error) -> None:
         """Do what lets a read begin after this error; raise where nothing does."""
         if isinstance(error, lmdb.MapResizedError):
-            self.adopt_map_size()
+            self.map.adopt_size()
         elif isinstance(error, lmdb.PanicError):
             with self.commits.writing:
-                self.reopen()
+                self.map.reopen()
         elif not isinstance(error, lmdb.ReadersFullError) or not self.live().reader_check():
-            raise lmdb_errors.meaning(self.path, error) from error
-
-    # -- the rest -----------------------------------------------------------------------
+            raise lmdb_errors.translate_error(self.path, error) from error
 
     def flush(self) -> None:
         """Force everything committed to disk; after it even a power cut loses none of it."""
@@ -146,21 +295,34 @@ class Environment(StoreMap):
             try:
                 self.live().sync(True)
             except lmdb.Error as error:
-                self.note_failure(error)
-                raise lmdb_errors.meaning(self.path, error) from error
+                self.map.note_failure(error)
+                raise lmdb_errors.translate_error(self.path, error) from error
 
-    def moment(self, txn: Any) -> int:
+    def moment(self, txn: lmdb.Transaction) -> int:
         """A number for what this read sees: as no other state of the store has. LMDB's own
         begins again with each generation."""
-        return int(self.generation.name) << 64 | int(txn.id())
+        return int(self.map.generation.name) << 64 | int(txn.id())
 
     def last_transaction_id(self) -> int:
-        """The number of the newest commit that a reader can see."""
-        with self.read() as txn:
-            return int(txn.id())
+        """The number of the newest commit in the file; -1 where none is mapped, in a forked child or after close()."""
+        return self.map.last_transaction_id()
 
 
-def release_all(locks: list[Any]) -> None:
-    """Empty a list of locks, giving each back as it leaves the list."""
-    with contextlib.suppress(IndexError):
-        deque(map(methodcaller("release"), iter(locks.pop, None)), 0)
+def _before_fork() -> None:
+    for env in list(_environments):
+        env.before_fork()
+
+
+def _after_fork_in_parent() -> None:
+    for env in list(_environments):
+        env.after_fork_in_parent()
+
+
+def _after_fork_in_child() -> None:
+    for env in list(_environments):
+        env.after_fork_in_child()
+
+
+at_fork(after_in_child=ofd_lock.close_inherited)
+at_fork(4, before=_before_fork)  # each run may wait for a transaction
+at_fork(after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

@@ -4,15 +4,14 @@
                              └ yes: step back, wait, try again
     shut()   take the bar ─ wait until no read is inside ─ resize, close, fork ─ give it back
 
-A reader makes itself known before it looks at the bar, and shut() looks for readers once it has
-the bar, so one of the two sees the other; under the interpreter's lock that needs no lock of its
-own, and passing costs 0.1 µs.
+A reader registers before it looks at the bar, and shut() looks for readers once it has the bar, so
+one of the two sees the other; under the interpreter's lock that needs no lock of its own, and
+passing costs 0.1 µs.
 
-An exception can break a thread off on the very step between its read and its leaving. What is
-inside is therefore a weak reference: LMDB's transaction ends with the read, and so does its mark
-here. Marks of the thread that shuts are no reads under way, since it is here. Beside that shut()
-waits ten seconds at most, which no read here takes, and then goes on: LMDB's binding ends a read
-transaction that is still open, and its thread gets an error, never wrong data.
+An exception can strike between a read and its leaving. What is inside is therefore a weak
+reference, which ends with the read. Marks of the thread that shuts are no reads under way, since it is
+here. shut() waits ten seconds at most, which no read here takes, and then goes on: LMDB's binding ends
+a read transaction that is still open, and its thread gets an error, never wrong data.
 """
 
 from __future__ import annotations
@@ -35,13 +34,17 @@ _NAP = 0.0002
 _LONGEST = 10.0
 
 
-class Gate:
+class ReaderGate:
     """One environment's gate. ``inside`` and ``bar`` are open to readers, for speed."""
 
     __slots__ = ("bar", "inside")
 
     def __init__(self) -> None:
-        self.inside: set[ref[ReadTransaction]] = set()
+        self.reset()
+
+    def reset(self) -> None:
+        """Be open, with no read inside: also in a forked child."""
+        self.inside: set[ref[GatedRead]] = set()
         self.bar = threading.Lock()  # held while it is shut
 
     def wait(self) -> None:
@@ -69,7 +72,7 @@ class Gate:
         return True
 
 
-class ReadTransaction:
+class GatedRead:
     """One short read of a consistent state. Values come out as copies, never LMDB's memory."""
 
     __slots__ = ("__weakref__", "_env", "_mark", "_txn", "thread")
@@ -109,4 +112,4 @@ class ReadTransaction:
         self._txn.abort()
         self._env.gate.inside.discard(self._mark)
         if isinstance(error, lmdb.Error):
-            raise lmdb_errors.meaning(self._env.path, error) from error
+            raise lmdb_errors.translate_error(self._env.path, error) from error

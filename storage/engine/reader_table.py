@@ -1,7 +1,7 @@
 """Readers: which processes read at this moment, and how far they are behind.
 
-LMDB uses no page again that an open read may still see. So a read that stays open lets the
-file grow by what is written meanwhile; who that is can be seen here.
+LMDB uses no page again that an open read may still see, so the file grows by what is written
+while a read stays open. Here the process is named.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def readers(env: Environment) -> list[Reader]:
     """The reads open at this moment in all processes, the furthest behind first.
 
     Those of dead processes are cleared before. A read shows up while it runs, so mostly for
-    microseconds: who is always here, or lags by more than a few commits, holds pages back.
+    microseconds: one that is always here, or lags by more than a few commits, holds pages back.
     """
     environment = env.live()
     if not env.readonly:

@@ -1,9 +1,20 @@
-"""The map: one store's data file, opened, mapped, grown and closed.
+"""The map: the data file of the generation in force, as LMDB maps it; its journal, and its size.
 
-    open for writing    CURRENT ─ the generation in force ─ LMDB's map ─ this process's slot ─ the journal
-    for reading         CURRENT ─ the generation in force ─ LMDB's map ─ after a power cut: the journal
+    open()    CURRENT ─ the generation in force, also where its mark leads on ─ LMDB's map
+    remap()   the same again: another size, a newer generation, an environment that LMDB has given up
 
-How the map grows is in map_size.py.
+The map is large and sparse from the start (64 GiB cost nothing until used), so it rarely grows. Growth with
+a read open would end that read, and memory kept from it is a SIGBUS: so growth waits behind the gate until
+this process reads no more, and nothing that LMDB lends (its buffers) outlives a transaction here. Another
+process may grow the map too; LMDB then raises MapResized at the next begin, and the new size is adopted.
+
+    pages of the file     records, their tree    free      reserve
+                         |__________________|____________|_________|
+                         occupied            may be taken, as long as the disk gives what is behind
+
+Deleting takes new pages first, so a commit that makes the store larger must leave some: at the file's end, on the disk
+already, or free in it; above a ceiling (``max_map_size``) where there is one. A commit that does not may take them. The
+limit is on the pages that the records occupy, so the reserve comes back by itself when it has been used.
 """
 
 from __future__ import annotations
@@ -12,206 +23,84 @@ import contextlib
 import os
 import resource
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from io import FileIO
 from pathlib import Path
-from typing import Any, Literal, Self
-from weakref import WeakSet
 
 import lmdb
 
 from ..commit import journal
-from ..commit.commits import Commits
 from ..commit.journal import Journal
-from ..errors import (
-    LockTimeout,
-    NotAStore,
-    RaxlogError,
-    ReadOnlyStore,
-    StoreClosed,
-    StoreError,
-    UnsupportedFormat,
-)
+from ..errors import LockTimeout, RaxlogError, ReadOnlyStore, StoreError
 from ..files import directory, disk, generation, lmdb_errors, map_lock, meta_pages
-from ..files import presence as closing
-from ..files.in_place import FilesInPlace
+from ..files.lmdb_file import pages_in
+from ..files.presence import Presence
+from ..files.store_files import StoreFiles
 from ..files.writer_lock import WriterLock
-from ..format import records
-from ..format.keys import FORMAT, STORE_KEY
-from .map_size import Growth
-from .reader_gate import Gate
+from .open_options import OpenOptions
+from .reader_gate import ReaderGate
 
 DEFAULT_MAP_SIZE = 64 << 30
-MAX_READERS = 2048
 MAX_DATABASES = 16
-DURABILITIES = ("commit", "relaxed", "buffered")
-Durability = Literal["commit", "relaxed", "buffered"]
-BUFFER_WINDOW = 0.005  # seconds
-
-_YOUNG_MS = 60_000
-_MOST_MOVES = 20  # generations that may be removed under our hands while we open one
+RESERVE = 64  # pages; a trim of 1,000 nodes takes some 20
+_MOST_AHEAD = 256  # pages that are taken from the disk at a time
+_MOST_MOVES = 20  # generations that may be removed during one opening
 _PATIENCE = 30.0  # seconds to wait for a writer, at opening, where the journal wants it after a power cut,
 _MOMENT = 0.1  # and where it does after a kill
 
 
-class StoreMap(Growth):
-    """What an environment opens and closes: LMDB's map, and the files beside it."""
+class StoreMap:
+    """The map of one store. Its environment makes and closes it, commits ask it for room."""
 
-    def __init__(self, path: Path, *, readonly: bool, durability: str, map_size: int | None,
-                 max_map_size: int | None, max_readers: int, uses_journal: bool = True,
-                 buffer_window: float = BUFFER_WINDOW) -> None:
-        self.path = path
-        self.readonly = readonly
-        self.durability = durability
-        self.buffer_window = buffer_window
-        self.max_map_size = max_map_size
-        self.max_readers = max_readers
-        self.shares: WeakSet[Any] = WeakSet()  # its users (registry.py)
-        self.opened = self.closed = False
-        self.inherited = False  # from before a fork, and not used since
-        self.lock: WriterLock | None = None
-        self.presence: closing.Presence | closing.Visit | None = None
-        self.checked = -1  # the last transaction a read has found without the mark of a superseded generation
-        self.journal: Journal | None = None
-        # LMDB leaves its second flush out; a commit has a record in the journal, or pays it.
-        self.uses_journal = uses_journal
-        self.flushes_meta_itself = (
-            uses_journal and durability != "relaxed" and not readonly and journal.is_supported()
-        )
-        self.failed_flush: lmdb.Error | None = None
-        self._wanted_map_size = map_size
-        self.wake: FileIO | None = None
-        self._files = FilesInPlace()
-        self._lmdb: lmdb.Environment | None = None
+    def __init__(self, path: Path, options: OpenOptions, files: StoreFiles, gate: ReaderGate,
+                 forget_last_commit: Callable[[], None]) -> None:
+        self._path = path
+        self._options = options
+        self._files = files
+        self.gate = gate
+        self._forget_last_commit = forget_last_commit
+        self.opening = threading.RLock()  # held while the file is mapped; another in a forked child
+        self.generation = path  # the folder of the generation that is mapped
+        self.mapped: lmdb.Environment | None = None
         self._map_lock: FileIO | None = None
         self.lock_inode = 0  # of LMDB's lock file
-        # What the layers above keep here, made by kept():
-        self.waiting_state: Any = None  # who sleeps until a commit (waiter.py)
-        self.buffer_state: Any = None  # appends that are committed behind their callers (buffering.py)
-        self.seen_state: Any = None  # when consumers were last here (seen_times.py)
-        self.leases_state: Any = None  # the numbers by which this process owns subscriptions (leases.py)
-        self._reset_locks()
+        self.journal: Journal | None = None
+        # LMDB leaves its second flush out; a commit has a record in the journal, or pays for it.
+        self.flushes_meta_itself = (
+            options.uses_journal and options.durability != "relaxed" and not options.readonly and journal.is_supported()
+        )
+        self.failed_flush: lmdb.Error | None = None
+        self.enough_for = -1  # pages: room for so many has been seen to; -1 before the first commit
+        self.at_most = 0  # pages that the records occupy, at most: a commit within ``enough_for`` need not look
 
-    def kept(self, name: str, make: Callable[[Any], Any]) -> Any:
-        """What a layer above keeps here in that attribute, made by its first use, in a forked child anew."""
-        if getattr(self, name) is None:
-            with self.first_use:
-                if getattr(self, name) is None:
-                    setattr(self, name, make(self))
-        return getattr(self, name)
+    def _live(self) -> lmdb.Environment:
+        """LMDB's environment, which is open."""
+        assert self.mapped is not None
+        return self.mapped
 
-    # -- opening and closing ------------------------------------------------------------
+    # -- opening ------------------------------------------------------------------------
 
-    def _reset_locks(self) -> None:
-        self.gate = Gate()
-        self.commits = Commits(self)  # type: ignore[arg-type]  # it is an Environment
-        self._opening = threading.RLock()
-        self.first_use = threading.Lock()  # held while a layer above makes what it keeps here
-        self._forked_inside = False
-        self._fork_locks: list[Any] = []  # those that a fork under way holds
-
-    def open(self) -> Self:
-        """Open it. Once; close() closes what an exception has left of it."""
-        self._open()
-        self.opened = True
-        return self
-
-    def _open(self) -> None:
-        try:
-            self._files.open(self.path)
-            self._open_map(self._wanted_map_size or _affordable_map_size())
-            self._read_store_record()
-            if self.readonly:
-                found = self._visit()
-            else:
-                assert self._lmdb is not None
-                self._lmdb.reader_check()
-                self.lock = WriterLock(self.path / directory.WRITER)
-                self._open_wake()
-                presence = self.presence = closing.Presence(self.path)
-                self._files.add(directory.WRITER, closing.OPEN)
-                self._follow()
-                self._open_journal()
-                found = presence.found
-                presence.clear_the_cut()
-                if abs(time.time_ns() // 1_000_000 - self.created_ms) < _YOUNG_MS:
-                    # Its creator may not have come to flush its name, on which all hangs.
-                    directory.sync_folder(self.path.parent)
-            with self._begin_read() as txn:
-                self.last_end = closing.judge(found, txn)
-        except BaseException as error:
-            self._leave()
-            self._close_files()
-            if isinstance(error, OSError | lmdb.Error) and not isinstance(error, RaxlogError):
-                raise lmdb_errors.cannot_open(self.path, error, self.readonly) from error
-            raise
-
-    def _visit(self) -> list[tuple[bytes, int]]:
-        """Make a reader known, and see to it that it sees all; what was left behind.
-
-        What a power cut has left in the journal only is applied, where this user may, as by the next
-        writer. A record beside a writer at work is of a call that has not returned, or it is being applied by
-        another opening: it is waited for a moment.
-        """
-        if directory.is_snapshot(self.path):
-            return closing.find_left_behind(self.path)
-        visit = closing.Visit(self.path)
-        self.presence = visit
-        self._follow()
-        if self._has_more_to_show():
-            size = self._wanted_map_size or _affordable_map_size()
-            self._close_map()
-            cut = closing.is_cut(visit.found)
-            try:
-                self._apply_journal(size, _PATIENCE if cut else _MOMENT)
-            except (RaxlogError, lmdb.Error, OSError) as error:
-                if cut and isinstance(error, LockTimeout):
-                    raise  # a process has begun to apply it, and stands still
-                # Beside a full disk, say, the older state is to be had still.
-            self._open_map(size)
-        return visit.found
-
-    def _apply_journal(self, size: int, patience: float) -> None:
-        lock = WriterLock(self.path / directory.WRITER)
-        try:
-            lock.acquire(patience)
-            self._lmdb, self._map_lock = map_lock.open_held(self.generation, map_size=size, max_dbs=MAX_DATABASES,
-                                                            max_readers=self.max_readers, max_spare_txns=0)
-            journal.apply_what_is_due(self._lmdb, self.generation / directory.DATA)
-        finally:
-            self._close_map()
-            lock.close()
-
-    def _follow(self) -> None:
-        """Map the newer generation that has come between mapping this one and being known."""
-        if self._successor() is not None:
-            self._close_map()
-            self._open_map(self._wanted_map_size or _affordable_map_size())
-
-    def _has_more_to_show(self) -> bool:
-        assert self._lmdb is not None
-        data = self.generation / directory.DATA
-        if not os.access(data, os.W_OK):
-            return False
-        kept = journal.find(self._lmdb, data)
-        if kept is None:
-            return False
-        try:
-            return journal.is_due(self._lmdb, kept)
-        finally:
-            kept.close()
-
-    def _open_map(self, size: int) -> None:
+    def open(self) -> None:
         """Map the generation in force: what CURRENT names, or what its mark leads to."""
-        wanted = directory.generation(self.path)
+        self._open(self._first_size())
+
+    def _first_size(self) -> int:
+        if self._options.map_size:
+            return self._options.map_size
+        limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+        if limit == resource.RLIM_INFINITY:
+            return DEFAULT_MAP_SIZE
+        return max(1 << 24, min(DEFAULT_MAP_SIZE, limit // 4 & ~0xFFFF))
+
+    def _open(self, size: int) -> None:
+        wanted = directory.generation(self._path)
         left = _MOST_MOVES
         while True:
             try:
-                self._map_generation(wanted, size)
+                self._map(wanted, size)
             except (lmdb.Error, StoreError, OSError):
-                self._close_map()
-                missed, wanted = wanted, directory.generation(self.path)
+                self._unmap()
+                missed, wanted = wanted, directory.generation(self._path)
                 left -= 1
                 if missed == wanted or not left:
                     raise
@@ -220,43 +109,30 @@ class StoreMap(Growth):
             newer = self._successor()
             if newer is None:
                 return
-            self._close_map()
-            wanted = self.path / newer
+            self._unmap()
+            wanted = self._path / newer
 
-    def _successor(self) -> str | None:
-        self.checked = -1
-        with self._begin_read() as txn:
-            return generation.successor(txn.get)
-
-    def _begin_read(self) -> Any:
-        """A read for the opening, before anybody else can begin one."""
-        assert self._lmdb is not None
-        while True:
-            try:
-                return self._lmdb.begin()
-            except lmdb.MapResizedError:
-                self._adopt()
-
-    def _map_generation(self, generation: Path, size: int) -> None:
-        meta_pages.require_sound(generation, self.readonly)
+    def _map(self, folder: Path, size: int) -> None:
+        options = self._options
+        meta_pages.require_sound(folder, options.readonly)
         self.enough_for = -1
         self.forget_room()
-        if self.max_map_size is not None:
-            size = min(size, self.max_map_size)
-        at_rest = directory.is_snapshot(self.path)
-        if at_rest and not self.readonly:
+        if options.max_map_size is not None:
+            size = min(size, options.max_map_size)
+        at_rest = directory.is_snapshot(self._path)
+        if at_rest and not options.readonly:
             raise ReadOnlyStore(
-                f"{self.path} is a snapshot, which nobody may change. Open it with readonly=True, or make a "
+                f"{self._path} is a snapshot, which is never changed. Open it with readonly=True, or make a "
                 "store of it with 'raxlog restore'."
             )
-        lockless = self.readonly and (at_rest or not directory.can_register(generation))
+        lockless = options.readonly and (at_rest or not directory.can_register(folder))
         while True:
             try:
-                self._lmdb, self._map_lock = map_lock.open_held(
-                    generation, map_size=size, readonly=self.readonly, lock=not lockless,
-                    metasync=self.durability != "relaxed" and not self.flushes_meta_itself,
+                self.mapped, self._map_lock = map_lock.open_held(
+                    folder, map_size=size, readonly=options.readonly, lock=not lockless,
+                    metasync=options.durability != "relaxed" and not self.flushes_meta_itself,
                     # No spare transactions: a fork would leave their reader slots in doubt.
-                    max_readers=self.max_readers, max_dbs=MAX_DATABASES, max_spare_txns=0,
+                    max_readers=options.max_readers, max_dbs=MAX_DATABASES, max_spare_txns=0,
                 )
                 break
             except lmdb.MapResizedError:
@@ -265,29 +141,87 @@ class StoreMap(Growth):
                 if size <= 1 << 24:
                     raise
                 size //= 2  # the address space is limited (ulimit -v, 32 bits): reserve less
-        self.lock_inode = 0 if lockless else os.stat(generation / directory.LOCK).st_ino
-        self._files.follow(generation, directory.LOCK, directory.DATA)
+        self.lock_inode = 0 if lockless else os.stat(folder / directory.LOCK).st_ino
+        self._files.follow(folder, directory.LOCK, directory.DATA)
 
-    def _read_store_record(self) -> None:
-        with self._begin_read() as txn:
-            value = txn.get(STORE_KEY)
-        if value is None:
-            raise NotAStore(f"{self.path} holds an LMDB file, but no raxlog store is in it.")
-        row = records.unseal(STORE_KEY, value)
-        if row[0] > FORMAT:
-            raise UnsupportedFormat(
-                f"{self.path} is a store of format {row[0]}; this raxlog reads up to {FORMAT}. "
-                "Open it with a newer raxlog."
-            )
-        self.uuid: bytes = row[1]  # 16 bytes that no other store has
-        self.created_ms: int = row[2]
-        self.settings: dict[str, Any] = row[4]
+    def _successor(self) -> str | None:
+        self._forget_last_commit()
+        with self.begin_read() as txn:
+            return generation.successor(txn.get)
 
-    def _open_journal(self) -> None:
+    def begin_read(self) -> lmdb.Transaction:
+        """A read transaction of the opening, before any other can begin."""
+        while True:
+            try:
+                return self._live().begin()
+            except lmdb.MapResizedError:
+                self._adopt()
+
+    def follow(self) -> None:
+        """Map the newer generation that came after this one was mapped and before other processes knew of it."""
+        if self._successor() is not None:
+            self._unmap()
+            self.open()
+
+    def remap(self, size: int | None = None) -> None:
+        """Map the generation in force, and have its journal, with no read open."""
+        with self.opening:
+            try:
+                self._unmap()
+                self._open(size or self._first_size())
+                data = self.generation / directory.DATA
+                if self.journal is not None and self.journal.data != data:
+                    old, self.journal = self.journal, journal.find(self._live(), data)
+                    old.close()
+            except BaseException:
+                self._unmap()  # the map and its journal are open together or not at all; live() tries again
+                raise
+
+    def reopen(self) -> None:
+        """Map the file again, for an environment LMDB has declared unusable (MDB_PANIC)."""
+        self.gate.shut(self.remap)
+
+    def go_over(self) -> None:
+        """Map the generation that has superseded this one. The caller holds ``writing``."""
+        try:
+            self.gate.shut(lambda: self.remap(self._size()))
+        except (OSError, lmdb.Error) as error:
+            raise lmdb_errors.cannot_open(self._path, error, self._options.readonly) from error
+
+    def _unmap(self) -> None:
+        if self.mapped is not None:
+            self.mapped.close()
+            self.mapped = None
+        if self._map_lock is not None:
+            self._map_lock.close()
+
+    def close(self) -> None:
+        """Close the map and the journal."""
+        self._unmap()
+        if self.journal is not None:
+            self.journal.close()
+            self.journal = None
+
+    def part_from_parent(self, unclean: bool) -> None:
+        """In a forked child: what is closed next is a copy, which must leave the parent's readers alone.
+
+        With ``unclean`` it is kept, and not closed: that would wait, even at exit, for a thread that is not here.
+        """
+        self.opening = threading.RLock()
+        if unclean and self.mapped is not None:
+            import ctypes  # noqa: PLC0415 - hardly any process comes here
+
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.mapped))
+            self.mapped = None
+        map_lock.part_from_parent(self.lock_inode)
+
+    # -- the journal --------------------------------------------------------------------
+
+    def open_journal(self, cut: bool) -> None:
         """Find the journal, make it where it is wanted, and do again what a power cut has undone."""
         while True:
             try:
-                self._settle_journal()
+                self._settle_journal(cut)
                 return
             except lmdb.MapResizedError:
                 self._adopt()
@@ -295,185 +229,174 @@ class StoreMap(Growth):
                 if not self.grow():
                     raise
 
-    def _settle_journal(self) -> None:
-        assert self._lmdb is not None
-        assert self.presence is not None
-        data = self.generation / directory.DATA
-        found = journal.find(self._lmdb, data)
-        cut = closing.is_cut(self.presence.found)
+    def _settle_journal(self, cut: bool) -> None:
+        mapped, data = self._live(), self.generation / directory.DATA
+        found = journal.find(mapped, data)
         try:
             if found is None and self.flushes_meta_itself:
-                with self._sole_writer():
-                    found = journal.find(self._lmdb, data) or journal.make(self._lmdb, data)
+                with self._files.locked(_PATIENCE):
+                    found = journal.find(mapped, data) or journal.make(mapped, data)
             elif found is not None and cut:
-                with self._sole_writer():
-                    journal.replay(self._lmdb, found)
-                    journal.renew_metas(self._lmdb)
-            elif found is not None and journal.is_due(self._lmdb, found):
+                with self._files.locked(_PATIENCE):
+                    journal.replay(mapped, found)
+                    journal.renew_metas(mapped)
+            elif found is not None and journal.is_due(mapped, found):
                 # Of a call under way, in a process that is alive, or of a killed one. The lock may be held by another
                 # opening, which applies it: this one must not show less, and then what no living process has written.
-                with contextlib.suppress(LockTimeout), self._sole_writer(_MOMENT):
-                    journal.replay(self._lmdb, found)
+                with contextlib.suppress(LockTimeout), self._files.locked(_MOMENT):
+                    journal.replay(mapped, found)
             if self.flushes_meta_itself:
                 self.journal, found = found, None
         finally:
             if found is not None:
                 found.close()
 
-    def lock_writer(self, timeout: float) -> None:
-        """Take the writer's lock, and see that the files which are open are in place. About 4 µs.
+    def show_journal(self, cut: bool) -> None:
+        """For a reader: have what is in the journal only applied, where this user may, as by the next writer.
 
-        What can be made again is, else StoreError. LockTimeout after ``timeout`` seconds.
+        A record beside a writer at work is of a call that has not returned, or another opening applies
+        it: the reader waits a moment for it.
         """
-        lock, files = self.lock, self._files
-        if lock is None:
-            self.live()
-            lock = self.lock
-            assert lock is not None
-        lock.acquire(timeout)
+        if not self._is_journal_due():
+            return
+        self._unmap()
         try:
-            while True:
-                poll = files.poll
-                missing = files.missing() if poll is None or poll(0) else []
-                if not missing:
-                    return
-                if directory.WRITER in missing:
-                    lock.reopen()
-                    files.add(directory.WRITER)
-                    lock.acquire(timeout)
-                elif directory.WAKE in missing:
-                    self._open_wake()
-                else:
-                    raise StoreError(
-                        f"{self.path / missing[0]} has been deleted or replaced while the store is in use: what this "
-                        "process wrote now could be lost, or damage the store. End every process that has the store "
-                        "open, run 'raxlog check', and open it again."
-                    )
-        except BaseException:
-            lock.release()
-            raise
+            self._apply_journal(_PATIENCE if cut else _MOMENT)
+        except (RaxlogError, lmdb.Error, OSError) as error:
+            if cut and isinstance(error, LockTimeout):
+                raise  # a process has begun to apply it, and has been stopped
+            # Beside a full disk, say, the older state can still be read.
+        self.open()
 
-    def is_lock_awaited(self) -> bool:
-        """Whether the writer's lock is to be given up soon: another process waits for it, or a file is gone."""
-        return self.lock is not None and (self.lock.is_awaited() or bool(self._files.missing()))
+    def _is_journal_due(self) -> bool:
+        data = self.generation / directory.DATA
+        kept = journal.find(self._live(), data) if os.access(data, os.W_OK) else None
+        if kept is None:
+            return False
+        with contextlib.closing(kept):
+            return journal.is_due(self._live(), kept)
 
-    def _open_wake(self) -> None:
-        if self.wake is not None:
-            self.wake.close()
-        self.wake = disk.open_file(self.path / directory.WAKE, os.O_WRONLY | os.O_CREAT)
-        self._files.add(directory.WAKE)
-
-    @contextlib.contextmanager
-    def _sole_writer(self, patience: float = _PATIENCE) -> Iterator[None]:
-        assert self.lock is not None
-        self.lock_writer(patience)
+    def _apply_journal(self, patience: float) -> None:
+        lock = WriterLock(self._path / directory.WRITER)
         try:
-            yield
+            lock.acquire(patience)
+            self.mapped, self._map_lock = map_lock.open_held(
+                self.generation, map_size=self._first_size(), max_dbs=MAX_DATABASES,
+                max_readers=self._options.max_readers, max_spare_txns=0,
+            )
+            journal.apply_what_is_due(self.mapped, self.generation / directory.DATA)
         finally:
-            self.lock.release()
+            self._unmap()
+            lock.close()
 
-    def _close_map(self) -> None:
-        if self._lmdb is not None:
-            self._lmdb.close()
-            self._lmdb = None
-        if self._map_lock is not None:
-            self._map_lock.close()
+    def note_failure(self, error: lmdb.Error) -> None:
+        """After an error in a commit or a flush. Where the disk has failed, nothing more is written.
 
-    def _close_files(self) -> None:
-        self._close_map()
-        if self.journal is not None:
-            self.journal.close()
-            self.journal = None
-        if self.presence is not None:
-            self.presence.close()
-            self.presence = None
-        if self.lock is not None:
-            self.lock.close()
-            self.lock = None
-        self._files.close()
-        if self.wake is not None:
-            self.wake.close()
-
-    def __reduce__(self) -> str:
-        raise StoreError(
-            f"the open store {self.path} cannot be pickled, nor can its streams: send its path, and open it there"
-        )
-
-    def close(self) -> None:
-        """Wait for this process's readers and writer, flush what relaxed durability left, close.
-
-        After an exception it is called again, and ends what is left.
+        What the system could not flush it takes for flushed from then on. A later commit with
+        a flush that succeeds would be on disk beside a meta page that never came there.
         """
-        if self.buffer_state is not None:
-            self.buffer_state.close()
-        self.closed = True
-        with self.commits.leading, self.commits.writing:
-            self.gate.shut(self._close_quietly)
-        if self.waiting_state is not None:
-            self.waiting_state.close()
-        if self.leases_state is not None:
-            self.leases_state.close()
+        if self.failed_flush is None and lmdb_errors.is_disk_failure(self._path, error):
+            self.failed_flush = error
+            if isinstance(self._files.presence, Presence):
+                self._files.presence.doubt()
 
-    def _close_quietly(self) -> None:
-        if self._lmdb is not None and not self.readonly:
-            with contextlib.suppress(lmdb.Error):
-                self._lmdb.sync(True)
-        self._leave()
-        self._close_files()
-        self.commits.forget_warm()
+    def last_transaction_id(self) -> int:
+        """The number of the newest commit in the file; -1 where none is mapped."""
+        return -1 if self.mapped is None else int(self.mapped.info()["last_txnid"])
 
-    def _leave(self) -> None:
-        if self.presence is not None:
-            if self.failed_flush is None:
-                self.presence.end()
-            else:
-                self.presence.close()  # its slot stays: the next opening looks
-            self.presence = None
+    # -- its size -----------------------------------------------------------------------
 
-    def reopen(self) -> None:
-        """Map the file anew, for an environment LMDB has declared unusable (MDB_PANIC)."""
-        self.gate.shut(lambda: self._map_anew(self._wanted_map_size or _affordable_map_size()))
+    def pages_used(self) -> int:
+        """The pages of the file that hold something or have held something."""
+        return int(self._live().info()["last_pgno"]) + 1
 
-    def _map_anew(self, size: int) -> None:
-        with self._opening:
-            self._map(size)
+    def _size(self) -> int:
+        return int(self._live().info()["map_size"])
 
-    def _map(self, size: int) -> None:
-        """Map the generation in force, and have its journal. The caller holds ``_opening``."""
-        self.commits.forget_warm()
+    def _page_size(self) -> int:
+        return int(self._live().stat()["psize"])
+
+    def _set_size(self, size: int) -> None:
+        before = self._size()
         try:
-            self._close_map()
-            self._open_map(size)
-            data = self.generation / directory.DATA
-            if self.journal is not None and self.journal.data != data:
-                assert self._lmdb is not None
-                old, self.journal = self.journal, journal.find(self._lmdb, data)
-                old.close()
-        except BaseException:
-            self._close_map()  # what is mapped is mapped with all that goes with it: live() does it again
+            self._live().set_mapsize(size)
+        except lmdb.Error:
+            self.remap(before)  # the old map is gone: without it the next access is a SIGSEGV
             raise
 
-    def live(self) -> lmdb.Environment:
-        """The LMDB environment, opened anew in a forked child; StoreClosed after close()."""
-        if self._lmdb is None or self.closed:
-            if self.closed:
-                raise StoreClosed(f"the store {self.path} has been closed. Open it again.")
-            if self._forked_inside:
-                raise StoreError(
-                    "this process was forked while a thread of its parent was inside a transaction on "
-                    f"{self.path}, and cannot use that store. Fork outside of transactions, or spawn."
-                )
-            with self._opening:
-                if self._lmdb is None and self.inherited:
-                    self._open()
-                    self.inherited = False
-                elif self._lmdb is None:
-                    self._map(self._wanted_map_size or _affordable_map_size())
-        return self._lmdb  # type: ignore[return-value]
+    def adopt_size(self) -> None:
+        """Adopt the growth of another process: twice what is used, up to the ceiling."""
+        try:
+            self.gate.shut(self._adopt)
+        except lmdb.Error as error:
+            raise lmdb_errors.translate_error(self._path, error) from error
 
+    def _adopt(self) -> None:
+        needed = self.pages_used() * self._page_size()
+        try:
+            self._set_size(max(needed, min(needed * 2, self._largest())))
+        except lmdb.MemoryError:
+            self._set_size(needed)
 
-def _affordable_map_size() -> int:
-    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
-    if limit == resource.RLIM_INFINITY:
-        return DEFAULT_MAP_SIZE
-    return max(1 << 24, min(DEFAULT_MAP_SIZE, limit // 4 & ~0xFFFF))
+    def grow(self) -> bool:
+        """Double the map, up to the ceiling. False where nothing larger is to be had."""
+        self._live().reader_check()  # pages held back by dead readers may be all that is missing
+        size = self._size()
+        for wanted in (size * 2, size + size // 4):
+            wanted = min(wanted, self._largest())
+            if wanted <= size:
+                return False
+            try:
+                self.gate.shut(lambda wanted=wanted: self._set_size(wanted))  # type: ignore[misc]
+                return True
+            except lmdb.MemoryError:
+                continue  # no address space for so much
+        return False
+
+    def _largest(self) -> int:
+        """The size beyond which the map does not grow: the ceiling, or what others use beyond it, and the reserve."""
+        page = self._page_size()
+        ceiling, reserve, used = self._options.max_map_size or 1 << 62, RESERVE * page, self.pages_used() * page
+        return reserve + (ceiling if used <= ceiling + reserve else used)
+
+    def forget_room(self) -> None:
+        """Another process may have taken it."""
+        self.at_most = 1 << 62
+
+    def require_room(self, occupied: int) -> None:
+        """StoreFull where a commit would make the store larger and leave less than the reserve.
+
+        ``occupied``: the pages of its records then. Under the writer's lock. Room is taken from the disk (20 µs) by
+        the first commit, and by those that want more than there was.
+        """
+        self.at_most = occupied
+        if occupied <= self.enough_for:
+            return
+        stat, ceiling = self._live().stat(), self._options.max_map_size
+        size, grows, is_first = int(stat["psize"]), occupied > pages_in(stat), self.enough_for < 0
+        self.enough_for = max(0, self.enough_for)
+        most = occupied + _MOST_AHEAD if ceiling is None else ceiling // size
+        if grows and occupied > most:
+            raise lmdb_errors.no_room(self._path)
+        used, ahead = self.pages_used(), max(0, min(occupied // 4, _MOST_AHEAD, most - occupied))
+        while grows or is_first:
+            end = occupied + RESERVE + ahead
+            try:
+                if end > used:
+                    disk.allocate(self.generation / directory.DATA, used * size, end * size)
+                self.enough_for = occupied + ahead
+                return
+            except OSError as error:
+                if isinstance(error, TimeoutError):
+                    raise  # a signal's handler did
+                if not ahead and grows:
+                    raise lmdb_errors.translate_error(self._path, error) from error
+                is_first, ahead = False, 0
+
+    def make_room(self) -> None:
+        """Grow the map while less than a quarter of it, or 64 MB, is free at its end."""
+        while True:
+            size = self._size()
+            free = size - self.pages_used() * self._page_size()
+            if free >= min(size // 4, 64 << 20) or not self.grow():
+                return

@@ -1,4 +1,4 @@
-"""The store's folder: what lies in it, how it is found, and how it comes to be.
+"""The store's folder: what is in it, how it is found, and how it is made.
 
     events.rax/
     ├── CURRENT        one line: the name of the generation folder in force
@@ -119,15 +119,15 @@ def _reaches_beyond_its_end(folder: Path) -> bool:
 
 
 def is_snapshot(path: Path) -> bool:
-    """True for a snapshot: a store at rest, which nobody writes to and so is read without lock."""
+    """True for a snapshot: a store at rest, which is never written and so is read without lock."""
     return (path / MANIFEST).is_file()
 
 
 def can_register(folder: Path) -> bool:
-    """True where a reader can register with LMDB; False where he has to read without lock.
+    """True where a reader can register with LMDB; False where it has to read without lock.
 
-    A reader that is not registered dies when the pages he reads are used again. So he is
-    refused beside a process that has the store open: only what rests is read without lock.
+    A reader that is not registered dies when the pages of its read are used again. So it is
+    refused beside a process that has the store open: only a store at rest is read without lock.
     """
     path = folder / LOCK
     try:
@@ -170,7 +170,7 @@ def create(path: Path, settings: dict[str, object]) -> None:
             except OSError as error:
                 if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                     raise
-                sync_folder(path.parent)  # somebody else was first, and theirs is whole
+                sync_folder(path.parent)  # another creator was first, and its store is whole
     except (OSError, lmdb.Error) as error:
         raise cannot_create(path, error) from error
 
@@ -180,7 +180,7 @@ def building(path: Path) -> Iterator[Path]:
     """A new folder beside ``path`` to build in: put_in_place() it, or it is removed at the end.
 
     The folders above ``path`` are made; what builders that died have left beside it goes. While
-    it is built the folder is locked, so that nobody takes it for one of those. OSError.
+    it is built the folder is locked, so that it is not taken for one of those. OSError.
     """
     _make_parents(path.parent)
     clear_leftovers(path.parent)
@@ -225,9 +225,9 @@ def _locked_folder(path: Path) -> tuple[Path, int]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.path.samestat(os.stat(place), os.fstat(descriptor)):
                 return place, descriptor
-            raise FileNotFoundError(errno.ENOENT, "somebody removed it", str(place))
+            raise FileNotFoundError(errno.ENOENT, "another process removed it", str(place))
         except BaseException as error:
-            # Between its making and its lock somebody took our folder for a leftover: again.
+            # Between mkdir and lock another process took the folder for a leftover: again.
             if descriptor >= 0:
                 os.close(descriptor)
             disk.remove_tree(place)
@@ -249,14 +249,14 @@ def _build(folder: Path, settings: dict[str, object]) -> None:
     data = folder / FIRST_GENERATION
     data.mkdir()
     reserve_lock(data)
-    env = lmdb.open(str(data), map_size=1 << 20, max_dbs=0, subdir=True)
+    opened = lmdb.open(str(data), map_size=1 << 20, max_dbs=0, subdir=True)
     try:
         row = [FORMAT, os.urandom(16), time.time_ns() // 1_000_000, 1, settings, 0]
-        with env.begin(write=True) as txn:
+        with opened.begin(write=True) as txn:
             txn.put(STORE_KEY, records.seal(STORE_KEY, row))
-        env.sync(True)
+        opened.sync(True)
     finally:
-        env.close()
+        opened.close()
     furnish(folder)
     for file in (data / DATA, folder / WRITER, folder / WAKE, folder / CURRENT):
         sync_file(file)
@@ -282,7 +282,7 @@ def reserve_lock(generation: Path) -> None:
 
 
 def clear_leftovers(folder: Path) -> None:
-    """Remove what builders (and discard()) that died left in a folder: nobody holds the lock on it."""
+    """Remove what builders (and discard()) that died left in a folder, with no lock held on it."""
     with os.scandir(folder) as entries:
         leftovers = [entry.path for entry in entries if _LEFTOVER.search(entry.name)]
     for leftover in leftovers:

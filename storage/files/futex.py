@@ -3,9 +3,8 @@
     byte 0    the last place given out in the line (writer_lock.py), as uint64; 0: the line is empty
          8    64 words, uint32: the process in place n sleeps until word n mod 64 changes
 
-All of it is a hint, and means nothing to the next process that opens the store: a sleep ends by itself.
-Where the system has no futex, sleep() looks every 2 ms; where the disk has no room for
-the words, each process has words of its own, and sleeps to the end.
+All of it is a hint: a sleep ends by itself. Where the system has no futex, sleep() looks every 2 ms; where the
+disk has no room for the words, each process has words of its own, and sleeps to the end.
 """
 
 from __future__ import annotations

@@ -1,26 +1,24 @@
-"""Generations: which of a store's data files is in force, and how all go over to a new one.
+"""Generations: which of a store's data files is in force, and how all processes go over to a new one.
 
     CURRENT ──► 000001/data.mdb      number 0, kind 06: superseded by 2
                                                │
                 000002/data.mdb   ◄────────────┘       in force: it has no such mark
 
-The mark is a record in the last commit of a generation. Whoever finds it closes the map and
-opens the one that it names. It can only be committed by the holder of the writer's lock, and
-everything that begins after that commit sees it:
+The mark is a record in the last commit of a generation. A process that finds it closes the map and
+opens the one that it names. Everything that begins after that commit sees it:
 
   - a write transaction looks for it right after it has begun, unless the last commit was its
-    own process's (then nobody has put a mark), so nobody commits to an orphan
+    own process's (then there is no mark), so no commit goes to an orphan
   - a read transaction looks once for each commit it finds: 0.05 µs where nothing has been
     committed since the last read, 0.5 µs more where something has. A read that was under way
-    goes on in the old file, whose pages nobody touches any more
+    goes on in the old file, which is not written any more
 
 So CURRENT is only where the search begins. Where a process was killed, or the power was cut,
-between the mark and the change of CURRENT, the mark leads on; the next who opens the store
-for writing finishes the change.
+between the mark and the change of CURRENT, the mark leads on; the next opening for writing
+finishes the change.
 
 A generation can go once CURRENT is past it and no process has it open, which the locks on
-its lock file tell (map_lock.py). It is renamed first, so that a process that opens it in that moment gets the
-whole of it or nothing.
+its lock file show (map_lock.py). It is renamed first: an opening in that moment finds all of it or nothing.
 """
 
 from __future__ import annotations
@@ -72,7 +70,7 @@ def prepare_pointer(path: Path, generation: Path) -> None:
 
 
 def leftovers(path: Path, in_force: Path) -> list[Path]:
-    """What lies in the store's folder of generations that are not in force."""
+    """What is left in the store's folder of generations that are not in force."""
     found = []
     with os.scandir(path) as entries:
         for entry in entries:
@@ -89,7 +87,7 @@ def next_number(path: Path, in_force: Path) -> int:
 
 
 def remove(path: Path, in_force: Path) -> list[int]:
-    """Remove the leftovers nobody has open; the processes that have one open.
+    """Remove the leftovers that no process has open; return the processes that have one open.
 
     Under the writer's lock, with CURRENT durably naming the one in force.
     """
@@ -99,7 +97,7 @@ def remove(path: Path, in_force: Path) -> list[int]:
         if holder is not None:
             held.append(holder)
             continue
-        # A file that cannot be removed now is tried again by the next who comes here.
+        # A file that cannot be removed now is tried again by the next call.
         with contextlib.suppress(OSError):
             if leftover.is_dir():
                 doomed = leftover if leftover.name.endswith(_GONE) else leftover.with_name(leftover.name + _GONE)

@@ -1,7 +1,7 @@
 """What LMDB's errors mean in raxlog's own tree.
 
     while opening     -> cannot_open()    NotAStore, ReadOnlyStore, CorruptionError, StoreFull …
-    in a transaction  -> meaning()        StoreFull, CorruptionError, StoreError
+    in a transaction  -> translate_error()      StoreFull, CorruptionError, StoreError
 
 A write that finds room for a part only is an I/O error to LMDB. What it met is found by asking
 the disk for more (why_full()).
@@ -39,13 +39,13 @@ def is_disk_failure(path: Path, error: lmdb.Error) -> bool:
     return disk.cause(error) == errno.EIO and why_full(path, error) is None
 
 
-def meaning(path: Path, error: Exception) -> StoreError | CorruptionError:
+def translate_error(path: Path, error: Exception) -> StoreError | CorruptionError:
     """The error to raise for one that came out of a transaction on the store at ``path``."""
     if isinstance(error, lmdb.MapFullError):
         return no_room(path)
     why = why_full(path, error)
     if why is not None:
-        return full(path, why, error)
+        return StoreFull(f"{path} is full: {why}, or delete and trim. Nothing was written ({error}).")
     if isinstance(error, _DAMAGED):
         return CorruptionError(f"the data file of {path} is damaged ({error})")
     if isinstance(error, lmdb.ReadersFullError):
@@ -56,11 +56,6 @@ def meaning(path: Path, error: Exception) -> StoreError | CorruptionError:
     if isinstance(error, lmdb.MemoryError):
         return StoreError(f"no address space to map {path} ({error}). Raise the limit (ulimit -v) and open it again.")
     return StoreError(f"LMDB reports for {path}: {error}.")
-
-
-def full(path: Path, why: str, error: Exception) -> StoreFull:
-    """The error for a call that found no room on the disk."""
-    return StoreFull(f"{path} is full: {why}, or delete and trim. Nothing was written ({error}).")
 
 
 def no_room(path: Path) -> StoreFull:
@@ -96,5 +91,5 @@ def cannot_open(path: Path, error: Exception, readonly: bool = False) -> StoreEr
             f"before its fork ({error}). Close that first."
         )
     if isinstance(error, lmdb.Error):
-        return meaning(path, error)
+        return translate_error(path, error)
     return StoreError(f"cannot open {path}: {error}.")

@@ -69,7 +69,7 @@ class Meta(NamedTuple):
 
 
 class Node(NamedTuple):
-    """A record as it lies on a leaf page: its value inline, or where it overflows to."""
+    """A record on a leaf page: its value inline, or where it overflows to."""
 
     key: bytes
     size: int
@@ -146,7 +146,7 @@ class PageFile:
     def metas(self) -> list[Meta]:
         """The meta pages that can be read, the newest first."""
         found = [self._meta_at(slot, slot * self.page_size) for slot in (0, 1)]
-        # Asked for after them: a writer makes the file longer before he writes the page that says so.
+        # Asked for after them: a writer makes the file longer before it writes the meta page.
         self.size = os.fstat(self._file.fileno()).st_size
         return sorted((meta for meta in found if meta is not None), key=lambda meta: -meta.transaction)
 
@@ -164,10 +164,10 @@ class PageFile:
     def page(self, number: int) -> bytes:
         """The bytes of a page. PageFault where the file ends before its end."""
         if not 0 <= number < self.pages:
-            raise PageFault(number, "lies behind the end of the file")
+            raise PageFault(number, "is behind the end of the file")
         data = os.pread(self._file.fileno(), self.page_size, number * self.page_size)
         if len(data) < self.page_size:
-            raise PageFault(number, "lies behind the end of the file")
+            raise PageFault(number, "is behind the end of the file")
         return data
 
     def value(self, node: Node) -> bytes:
@@ -190,7 +190,7 @@ class PageFile:
 
 
 def number_of(page: bytes) -> int:
-    """The number that a page bears."""
+    """The number that a page states."""
     number: int = _HEAD.unpack_from(page)[0]
     return number
 
@@ -247,7 +247,7 @@ def _pointers(number: int, page: bytes) -> tuple[int, ...]:
 
 
 def record_at(number: int, page: bytes, at: int) -> Node:
-    """The record whose node begins at an offset of a leaf page. PageFault where none can."""
+    """The record at an offset of a leaf page. PageFault where none can be."""
     if not HEADER <= at <= len(page) - 8:
         raise PageFault(number, "has a pointer that leads out of it")
     one, two, flags, key_size = _NODE.unpack_from(page, at)
@@ -273,7 +273,7 @@ def loose_records(page: bytes) -> Iterator[tuple[int, Node]]:
     size = len(page)
     count = min(max(lower - HEADER, 0), size - HEADER) // 2
     starts = set(struct.unpack_from(f"={count}H", page, HEADER))
-    # Nothing below ``upper`` belongs to the page any more; a damaged one is told by the pointers.
+    # Nothing below ``upper`` belongs to the page any more; a damaged ``upper`` shows by the pointers.
     begin = upper if HEADER < upper < size else min((at for at in starts if at > HEADER), default=size)
     at = begin
     while at <= size - 8:

@@ -8,7 +8,7 @@
 
 LMDB's are POSIX locks, which a program that opens, reads and closes this file loses. So both bytes bear a
 lock of ours as well (ofd_lock.py), which LMDB takes for another process'. Its write lock suffers no other
-beside it: it is made a read lock before, which says the same to all who ask.
+beside it: it is made a read lock before, which shows the same to all others.
 
 LMDB comes first, for it must find out whether it is alone. Byte 2^40 keeps others from opening until our
 locks are there: a copy may be going on already.
@@ -43,21 +43,21 @@ def open_held(generation: Path, lock: bool = True, **options: Any) -> tuple[lmdb
     file = _open(generation / LOCK)
     try:
         ofd_lock.take(file, _OPENING, 1, waits=True)
-        environment = lmdb.open(str(generation), create=False, **options)
+        opened = lmdb.open(str(generation), create=False, **options)
         try:
-            with environment.begin():  # with its first read LMDB takes the lock on the process' byte
+            with opened.begin():  # with its first read LMDB takes the lock on the process' byte
                 pid = os.getpid()
                 ofd_lock.take(file, 0, 1, shared=True, waits=True)
                 fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB, 1, pid)
                 ofd_lock.take(file, pid, 1, shared=True)
             ofd_lock.give_back(file, _OPENING, 1)
         except BaseException:
-            environment.close()
+            opened.close()
             raise
     except BaseException:
         file.close()
         raise
-    return environment, file
+    return opened, file
 
 
 def part_from_parent(inode: int) -> None:
@@ -65,7 +65,7 @@ def part_from_parent(inode: int) -> None:
 
     A read transaction keeps its slot in LMDB's table of readers until its object is dropped, and LMDB gives back
     the slots of all that it knows when it closes. A copy of such an object would give back a slot that is the
-    parent's: which may be in a read again by then, whose pages others would use. So zeros are mapped over the copy.
+    parent's, in a new read by then: its pages would be used again. So zeros are mapped over the copy.
     """
     with disk.ErrorsIgnored(), open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
         for line in maps.readlines():

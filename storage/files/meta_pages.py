@@ -4,8 +4,8 @@
     page 1   the state after transaction n        LMDB takes the greater number for the newer one
 
 A bit that has flipped in one of the numbers makes LMDB open the older state, in which everything
-is in order: the last commit is missing, and no checksum tells. But each transaction frees pages
-(those it has replaced), and lists them under its own number. So a state bears the number of the
+is in order: the last commit is missing, and no checksum shows it. But each transaction frees pages
+(those it has replaced), and lists them under its own number. So a state has the number of the
 transaction that made it twice:
 
     meta page ── number n
@@ -18,11 +18,9 @@ What is asked of them, and what it rests on:
     cut the older state may have been written over. Where an error has kept LMDB from writing a
     meta page, it puts the old number back, over the rest of the new page: that is no damage
 
-Not seen is the one bit that turns n into n - 2, since the two then look like that: the commit's
-record in the journal makes up for it (journal.py). A commit without a record is missing then.
-
-The other fields are held against what can be known of them at no cost: a wrong root, flag or
-last page can end the process in LMDB's hands, or let it write over pages that are in use.
+Not seen is the one bit that turns n into n - 2: the commit's record in the journal makes up for it
+(journal.py); a commit without a record is missing then. The other fields are compared with what is known
+at no cost: a wrong root, flag or last page can crash LMDB, or have it write over pages in use.
 """
 
 from __future__ import annotations
@@ -187,7 +185,7 @@ def _do_not_follow(newest: Meta, older: Meta) -> str:
 
 
 def maker(file: PageFile, meta: Meta) -> int | None:
-    """The transaction that made a state, as its list of free pages tells; None where that is empty.
+    """The transaction that made a state, by its list of free pages; None where that is empty.
 
     PageFault where the last page of the list is not what it should be.
     """
@@ -208,7 +206,7 @@ def maker(file: PageFile, meta: Meta) -> int | None:
 def _page_of_list(file: PageFile, number: int, depth: int) -> bytes:
     page = file.page(number)
     if lmdb_file.number_of(page) != number or depth > _DEEPEST:
-        raise PageFault(number, "bears another number")
+        raise PageFault(number, "has another number")
     if not lmdb_file.flags_of(page) & (lmdb_file.BRANCH | lmdb_file.LEAF):
         raise PageFault(number, "is neither a branch nor a leaf")
     return page

@@ -71,7 +71,7 @@ def give_back(file: FileIO, start: int, length: int) -> None:
 
 
 def is_free(file: FileIO, start: int, length: int) -> bool:
-    """Whether nobody else has a lock on any of these bytes."""
+    """Whether no other process has a lock on any of these bytes."""
     return find(file, start, length) is None
 
 

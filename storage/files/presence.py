@@ -8,20 +8,20 @@
       8          16        8        8 (ns)     24                   integers little-endian
 
 A process writes its slot when it opens, flushes it, and keeps a lock on its bytes (ofd_lock.py); it
-clears it when it closes. So a slot that says something and is locked by nobody is of a
-process that ended without closing. What it says tells more:
+clears it when it closes. So a slot that is filled and not locked is of a process that ended
+without closing. Its boot ID says how:
 
     the boot ID of now     it was killed, or left without close(): what it had committed is there,
                            for the system has kept it; there is nothing to look for
     another boot ID        the machine ended while the store was open: a power cut, or a restart
                            that killed it. The newest records are looked at (look_over())
 
-A slot that speaks of a power cut is cleared once what that left has been seen to: a reader that comes
-before still learns of it. A process whose flush has failed notes a boot ID of zeros, so
-that the next opening looks as after a power cut.
+The slot of a power cut is cleared once its damage has been inspected: a reader that comes before still
+learns of it. After a failed flush a process notes a boot ID of zeros, so that the next opening inspects
+as after a power cut.
 
-It costs one flush for each opening, none for a commit. The slot is cleared without one, so a
-power cut just after a clean close is taken for one before it: an inspection too many.
+It costs one flush for each opening, none for a commit. The slot is cleared without one: a power cut
+just after a clean close costs an inspection too many.
 """
 
 from __future__ import annotations
@@ -35,27 +35,27 @@ import time
 from collections.abc import Iterator
 from io import FileIO
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from xxhash import xxh3_64_intdigest
 
 from ..errors import CorruptionError, RaxlogError
 from ..format import block, keys, records
-from ..trees.rax import Rax
+from ..trees.rax import Rax, RaxTransaction
 from . import ofd_lock
 
 OPEN = "open"
 CLEAN, KILLED, POWER_CUT = "clean", "killed", "power cut"
 
 _SLOT = struct.Struct("<Q16sQQ24x")
-_GATE = 1 << 40  # a byte far behind all slots: who looks for a free slot holds it
-_READERS = _GATE + 1  # who has the store open with readonly=True holds it, with others
+_GATE = 1 << 40  # a byte far behind all slots: held during the search for a free slot
+_READERS = _GATE + 1  # shared by all that have the store open with readonly=True
 _MOST_STREAMS = 100
 _UNKNOWN_BOOT = bytes(16)
 
 
 class LastEnd(NamedTuple):
-    """How the store was left by those who had it open before.
+    """How the store was left by the processes that had it open before.
 
     ``how``        "clean", "killed" or "power cut"; the worst, where there were several
     ``processes``  the numbers of those that did not close it
@@ -69,7 +69,7 @@ class LastEnd(NamedTuple):
 
 
 class Presence:
-    """This process's slot in the file ``open``. Closing it as it stands tells of no clean end."""
+    """This process's slot in the file ``open``. Closed without end() it counts as that of a killed process."""
 
     def __init__(self, path: Path) -> None:
         self._file = ofd_lock.open_file(path / OPEN)
@@ -88,7 +88,7 @@ class Presence:
             raise
 
     def clear_the_cut(self) -> None:
-        """Clear the slots that tell of a power cut, once what it left has been seen to."""
+        """Clear the slots of a power cut, once its damage has been inspected."""
         for slot in self._cut:
             self._write(bytes(_SLOT.size), slot)
         self._cut = []
@@ -113,14 +113,14 @@ class Presence:
             self.close()
 
     def close(self) -> None:
-        """Close the file, and note nothing: in a forked child, whose parent has the slot."""
+        """Close the file, and note nothing: in a forked child, as the slot is the parent's."""
         self._file.close()
 
 
-class Visit:
-    """What a reader has in place of a slot: a shared lock, by which writers know that they are not alone.
+class ReaderPresence:
+    """A reader's presence, in place of a slot: a shared lock, by which writers know that they are not alone.
 
-    Where it may not even have that nobody else can have the store open (StoreMap), or it is at rest.
+    Where it cannot be locked no other process can have the store open (StoreMap), or the store is at rest.
     """
 
     def __init__(self, path: Path) -> None:
@@ -153,7 +153,7 @@ def find_left_behind(path: Path) -> list[tuple[bytes, int]]:
     try:
         file = ofd_lock.open_file(path / OPEN, os.O_RDONLY)
     except OSError:
-        return []  # nobody has ever opened it for writing, or it cannot be told
+        return []  # it has never been opened for writing, or that is not known
     with file:
         return _left_behind(file)[0]
 
@@ -178,7 +178,7 @@ def is_cut(found: list[tuple[bytes, int]]) -> bool:
     return any(boot != here for boot, _ in found)
 
 
-def judge(found: list[tuple[bytes, int]], txn: Any) -> LastEnd:
+def judge(found: list[tuple[bytes, int]], txn: RaxTransaction) -> LastEnd:
     """What the slots of the dead mean. After a power cut it looks over the newest records."""
     if not found:
         return LastEnd(CLEAN, (), ())
@@ -188,7 +188,7 @@ def judge(found: list[tuple[bytes, int]], txn: Any) -> LastEnd:
     return LastEnd(POWER_CUT, processes, tuple(look_over(txn)))
 
 
-def look_over(txn: Any) -> Iterator[str]:
+def look_over(txn: RaxTransaction) -> Iterator[str]:
     """Read what was written last: names, headers and last nodes of up to 100 streams. About 10 µs each."""
     try:
         for index, (name, value) in enumerate(Rax(txn, keys.NAMES).items()):
@@ -202,7 +202,7 @@ def look_over(txn: Any) -> Iterator[str]:
         yield str(error)
 
 
-def _look_at(txn: Any, name: bytes, value: bytes) -> None:
+def _look_at(txn: RaxTransaction, name: bytes, value: bytes) -> None:
     number = records.unseal(keys.NAMES + name, value)[0]
     key = keys.header_key(number)
     header = txn.get(key)
@@ -215,7 +215,7 @@ def _look_at(txn: Any, name: bytes, value: bytes) -> None:
 
 
 def _left_behind(file: FileIO) -> tuple[list[tuple[bytes, int]], list[int], list[int]]:
-    """The processes that did not clear their slots; the slots that tell of a cut; those that may be taken."""
+    """The processes that did not clear their slots; the slots of a power cut; those that may be taken."""
     content = os.pread(file.fileno(), os.fstat(file.fileno()).st_size, 0)
     found: list[tuple[bytes, int]] = []
     cut: list[int] = []
@@ -235,7 +235,7 @@ def _left_behind(file: FileIO) -> tuple[list[tuple[bytes, int]], list[int], list
 
 @functools.cache
 def boot_id() -> bytes:
-    """16 bytes that are others after each start of the machine; zeros where it does not tell."""
+    """16 bytes that change with each start of the machine; zeros where they are not known."""
     try:
         text = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
         return bytes.fromhex(text.replace("-", "").strip())

@@ -1,9 +1,8 @@
-"""The writer's lock: who writes, with a timeout and a name.
+"""The writer's lock: one process writes at a time; waiting has a timeout and names the holder.
 
-LMDB's own lock waits for ever and knows no names. So a process that wants to write first locks bytes
-of the file ``writer`` (ofd_lock.py). The kernel frees them when the process dies, however it dies, and
-their range names it: a writer that was stopped in the middle (SIGSTOP, a debugger) costs the others a
-LockTimeout that says which process, not a hang.
+LMDB's own lock has no timeout and no holder's name. So a process that wants to write first locks bytes
+of the file ``writer`` (ofd_lock.py). The kernel frees them when the process dies, and their range names
+it: a writer that was stopped (SIGSTOP, a debugger) costs the others a LockTimeout that names it.
 
     2^32 - pid … 2^32                          the lock: held from before LMDB's write transaction begins to its end
     2^33 + n · 2^23 … 2^33 + n · 2^23 + pid    place n in the line: held by a process that waits for the lock
@@ -12,7 +11,7 @@ LockTimeout that says which process, not a hang.
     Q   place 2 ─ sleep ────────────────┴─ lock ─ commit ─ release ──wake──┐
     R           place 3 ─ sleep ───────────────────────────────────────────┴─ lock ─ commit …
 
-Any two ranges of the lock have a byte in common, so one process holds it; any two of one place likewise. A
+Any two ranges of the lock have a byte in common, so one process holds it; any two of one place as well. A
 process that finds the line empty asks for the lock at once. Else it takes the place behind the last, and
 sleeps in the kernel until a writer that gives up the lock wakes it (futex.py): all are served in order.
 
@@ -74,7 +73,7 @@ class WriterLock:
 
     def _wait(self, deadline: float, timeout: float) -> None:
         file, words = self._file, self._words
-        place = self._stand_in_line()
+        place = self._enter_line()
         woken, idle = False, None
         while True:
             word = words.word(place)
@@ -96,7 +95,7 @@ class WriterLock:
                 )
             woken = words.sleep(place, word, min(left, _FIRST_LOOKS if first is None else _LOOKS))
 
-    def _stand_in_line(self) -> int:
+    def _enter_line(self) -> int:
         place = self._words.last[0] % _PLACES + 1
         while True:
             try:
@@ -126,7 +125,7 @@ class WriterLock:
         """The process that holds the lock, in words: its number and, where known, its command."""
         pid = self.holder_pid()
         if pid is None:
-            return "nobody any more"
+            return "no process any more"
         with contextlib.suppress(OSError):
             command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
             return f"process {pid}" + (f" ({command.strip()[:120]})" if command.strip() else "")
@@ -141,7 +140,7 @@ class WriterLock:
         return None if found is None else found[1] - found[0]
 
     def is_awaited(self) -> bool:
-        """Whether another process stands in line for the lock. One system call."""
+        """Whether another process is in line for the lock. One system call."""
         return not ofd_lock.is_free(self._file, _LINE, 0)
 
     def reopen(self) -> None:

@@ -1,1 +1,1 @@
-"""The format of what lies in LMDB: keys, checksummed records, blocks of nodes."""
+"""The format of what is stored in LMDB: keys, checksummed records, blocks of nodes."""

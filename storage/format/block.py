@@ -1,4 +1,4 @@
-"""Blocks: how one listpack node lies in LMDB.
+"""Blocks: how LMDB holds one listpack node.
 
     offset  size  what
     ------  ----  -----------------------------------------------------------------
@@ -6,7 +6,7 @@
          8     1  format
          9     1  codec: 0 raw, 1 zstd
         10     8  ordinal: entries ever added to the stream before this node's first
-        18     4  span: entries ever added to this node (ordinals it stands for)
+        18     4  span: entries ever added to this node (ordinals it covers)
         22     4  live: entries of it that are not deleted
         26     4  raw size of the listpack
         30     -  the listpack, byte for byte as Redis writes it (or its zstd frame)
@@ -104,7 +104,7 @@ def peek_ordinals(value: bytes) -> tuple[int, int]:
 
 
 def listpack_of(key: bytes, value: bytes, head: BlockHeader) -> bytes:
-    """The listpack inside a block whose header() has been read."""
+    """The listpack inside a block, after header() has verified it."""
     if head.codec == RAW:
         return value[HEADER_SIZE:]
     if head.raw_size > MAX_LISTPACK:

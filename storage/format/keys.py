@@ -10,8 +10,8 @@
     0            06                                               the generation that supersedes this one
     0            10                                               the subject index: generation, counts
     0            11         subscription (8)                      a subscription
-    0            12         subject  00  [first ID (8)]           who subscribed to a literal subject
-    0            13         pattern  00  [first ID (8)]           who subscribed to a pattern with wildcards
+    0            12         subject  00  [first ID (8)]           the subscribers to a literal subject
+    0            13         pattern  00  [first ID (8)]           the subscribers to a pattern with wildcards
     0            14         size (1)  owner  subscription (8)     the subscriptions of an owner
     0            15         name                                  a durable subscription's name -> its ID
     0            16         size (1)  queue  subscription (8)     the members of a queue group
@@ -21,7 +21,7 @@
     0            19         size (1)  route  size (1)  account  pattern  00  queue
                                                                   the same, by the route it came from
     0            1A                                               how many rows of remote interest there are
-    0            1C         c s p q, name or anchor … owner (8)   who hears a channel or glob (channel_index.py)
+    0            1C         c s p q, name or anchor … owner (8)   the subscribers to a channel or glob
     0            1D         running number (8)                    a live message on its way; FF * 8: the ring's state
     0            1E         owner (8)  [a row of 1C]              a process with live subscriptions; its channels
     n            20         level (1)  index (8)                  deleted ordinals, counted
@@ -41,7 +41,7 @@
 
 All integers in keys are big-endian, so that byte order is numeric order.
 
-The kind bytes are chosen so that what one append touches lies together: the tail node is
+The kind bytes are chosen so that what one append touches is adjacent: the tail node is
 the last key of kind 30 and the header follows it at once, on the same leaf page of LMDB's
 B+tree. Records that are touched now and then (deleted ordinals, the ordinal index) sort in
 front of the nodes. Numbers are given out once and never used again.
@@ -112,7 +112,7 @@ def group_family(number: int, kind: int, group: int) -> bytes:
 
 
 def node_key(number: int, ms: int, seq: int) -> bytes:
-    """The key of the node whose master entry has the ID ``ms-seq``."""
+    """The key of the node with the master ID ``ms-seq``."""
     return _FAMILY_ID.pack(number, NODE, ms, seq)
 
 
@@ -133,13 +133,13 @@ def header_key(number: int) -> bytes:
 def name_suffix(name: bytes) -> bytes:
     """A group's or consumer's name as it ends a key: itself, or its SHA-256 where too long.
 
-    The first byte tells the two apart. The record led to holds the whole name.
+    The first byte distinguishes the two. The record led to holds the whole name.
     """
     return b"\0" + name if len(name) <= MAX_INLINE_NAME else b"\1" + sha256(name)
 
 
 def sha256(name: bytes) -> bytes:
-    """What stands in a key for something that is too long for it: 32 bytes."""
+    """The part of a key in place of something that is too long for it: 32 bytes."""
     import hashlib  # noqa: PLC0415 - hardly any name is so long
 
     return hashlib.sha256(name).digest()

@@ -1,22 +1,20 @@
-"""Compaction: the data file written anew, without the pages nobody uses, and put in force.
+"""Compaction: the data file rewritten without its unused pages, and put in force.
 
     C1  copy the live pages into 000002.tmp, and compare    a kill here leaves 000002.tmp
-    C2  flush it; name it 000002; flush the folder          … an orphan nobody looks at
+    C2  flush it; name it 000002; flush the folder          … an unused orphan
     C3  write beside CURRENT what it is to say
     C4  commit the mark in 000001, flushed                  from here on 000002 is in force
     C5  CURRENT names 000002, flushed                       until here the mark leads on
-    C6  go over ourselves; remove 000001 if nobody has it open
+    C6  go over ourselves; remove 000001 if no process has it open
 
 Writers wait from C1 to C6 (about a second for a gigabyte that is in memory); readers go on,
 those of other processes too, and find the mark with their next transaction (generation.py).
-Whatever has been committed before C1 is in the copy, and nothing can be committed to the old
-file after it: the writer's lock is held throughout, and the mark stands before it is given up.
+All that was committed before C1 is in the copy, and nothing is committed to the old file after it:
+the writer's lock is held throughout. The copy's size is known before C1: where it would be no
+smaller, nothing is done.
 
-Each step can be left off at by a kill, a power cut or an exception. Before C4 the store is as
-it was; after it it is compacted. What is left over is cleared away by the next compaction, or
-by the next process that opens the store for writing.
-
-How long the copy will be is known before C1: where it would be no shorter, nothing is done.
+A kill, a power cut or an exception can end it at each step. Before C4 the store is as it was;
+after it it is compacted. The next compaction, or opening for writing, removes what is left over.
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ from ..commit import journal
 from ..commit.write_transaction import WriteTransaction
 from ..crash_point import crash_point
 from ..engine.environment import Environment
-from ..engine.map_size import RESERVE
+from ..engine.store_map import RESERVE
 from ..errors import CorruptionError, LockTimeout, StoreError, StoreFull
 from ..files import directory, disk, generation, lmdb_errors
 from ..files.lmdb_file import pages_in
@@ -64,10 +62,10 @@ class Compaction(NamedTuple):
 
 
 def compact(env: Environment, timeout: float, progress: Progress | None = None) -> Compaction:
-    """Write the store's data file anew. LockTimeout, StoreFull, CorruptionError: nothing changed."""
+    """Rewrite the store's data file. LockTimeout, StoreFull, CorruptionError: nothing changed."""
 
     def reached(step: str, done: int = 0, total: int = 0) -> None:
-        if step != "copying":  # told as often as time allows, and crash points come in a fixed number
+        if step != "copying":  # reported as often as time allows, and crash points come in a fixed number
             crash_point(f"compact.{step}")
         if progress is not None:
             progress(step, done, total)
@@ -76,14 +74,14 @@ def compact(env: Environment, timeout: float, progress: Progress | None = None) 
 
 
 def tidy(env: Environment) -> None:
-    """Finish what a compaction that was killed has left, unless somebody is at work here."""
-    if generation.leftovers(env.path, env.generation) or directory.generation(env.path) != env.generation:
+    """Finish what a compaction that was killed has left, unless another process writes now."""
+    if generation.leftovers(env.path, env.map.generation) or directory.generation(env.path) != env.map.generation:
         # A full disk keeps a store from being tidied, not from being opened.
         try:
             with contextlib.suppress(LockTimeout, OSError):
                 env.commits.exclusively(lambda: _settle(env), 0.0)
         except lmdb.Error as error:
-            raise lmdb_errors.meaning(env.path, error) from error
+            raise lmdb_errors.translate_error(env.path, error) from error
 
 
 def _settle(env: Environment) -> list[int]:
@@ -91,11 +89,11 @@ def _settle(env: Environment) -> list[int]:
     go_over(env)
     # A process that was killed in its commit may have left a record of it in the journal, also of a mark: it must not
     # come to life again when what it marks has been removed.
-    journal.apply_what_is_due(env.live(), env.generation / directory.DATA)
+    journal.apply_what_is_due(env.live(), env.map.generation / directory.DATA)
     go_over(env)  # that may have been a mark
-    if directory.generation(env.path) != env.generation:
-        generation.point_to(env.path, env.generation)
-    return generation.remove(env.path, env.generation)
+    if directory.generation(env.path) != env.map.generation:
+        generation.point_to(env.path, env.map.generation)
+    return generation.remove(env.path, env.map.generation)
 
 
 def go_over(env: Environment) -> None:
@@ -107,7 +105,7 @@ def _compact(env: Environment, reached: Callable[..., None]) -> Compaction:
     began = time.monotonic()
     try:
         held = _settle(env)
-        old, last = env.generation, env.last_transaction_id()
+        old, last = env.map.generation, env.last_transaction_id()
         before = (old / directory.DATA).stat().st_size
         size = _size_of_copy(env)
         if size >= before:
@@ -130,9 +128,9 @@ def _compact(env: Environment, reached: Callable[..., None]) -> Compaction:
         reached("marked")
         generation.point_to(env.path, new, prepared=True)  # C5
         reached("switched")
-        env.go_over()  # C6
+        env.map.go_over()  # C6
     except lmdb.Error as error:
-        raise lmdb_errors.meaning(env.path, error) from error
+        raise lmdb_errors.translate_error(env.path, error) from error
     except TimeoutError:
         raise  # a signal's handler did
     except OSError as error:
@@ -159,7 +157,7 @@ def _mark(env: Environment, number: int, transaction: int) -> None:
         env.commits.apply(operation)
         env.live().sync(True)
     finally:
-        env.commits.warm_id = env.checked = -1  # our own commit this time, and yet the mark has to be found
+        env.forget_last_commit()  # our own commit this time, and yet the mark has to be found
 
 
 # -- the copy -----------------------------------------------------------------------------
@@ -194,7 +192,7 @@ def _copy(env: Environment, place: Path, size: int, reached: Callable[..., None]
             raise CorruptionError(
                 f"the data file of {env.path} says it holds {stat['entries']} records, and a copy of it has {entries}"
             )
-        old = journal.find(live, env.generation / directory.DATA)
+        old = journal.find(live, env.map.generation / directory.DATA)
         if old is None:
             journal.leave_out(made)
         else:
@@ -226,7 +224,7 @@ def _copy_pages(live: lmdb.Environment, place: Path, look: Callable[[], None]) -
         copying.release()
 
     with copying:
-        # Not a Thread of threading's, whose start() an exception from outside can leave by half.
+        # Not a Thread of threading's, an exception can leave its start() by half.
         start_new_thread(watch, ())
         live.copy(str(place), compact=True)
     with looking:  # the last look comes before what is shown next

@@ -1,4 +1,4 @@
-"""Ordinals: which of a stream's entries are deleted, counted; and which leaf an ordinal lies in.
+"""Ordinals: which of a stream's entries are deleted, counted; and which leaf holds an ordinal.
 
 The ordinal of an entry is the number of entries ever added before it. Two families of rows
 turn ordinals into counts without a scan; appends write one row of them every 64th leaf.
@@ -47,7 +47,7 @@ SOURCE_HASH = ""
 EVERY = 64  # leaves from one row of the ordinal index to the next
 
 _TOP = 3
-_SHIFT = (12, 20, 28, 36)  # by level: a row stands for 1 << _SHIFT[level] ordinals
+_SHIFT = (12, 20, 28, 36)  # by level: a row covers 1 << _SHIFT[level] ordinals
 _BITMAP = 1 << _SHIFT[0]
 _FAN = 256  # counters in a row
 _SIZE = (1, 2, 4, 8)  # by level: bytes of a counter (at level 0, of eight bits)
@@ -90,10 +90,6 @@ class DeadCounts:
         for key, value in rows:
             self._txn.put(key, value)
 
-    def is_marked(self, ordinal: int) -> bool:
-        """Whether the ordinal is marked."""
-        return self.dead_before(ordinal + 1) > self.dead_before(ordinal)
-
     def dead_before(self, x: int) -> int:
         """How many ordinals below ``x`` have ever been marked, dropped rows included.
 
@@ -109,7 +105,7 @@ class DeadCounts:
         for level in (3, 2, 1):
             child = x >> _SHIFT[level - 1] & (_FAN - 1)
             if child == 0 and level > 1:
-                dead = None  # nothing in this row lies in front of x: it need not be read
+                dead = None  # nothing in this row is in front of x: it need not be read
                 continue
             counters = self._counters(level, x >> _SHIFT[level], dead)
             total += sum(counters[:child])
@@ -161,7 +157,7 @@ class DeadCounts:
         return end + live
 
     def drop_below(self, ordinal: int, limit: int = 1000) -> int:
-        """Delete up to ``limit`` rows that lie wholly below the ordinal; return how many.
+        """Delete up to ``limit`` rows that are wholly below the ordinal; return how many.
 
         All answers for ordinals from there on stay as they were: the counters above are kept.
         If ``limit`` rows were deleted, more may be left: call again.
@@ -327,7 +323,7 @@ def problems(txn: RaxTransaction, number: int, base: int | None = None) -> list[
 
     Every counter must equal what is marked in the row below it, and noted IDs must ascend. What
     drop_below() took away cannot be compared: a row may be missing if all stored rows of its
-    level lie behind it and, where ``base`` (the stream's first ordinal) is given, it lies wholly
+    level follow it and, where ``base`` (the stream's first ordinal) is given, it is wholly
     below ``base``. If a row cannot be read, no counters are compared. Reads every row.
     """
     found: list[str] = []

@@ -7,7 +7,7 @@
     P footer  -> 3 bytes                  `-(t) "er" -> []=3 bytes
 
 Only the keys are stored. A node is known by its path, the bytes that lead to it, and the
-inner nodes are implied, for a branch stands exactly where two neighbouring keys part: foobar
+inner nodes are implied, for there is a branch exactly where two neighbouring keys part: foobar
 and footer share three bytes, so there is a branch at "foo". Nothing is split or merged on a
 write and nothing can disagree; what asks about the tree finds its neighbours with set_range.
 """
@@ -15,19 +15,16 @@ write and nothing can disagree; what asks about the tree finds its neighbours wi
 from __future__ import annotations
 
 from collections.abc import Iterator
-from random import Random
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import InvalidArgument
 from ..format.keys import MAX_KEY
-from .rax_nodes import NEXT, LowWalk, RaxNode, RaxTree, behind, step_before
+from .rax_nodes import NEXT, RaxNode, RaxTree, behind, step_before
 
 if TYPE_CHECKING:
     import lmdb
 
 SOURCE_HASH = ""
-
-__all__ = ["LowWalk", "Rax", "RaxIterator", "RaxNode", "RaxTransaction", "ReadTransaction", "family_rows"]
 
 
 class ReadTransaction(Protocol):
@@ -59,10 +56,9 @@ def family_rows(txn: ReadTransaction, prefix: bytes, start: bytes | None = None)
 class RaxIterator:
     """A place in a rax, over one LMDB cursor. Made by Rax.iterator().
 
-    A seek stands *on* the element it found: ``key`` and ``value`` can be read at once, and
-    next() and prev() move away from it. (In Redis the first raxNext after a raxSeek returns
-    the sought element; there is no such flag here.) ``key`` is without the prefix; both are
-    copies and stay as they are when the element changes or the transaction ends.
+    After a seek ``key`` and ``value`` are those of the element found, and next() and prev()
+    move away from it. (In Redis the first raxNext after a raxSeek returns the sought element.)
+    ``key`` is without the prefix; both are copies.
 
     ``eof`` is true before the first seek, after one that found nothing (key and value are
     empty then), and after a step past either end (they stay on the last element, as in
@@ -104,9 +100,7 @@ class RaxIterator:
         elif op == "$":
             found = step_before(cursor, behind(self._prefix))
         else:
-            raise InvalidArgument(
-                f"a rax cannot seek {op!r}; the operators are '>', '>=', '<', '<=', '=', '^', '$'"
-            )
+            raise InvalidArgument(f"a rax cannot seek {op!r}; the operators are '>', '>=', '<', '<=', '=', '^', '$'")
         if self._settle(found):
             return True
         self.key = self.value = b""
@@ -166,9 +160,7 @@ class Rax:
 
     def __init__(self, txn: RaxTransaction, prefix: bytes) -> None:
         if not 0 < len(prefix) <= MAX_KEY:
-            raise InvalidArgument(
-                f"a rax needs a prefix of 1 to {MAX_KEY} bytes, this one has {len(prefix)}"
-            )
+            raise InvalidArgument(f"a rax needs a prefix of 1 to {MAX_KEY} bytes, this one has {len(prefix)}")
         self._txn = txn
         self._prefix = prefix
         self._skip = len(prefix)
@@ -249,9 +241,7 @@ class Rax:
         """The greatest key and its value, None if the rax is empty. One descent."""
         return self._item() if step_before(self._cursor, behind(self._prefix)) else None
 
-    def items(
-        self, start: bytes | None = None, reverse: bool = False
-    ) -> Iterator[tuple[bytes, bytes]]:
+    def items(self, start: bytes | None = None, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
         """Keys and values in order, from ``start`` (itself included) to the end.
 
         With ``reverse`` from ``start`` down to the first; ``start`` None is the first key, or
@@ -270,7 +260,7 @@ class Rax:
             more = step()
 
     def _item(self) -> tuple[bytes, bytes] | None:
-        """The element under the cursor, None if that lies outside the rax."""
+        """The element under the cursor, None if that is outside the rax."""
         full, value = self._cursor.item()
         full = bytes(full)
         return (full[self._skip :], bytes(value)) if full.startswith(self._prefix) else None
@@ -287,10 +277,6 @@ class Rax:
         """How many nodes Redis' rax of these keys has: one pass over the keys."""
         return self._tree().numnodes()
 
-    def low_walk(self, key: bytes) -> LowWalk:
-        """How far ``key`` leads into the tree, and where it stops. raxLowWalk."""
-        return self._tree().low_walk(key)
-
     def node(self, path: bytes) -> RaxNode | None:
         """The node that begins at ``path``, None if none does."""
         return self._tree().node(path)
@@ -298,13 +284,6 @@ class Rax:
     def nodes(self) -> Iterator[RaxNode]:
         """All nodes, a parent before its children, these in order."""
         return self._tree().nodes()
-
-    def random_walk(
-        self, steps: int | None = None, rng: Random | None = None
-    ) -> tuple[bytes, bytes] | None:
-        """A key and its value, met on a random walk; None if the rax is empty. raxRandomWalk."""
-        key = self._tree().random_walk(steps, rng)
-        return None if key is None else self.ceiling(key)
 
     def show(self) -> str:
         """The tree as raxShow draws it."""

@@ -16,7 +16,7 @@ bytes and more make a compressed node, drawn in quotes; one byte, or one for eac
 a branch, a plain one, drawn in brackets.
 
 Worked example: the node at "foob". The first key from "foob" on is "foobar", and so is the
-last: one key, six bytes, hence the label "ar". On its left lies "foo", which is how "foob"
+last: one key, six bytes, hence the label "ar". On its left is "foo", which is how "foob"
 begins (rule 2: a node at depth 3); on its right "footer", which parts from it at depth 3
 (rule 4: a node at depth 4). The deepest counts, 4: a node begins at "foob".
 
@@ -35,12 +35,8 @@ ordinals, numbers) never are: there the two agree after any inserts and removes.
 
 from __future__ import annotations
 
-import math
-import random
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
-
-from ..errors import InvalidArgument
 
 if TYPE_CHECKING:
     import lmdb
@@ -71,19 +67,6 @@ class RaxNode(NamedTuple):
         return self.path + self.children[index : index + 1]
 
 
-class LowWalk(NamedTuple):
-    """How far a key leads into the tree: raxLowWalk's results.
-
-    ``matched`` bytes of the key lie on the tree; the walk ended at ``node``, ``split`` bytes
-    into its label (0 unless it is compressed). The key is in the rax if all of it matched,
-    ``split`` is 0 and the node is a key; else an insert would cut or grow the node there.
-    """
-
-    matched: int
-    node: RaxNode
-    split: int
-
-
 class RaxTree:
     """The nodes of the keys behind ``prefix``, read with ``cursor``, which every call moves.
 
@@ -106,7 +89,7 @@ class RaxTree:
 
         An empty rax has one, its head. One pass over the keys: O(keys), values are not read.
         """
-        # The places on the path to the last key at which a key ends or a branch stands, root
+        # The places on the path to the last key at which a key ends or branches, root
         # first: [depth, ways down, ways down that are longer than one byte].
         places = [[0, 0, 0]]
         count = 0
@@ -119,16 +102,6 @@ class RaxTree:
         count += _fold(places, 0)
         _, ways, long_ways = places[0]
         return count + 1 + (long_ways if ways > 1 else 0)
-
-    def low_walk(self, key: bytes) -> LowWalk:
-        """How far ``key`` leads into the tree, and where it stops. A dozen seeks. raxLowWalk."""
-        full = self._prefix + key
-        matched = 0  # the key shares most with one of its two neighbours
-        for neighbour in (self._least(full), self._greatest(full)):
-            if neighbour is not None:
-                matched = max(matched, common(neighbour, key))
-        begin = self._begin(key[:matched])
-        return LowWalk(matched, self._node(key[:begin]), matched - begin)
 
     def node(self, path: bytes) -> RaxNode | None:
         """The node that begins at ``path``, None if none does. Seeks: eight and one a child."""
@@ -146,31 +119,6 @@ class RaxTree:
             node = self._node(paths.pop())
             yield node
             paths += [node.child(index) for index in reversed(range(len(node.children)))]
-
-    def random_walk(self, steps: int | None = None, rng: random.Random | None = None) -> bytes | None:
-        """A key, found by a random walk up and down from the root; None if the rax is empty.
-
-        The walk ends at the ``steps``-th key it comes by (some of them may be the same). None
-        or 0 draws them from 1 to 2 (1 + floor(ln numele)), at the cost of numele. Every key can
-        be reached, but by no means evenly. InvalidArgument if ``steps`` < 0. raxRandomWalk.
-        """
-        if steps is not None and steps < 0:
-            raise InvalidArgument(f"a random walk cannot have {steps} steps; give 1 or more")
-        rng = rng or random.Random()
-        trail = [self._node(b"")]
-        if not trail[0].children:  # nowhere to go: no key, or the empty key alone
-            return b"" if trail[0].is_key else None
-        left = steps or rng.randint(1, 2 * (1 + math.floor(math.log(self.numele()))))
-        while left > 0 or not trail[-1].is_key:
-            node = trail[-1]
-            ways = len(node.children)
-            way = rng.randrange(ways + (len(trail) > 1))
-            if way == ways:
-                trail.pop()
-            else:
-                trail.append(self._node(node.child(way)))
-            left -= trail[-1].is_key
-        return trail[-1].path
 
     def show(self) -> str:
         """The tree as raxShow draws it, with the length of a value in place of its pointer.
@@ -268,7 +216,7 @@ def step_before(cursor: lmdb.Cursor[Any], full: bytes | None) -> bool:
 
 def behind(full: bytes) -> bytes | None:
     """The first byte string behind all that begin with ``full``: its successor without the
-    ff bytes at its end, which have none. None if it is all ff: then nothing lies behind."""
+    ff bytes at its end, which have none. None if it is all ff: then nothing follows."""
     stem = full.rstrip(b"\xff")
     return stem[:-1] + bytes((stem[-1] + 1,)) if stem else None
 

@@ -12,7 +12,6 @@ handler may call it between any two bytecodes of a thread that holds one.
 
 from __future__ import annotations
 
-import contextlib
 import threading
 
 from ..errors import InvalidArgument
@@ -52,8 +51,10 @@ StopFlag = Stop | threading.Event  # an event is noticed within 100 ms
 
 def wake(sleeper: threading.Lock) -> None:
     """End a thread's sleep on this lock; harmless where it has been woken already."""
-    with contextlib.suppress(RuntimeError):
+    try:
         sleeper.release()
+    except RuntimeError:
+        return
 
 
 def sleep(sleeper: threading.Lock, seconds: float, stop: StopFlag | None) -> None:
@@ -70,7 +71,7 @@ def sleep(sleeper: threading.Lock, seconds: float, stop: StopFlag | None) -> Non
 
 
 def is_stopped(stop: StopFlag | None) -> bool:
-    """Whether a wait is to end, or not to begin. InvalidArgument for what cannot tell."""
+    """Whether a wait is to end, or not to begin. InvalidArgument for any other type."""
     if stop is not None and not isinstance(stop, StopFlag):
         raise InvalidArgument(f"stop={stop!r:.60} must be a raxlog.Stop or a threading.Event, or None")
     return stop is not None and stop.is_set()

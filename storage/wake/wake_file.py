@@ -3,14 +3,12 @@
     writer    commit(); pwrite(STORE/wake)  ───event───►  WakeFile.wait()   in every reader
 
 The kernel queues the events (inotify on Linux, kqueue on macOS and the BSDs), so an event
-that comes while nobody waits is not lost, and an idle reader costs nothing. The content of
+that comes while no reader waits is not lost, and an idle reader costs nothing. The content of
 the file means nothing.
 
-Where the kernel gives no events (no more inotify instances for this user, no such call, the
-file is gone), wait() just times out: whoever waits looks for himself, with shorter naps, and
-asks now and then with watch_again(). ``watching`` tells which of the two it is.
-
-A pipe to itself lets another thread end a wait at once.
+Where the kernel gives no events (no more inotify instances for this user, no such call, the file is
+gone; ``watching`` is false then), wait() just times out: the caller polls, with shorter naps, and calls
+watch_again() now and then. A pipe to itself lets another thread end a wait at once.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-# From <sys/inotify.h>; the unlinking of a file is told as a change of its attributes.
+# From <sys/inotify.h>; the unlinking of a file is reported as a change of its attributes.
 _IN_MODIFY, _IN_ATTRIB, _IN_DELETE_SELF, _IN_MOVE_SELF = 0x2, 0x4, 0x400, 0x800
 _IN_MOVED, _IN_CREATE, _IN_DELETE = 0xC0, 0x100, 0x200
 WRITTEN = _IN_MODIFY | _IN_ATTRIB | _IN_DELETE_SELF | _IN_MOVE_SELF
@@ -52,7 +50,7 @@ class WakeFile:
         return self._source is not None
 
     def watch_again(self) -> bool:
-        """Watch the file that bears the name now: it may be another than before. ``watching``."""
+        """Watch the file that has the name now: it may be another than before. ``watching``."""
         try:
             if self._source is not None:
                 self._source.watch(self._path)
@@ -86,7 +84,7 @@ class WakeFile:
 
     def interrupt(self) -> None:
         """End the wait() or pause() that is on, or else the next one, at once."""
-        with contextlib.suppress(OSError):  # full: there is more than enough to read; closed: nobody waits
+        with contextlib.suppress(OSError):  # full: there is more than enough to read; closed: none waits
             os.write(self._write_end, b"!")
 
     def close(self) -> None:

@@ -1,19 +1,17 @@
 """The watcher: the one thread of a process that waits for a store's wake file.
 
-    nobody waits      park: sleep whatever is committed, until unpark()
-    somebody waits    V1  wait for an event, or the safety period
+    no reader waits   park: sleep whatever is committed, until unpark()
+    some wait         V1  wait for an event, or the safety period
                       V2  drain the events
-                      V3  look, in a NEW read transaction; release who has something to see
+                      V3  look, in a NEW read transaction; release those that have something to see
                       V5  after an event let 0.5 ms pass: one look for a burst of commits
 
-V2 stands before V3. The event of a commit is queued once the commit is visible, so a look
-that begins after that event was drained sees the commit; the other way round an event that
-comes between the two would be lost.
+V2 comes before V3: the event of a commit is queued once the commit is visible, so a look that begins
+after that event was drained sees the commit.
 
-The look without an event, once in a safety period, is for a writer that was killed between
-its commit and the touch. Two such looks in a row that find a commit mean that the file tells
-nothing; then, and where the kernel gives no events at all, the watcher polls: after 1 ms,
-twice as long each time, at most 100 ms. The next event ends that.
+The look without an event, once in a safety period, is for a writer that was killed between its commit
+and the touch. Two such looks in a row that find a commit mean that the file has no events; then, and
+where the kernel has none, the watcher polls: after 1 ms, twice as long each time, at most 100 ms.
 """
 
 from __future__ import annotations
@@ -37,9 +35,9 @@ class Watcher:
     """Runs until close(), or until a look raises StoreClosed.
 
     ``path``    the wake file
-    ``wanted``  whether anybody waits
-    ``look``    V3; gives the number of the transaction it looked in, 0 if it got none. Is told
-                whether it may be quick, since no event has come
+    ``wanted``  whether any reader waits
+    ``look``    V3; returns the number of its transaction, 0 if it got none. Its argument: whether
+                it may be quick, since no event has come
     ``ended``   called once, when no look will follow
     """
 
@@ -51,7 +49,7 @@ class Watcher:
         self._safety_period = safety_period
         self._parked = False
         self._closed = False
-        self._missed = 0  # looks in a row that found a commit no event had told of
+        self._missed = 0  # looks in a row that found a commit without an event
         self._file = WakeFile(path)
         name = f"raxlog watcher of {path}"
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -64,7 +62,7 @@ class Watcher:
             raise
         except BaseException:
             # Ctrl-C while start() waits for the thread: it runs, or will in a moment, and uses the
-            # file. It ends by itself, closes it, and tells nobody: the next wait gets a new watcher.
+            # file. It ends by itself and closes it, without ``ended``: the next wait gets a new watcher.
             self._ended = lambda: None
             self._closed = True
             self._file.interrupt()
@@ -76,7 +74,7 @@ class Watcher:
         return self._missed >= 2 or not self._file.watching
 
     def unpark(self) -> None:
-        """Somebody waits now. Not to be called once ``ended`` has been."""
+        """A reader waits now. Not to be called once ``ended`` has been."""
         if self._parked:
             self._parked = False
             self._file.interrupt()
@@ -111,7 +109,7 @@ class Watcher:
         number = naps = 0
         nap = _FIRST_NAP
         while not self._closed:
-            # Set first, then asked: who comes in between either is seen, or sees the flag.
+            # Set first, then asked: a reader that comes in between is seen, or sees the flag.
             self._parked = True
             parked = self._parked = not self._wanted()
             if parked:

@@ -112,7 +112,7 @@ class Direct:
         self.share = share
         self.env = env = share.env
         self.lock_timeout = lock_timeout
-        is_buffered = env.durability == "buffered" and not env.readonly
+        is_buffered = env.options.durability == "buffered" and not env.readonly
         self.buffer: WriteBuffer | None = buffer_of(env) if is_buffered else None
         # No method of its own: a source that is dropped, with its share, is gone at once.
         self.read: Callable[[], Read] = partial(_read_flushed, env) if is_buffered else env.read

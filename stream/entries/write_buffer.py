@@ -45,7 +45,8 @@ from threading import get_ident
 
 from ...storage.commit.commits import Commits
 from ...storage.commit.write_transaction import WriteTransaction
-from ...storage.engine.environment import FORK_PATIENCE, Environment, release_all
+from ...storage.engine.environment import Attachment, Environment
+from ...storage.engine.fork_hooks import FORK_PATIENCE, release_all
 from ...storage.errors import AppendsLost, Lost, StoreClosed, StoreError, TransactionError
 from ...storage.lifecycle import compaction
 from ...storage.wake.stop import wake
@@ -155,12 +156,12 @@ class Head:
         return ids
 
 
-class WriteBuffer:
+class WriteBuffer(Attachment):
     """The buffered appends of one environment, for all its threads. Get it by buffer_of()."""
 
     def __init__(self, env: Environment) -> None:
         self._env = env
-        self._window = env.buffer_window
+        self._window = env.options.buffer_window
         self.ended = False  # the interpreter ends: appends are committed by themselves again
         self._begin()
         self._start()
@@ -420,7 +421,7 @@ class WriteBuffer:
                 timeout = self._timeout
             error: BaseException | None = None
             try:
-                self._env.commits.exclusively(self._lead, timeout)
+                self._env.commits.exclusively(self._lead, timeout, self.make_way)
             except BaseException as raised:
                 error = raised
             with self._mutex:
@@ -472,7 +473,8 @@ class WriteBuffer:
                 elif batch and not self._batch:
                     self._callers = set()
                 self._settled = self._number - 1
-                self._yields = self._shut or self._forking or commits.is_awaited() or env.is_lock_awaited()
+                is_awaited = commits.is_awaited() or commits.files.is_lock_awaited()
+                self._yields = self._shut or self._forking or is_awaited
                 if not self._batch:
                     self._yields = True
                     self._changed(whole_queue=self._failure is not None)
@@ -526,7 +528,7 @@ class WriteBuffer:
         try:
             commits.apply(operation)
         except BaseException as error:
-            return error, transaction > 0 and self._env.has_committed(transaction)
+            return error, transaction > 0 and self._env.last_transaction_id() >= transaction
         return None, False
 
     def _fail(self, error: BaseException, visible: bool) -> None:
@@ -593,15 +595,15 @@ class WriteBuffer:
             self._forking = False
             self._changed()
 
-    def after_fork_in_child(self) -> None:
+    def after_fork_in_child(self) -> bool:
         """Reset: thread and buffer are the parent's."""
         self._begin()
+        return True
 
 
 def buffer_of(env: Environment) -> WriteBuffer:
     """The buffer of an environment; reset in a forked child."""
-    buffer: WriteBuffer = env.kept("buffer_state", WriteBuffer)
-    return buffer
+    return env.attached(WriteBuffer)
 
 
 def _loss(env: Environment, items: list[Run | Step], cause: BaseException, visible: bool) -> AppendsLost:

@@ -30,7 +30,7 @@ from operator import attrgetter
 from typing import Any
 
 from ...storage.commit.write_transaction import WriteTransaction
-from ...storage.engine.environment import Environment
+from ...storage.engine.environment import Attachment, Environment
 from ...storage.errors import CorruptionError, NoGroup
 from ...storage.format import keys, records
 from ...storage.trees.rax import Rax, RaxTransaction, family_rows
@@ -61,7 +61,7 @@ class ConsumerState:
         self.key = b""  # of its record, once that has been written
 
 
-class SeenTimes:
+class SeenTimes(Attachment):
     """When consumers last read, in this process. Each step is one of a dict or a set: no lock."""
 
     def __init__(self, _env: Environment) -> None:
@@ -84,8 +84,7 @@ class SeenTimes:
 
 def seen_times_of(env: Environment) -> SeenTimes:
     """The environment's, made by its first use, and again in a forked child."""
-    times: SeenTimes = env.seen_state or env.kept("seen_state", SeenTimes)
-    return times
+    return env.attached(SeenTimes)
 
 
 def is_due(seen: int, now: int) -> bool:

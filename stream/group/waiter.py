@@ -39,7 +39,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
-from ...storage.engine.environment import Environment
+from ...storage.engine.environment import Attachment, Environment
 from ...storage.errors import RaxlogError, StoreClosed, TransactionError
 from ...storage.files import directory
 from ...storage.wake.stop import StopFlag, is_stopped, sleep, wake
@@ -88,7 +88,7 @@ class _Line:
         return self.ready or (self.due is not None and now >= self.due)
 
 
-class Waiting:
+class Waiting(Attachment):
     """All waits of one environment in this process. Get it by waiting_of()."""
 
     def __init__(self, env: Environment, safety_period: float = SAFETY_PERIOD) -> None:
@@ -169,10 +169,11 @@ class Waiting:
         if watcher is not None:
             watcher.close()
 
-    def forget(self) -> None:
-        """In a child after fork: close the inherited watch, and touch nothing else."""
+    def after_fork_in_child(self) -> bool:
+        """Close the inherited watch, and touch nothing else."""
         if self._watcher is not None:
             self._watcher.forget()
+        return False
 
     # -- a wait, step by step -----------------------------------------------------------
 
@@ -200,7 +201,7 @@ class Waiting:
         return line
 
     def _require_watcher(self) -> None:
-        if self._closed or self._env.closed:
+        if self._closed or not self._env.is_open:
             raise self._error_closed()
         if self._watcher is None:
             self._watcher = Watcher(
@@ -326,8 +327,7 @@ class Waiting:
 
 def waiting_of(env: Environment) -> Waiting:
     """The waits of an environment; made again in a forked child."""
-    waiting: Waiting = env.kept("waiting_state", Waiting)
-    return waiting
+    return env.attached(Waiting)
 
 
 def wait_for_more(stream: Stream, after: StreamID, timeout: float | None = None) -> bool:

@@ -75,7 +75,7 @@ assert claimed == expected, (len(claimed), len(expected))
 assert cursor == (raxlog.StreamID(0, 0) if {count} == 2500 else ids[{count}])
 assert group.pending().total == 2500 - len(missing)
 """, tmp_path)
-    assert calls["store_map.StoreMap.lock_writer"] == commits
+    assert calls["store_files.StoreFiles.acquire"] == commits
 
 
 def test_an_autoclaim_in_a_transaction_is_whole(tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ group.read("a")
 with counted(), store.transaction() as tx:
     assert len(tx.group("s", "g").autoclaim("b", count=3000, justid=True)[1]) == 3000
 """, tmp_path)
-    assert calls["store_map.StoreMap.lock_writer"] == 1
+    assert calls["store_files.StoreFiles.acquire"] == 1
 
 
 def test_where_a_later_piece_fails_what_was_claimed_is_returned(tmp_path: Path) -> None:

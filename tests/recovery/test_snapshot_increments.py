@@ -98,7 +98,7 @@ def test_a_restored_store_is_one_of_its_own_and_goes_on(
     assert {step for step, *_ in steps} == {"copy", "apply", "check"}
     assert all(0 <= done <= total for _, done, total in steps)
     with raxlog.open(tmp_path / "r") as restored:
-        assert restored._env.uuid != their_store._env.uuid
+        assert restored._env.record.uuid != their_store._env.record.uuid
         assert list(restored.stream("orders").range()) == list(their_store.stream("orders").range())
         restored.stream("orders").append({"n": 2})
         with pytest.raises(raxlog.StoreError, match="snapshot of another store"):

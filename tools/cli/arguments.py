@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, NamedTuple, NoReturn
 
-from ...storage.engine.store_map import DURABILITIES
+from ...storage.engine.open_options import DURABILITIES
 from ...stream.node.names import member_name, name_bytes
 from ...stream.node.stream_id import parse_end, parse_id, parse_start
 from .status import USAGE, CommandError

@@ -41,7 +41,7 @@ def at_rest(place: DataLocation, options: Options) -> DataLocation:
     if place.kind != LIVE:
         return place
     with opened(place.path) as source:
-        store, moment = source.env.uuid.hex(), _moment(source.env)
+        store, moment = source.env.record.uuid.hex(), _moment(source.env)
     home = (Path(options.snapshot_dir) if options.snapshot_dir else default_folder()) / store
     with _locked(home):
         _remove_unused(home, options.snapshot_retention)

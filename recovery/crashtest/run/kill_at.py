@@ -77,7 +77,7 @@ class Points:
         """Find the points, then kill at each hit of each."""
         counted = stage.scratch / "points"
         counted.write_bytes(b"")
-        run = stage.undisturbed(result, watched=False, before=lambda: crash_point.tell(_PointLog(counted)))
+        run = stage.undisturbed(result, watched=False, before=lambda: crash_point.listen(_PointLog(counted)))
         if run is None:
             return
         hits = Counter(counted.read_text(encoding="utf-8").splitlines())
@@ -94,7 +94,7 @@ class Points:
     def _kill(self, stage: Stage, result: ModeResult, name: str, hit: int) -> None:
         counted = stage.scratch / "hits"
         counted.write_bytes(b"")
-        run = stage.run(watched=False, before=lambda: crash_point.tell(_PointLog(counted, name, hit)))
+        run = stage.run(watched=False, before=lambda: crash_point.listen(_PointLog(counted, name, hit)))
         missed = counted.read_bytes().count(b"\n") < hit
         result.count("" if missed else name)
         wrong = f"never reached in this run: it {run.ending()}" if missed else ""

@@ -137,11 +137,11 @@ def slow_disk(fail_at: threading.Event | None = None) -> Iterator[threading.Even
             if fail_at is not None:
                 raise raxlog.StoreFull("no room, for a test.")
 
-    crash_point.tell(told)
+    crash_point.listen(told)
     try:
         yield under_way
     finally:
-        crash_point.tell(None)
+        crash_point.listen(None)
 
 
 def test_a_slow_disk_is_not_waited_for_and_what_comes_meanwhile_is_the_next_commit(path: Path) -> None:

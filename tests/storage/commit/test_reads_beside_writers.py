@@ -109,8 +109,8 @@ def stopped_behind_its_record(path: Path) -> Callable[[Callable[[Any], None]], N
         with store.transaction() as tx:
             tx.stream("s").append({"n": "not returned"})
             txn = tx.flushed()
-            assert txn.env.journal is not None
-            assert txn.env.journal.write(txn.id, txn.record)
+            assert txn.env.map.journal is not None
+            assert txn.env.map.journal.write(txn.id, txn.record)
             say("recorded")
             os.kill(os.getpid(), signal.SIGSTOP)
         say("committed")
@@ -175,7 +175,7 @@ def test_what_a_power_cut_left_in_the_journal_is_waited_for_not_passed_over(path
         def cut(say: Callable[[Any], None]) -> None:
             store = raxlog.open(path)
             store.stream("s").append({"n": 0})
-            store._env.presence.doubt()  # type: ignore[union-attr]  # its slot is as of another boot
+            store._env.files.presence.doubt()  # type: ignore[union-attr]  # its slot is as of another boot
             stopped_behind_its_record(path)(say)
 
         with Child(cut) as child:

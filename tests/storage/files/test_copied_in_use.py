@@ -59,9 +59,9 @@ def test_a_copy_leaves_the_writers_lock_where_it_is_and_a_timeout_names_the_hold
         with raxlog.open(path, lock_timeout=0.2) as store:
             with pytest.raises(raxlog.LockTimeout, match=rf"process {holder.pid} \(.*python"):
                 store.stream("s").append({"n": 1})
-            assert store._env.lock is not None
-            assert store._env.lock.holder_pid() == holder.pid
-            assert not store._env.lock.is_awaited()
+            assert store._env.files.lock is not None
+            assert store._env.files.lock.holder_pid() == holder.pid
+            assert not store._env.files.lock.is_awaited()
             holder.kill()
             store.stream("s").append({"n": 2})
             assert [entry.fields for entry in store.stream("s").range()] == [{b"n": b"2"}]
@@ -74,7 +74,7 @@ def test_who_waits_for_the_writers_lock_is_seen_by_the_one_that_holds_it(path: P
             store.stream("s").append({"n": 1})
 
     with raxlog.open(path) as store:
-        lock = store._env.lock
+        lock = store._env.files.lock
         assert lock is not None
         with Child(wait) as waiting:
             with store.transaction() as tx:

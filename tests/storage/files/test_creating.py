@@ -59,7 +59,7 @@ def test_processes_that_create_one_path_at_once_make_one_store_that_all_can_use(
             time.sleep(max(0.0, start - time.monotonic()))
             with raxlog.open(here) as store:
                 store.stream("s").append({"n": os.getpid()})
-                say(store._env.uuid)
+                say(store._env.record.uuid)
 
         children = [Child(create) for _ in range(8)]
         uuids = {child.finish()[0] for child in children}
@@ -140,7 +140,7 @@ def test_the_folder_of_a_creator_at_work_is_left_alone(path: Path) -> None:
 
         directory._build = build
         with raxlog.open(path) as store:
-            say(store._env.uuid)
+            say(store._env.record.uuid)
 
     with Child(create) as child:
         child.heard()
@@ -148,5 +148,5 @@ def test_the_folder_of_a_creator_at_work_is_left_alone(path: Path) -> None:
         with raxlog.open(path) as store:
             assert [file for file in path.parent.iterdir() if ".creating-" in file.name]
             child.send(signal.SIGCONT)
-            assert child.finish() == [store._env.uuid]
+            assert child.finish() == [store._env.record.uuid]
     assert [file.name for file in path.parent.iterdir()] == [path.name]

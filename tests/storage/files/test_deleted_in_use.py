@@ -19,7 +19,7 @@ import pytest
 import raxlog
 from children import Child
 from crowd import Notes
-from raxlog.storage.files import in_place
+from raxlog.storage.files import store_files
 
 Say = Callable[[Any], None]
 REFUSED = ["000001/lock.mdb", "open", "000001/data.mdb"]
@@ -94,7 +94,7 @@ def test_processes_at_work_write_nothing_more_once_a_file_of_theirs_is_gone(
 ) -> None:
     raxlog.open(path).close()
     if not events:
-        monkeypatch.setattr(in_place, "Inotify", no_instance)
+        monkeypatch.setattr(store_files, "Inotify", no_instance)
 
     def harm() -> None:
         file = path / name

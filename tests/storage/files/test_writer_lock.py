@@ -264,8 +264,8 @@ def compete(path: Path, many: int, seconds: float, victims: int) -> list[int]:
                 if i < many:
                     longest[i] = max(longest[i], others() - before)
 
-            stand, sleep = WriterLock._stand_in_line, WriterLock._wait
-            with patch.multiple(WriterLock, _stand_in_line=stand_in_line, _wait=wait):
+            stand, sleep = WriterLock._enter_line, WriterLock._wait
+            with patch.multiple(WriterLock, _enter_line=stand_in_line, _wait=wait):
                 while time.monotonic() < end:
                     stream.append({"n": i})
                     commits[i] += 1

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -150,20 +148,6 @@ class RaxBesideADict(RuleBasedStateMachine):
         assert list(self.rax.items(key, reverse=True)) == [
             i for i in in_order[::-1] if i[0] <= key
         ]
-
-    @precondition(lambda self: self.txn is not None)
-    @rule(data=st.data())
-    def low_walk(self, data):
-        key = self.key(data)
-        matched, node, split, above = self.whole.low_walk(key)
-        walk = self.rax.low_walk(key)
-        assert (walk.matched, walk.split) == (matched, split)
-        path = b"".join(
-            n.chars if n.is_compressed else n.chars[n.children.index(below) :][:1]
-            for n, below in pairwise([*above, node])
-        )
-        assert walk.node[:2] == (path, node.chars)
-        assert walk.node == self.rax.node(path)
 
     @precondition(lambda self: self.txn is not None)
     @invariant()

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rax_cases import any_keys, filled, in_memory, stream_id, stream_ids, writing
-from raxlog.storage.errors import InvalidArgument
 from raxlog.storage.trees.rax import Rax
 
 
@@ -86,52 +85,6 @@ def test_show_draws_the_tree_as_raxshow_does(txn):
         '                `-(t) "er" -> []=3 bytes',
         " `-(\\xff) [\\x5c] -> []=0 bytes",
     ]
-
-
-def test_low_walk_tells_where_an_insert_would_split(txn):
-    rax = filled(txn, b"p", [b"annibale"])
-    for key, matched, split in [
-        (b"ciao", 0, 0),
-        (b"ago", 1, 1),
-        (b"annienter", 4, 4),
-        (b"annibaie", 6, 6),
-        (b"annibali", 7, 7),
-        (b"a", 1, 1),
-        (b"anni", 4, 4),
-        (b"", 0, 0),
-    ]:
-        walk = rax.low_walk(key)
-        assert (walk.matched, walk.split, walk.node.path) == (matched, split, b"")
-    walk = rax.low_walk(b"annibale")
-    assert (walk.matched, walk.split, walk.node) == (8, 0, (b"annibale", b"", b"", True, False))
-
-
-@settings(max_examples=40, deadline=None)
-@given(keys=st.sets(any_keys, min_size=1, max_size=8), seed=st.integers(0, 1 << 32))
-def test_a_random_walk_ends_on_a_key_and_comes_by_all_of_them(keys, seed):
-    with writing() as txn:
-        rax = filled(txn, b"\xff\xff", keys)
-        rng = random.Random(seed)
-        met = set()
-        for _ in range(20_000):
-            key, value = rax.random_walk(None if rng.random() < 0.5 else rng.randint(1, 9), rng)
-            assert value == b"value of " + key
-            met.add(key)
-            if met == keys:
-                break
-        assert met == keys
-
-
-def test_a_random_walk_repeats_with_its_seed_and_refuses_fewer_than_no_steps(txn):
-    rax = Rax(txn, b"p")
-    assert rax.random_walk() is None
-    rax.insert(b"", b"head")
-    assert rax.random_walk(3) == (b"", b"head")
-    filled(txn, b"p", [stream_id(ms, 0) for ms in range(100)])
-    walks = [[rax.random_walk(rng=random.Random(s)) for s in range(20)] for _ in range(2)]
-    assert walks[0] == walks[1]
-    with pytest.raises(InvalidArgument, match="-1 steps"):
-        rax.random_walk(-1)
 
 
 @pytest.fixture

@@ -120,7 +120,7 @@ def test_a_commit_whose_writer_was_killed_before_it_told_is_seen_within_the_safe
 import os, signal, sys, raxlog
 from raxlog.storage import crash_point
 store = raxlog.open(sys.argv[1])
-crash_point.tell(lambda name: name == "commit.after" and os.kill(os.getpid(), signal.SIGKILL))
+crash_point.listen(lambda name: name == "commit.after" and os.kill(os.getpid(), signal.SIGKILL))
 store.stream("orders").append({"item": "book"})
 """
     sleeper = Sleeper(waiting, seen_now(env, b"orders"))
@@ -240,7 +240,7 @@ if mutant == "drain after the look":
     Watcher._drain_and_look = look_then_drain
 store = raxlog.open(path, durability="relaxed")
 env = store._env
-waiting = env.waiting_state = Waiting(env, safety_period=30.0)
+waiting = env._attached[Waiting] = Waiting(env, safety_period=30.0)
 with open(board, "r+b") as file:
     memory = mmap.mmap(file.fileno(), 0)
 def follow(slot):
@@ -329,7 +329,7 @@ def test_the_hunt_catches_a_writer_that_tells_before_it_commits(
     def open_beside(env: Environment) -> Environment:
         nonlocal wake
         opened(env)
-        wake, env.wake = env.wake, null
+        wake, env.files.wake = env.files.wake, null
         return env
 
     null = wake = FileIO(os.devnull, "w")

@@ -220,13 +220,14 @@ STRUCK = 40  # asynchronous exceptions in one run, beside the signals
 
 
 COMMITS = tuple(f"raxlog.storage.{one}" for one in (
-    "commit.commits", "commit.interrupts", "commit.write_transaction", "engine.environment", "commit.journal"))
+    "commit.commits", "commit.interrupts", "commit.write_transaction", "commit.journal", "engine.environment",
+    "engine.store_map", "files.store_files"))
 OPENINGS = tuple(f"raxlog.{one}" for one in (
     "store", "index.pubsub.leases", "index.pubsub.pubsub", "stream.entries.write_buffer", "stream.entries.session",
     "stream.streams",
     "stream.entries.sweep", "stream.group.waiter", *(f"storage.{one}" for one in (
-        "commit.journal", "engine.reader_gate", "engine.store_map", "files.directory", "files.disk",
-        "files.generation", "files.in_place", "files.map_lock", "files.meta_pages", "files.ofd_lock",
+        "commit.journal", "engine.environment", "engine.reader_gate", "engine.store_map", "files.directory",
+        "files.disk", "files.generation", "files.store_files", "files.map_lock", "files.meta_pages", "files.ofd_lock",
         "files.presence", "files.writer_lock", "lifecycle.compaction", "lifecycle.registry", "wake.wake_file",
         "wake.watcher"))))
 

@@ -1,0 +1,28 @@
+"""Open options: how a store is opened, as the layers pass it on."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+Durability = Literal["commit", "relaxed", "buffered"]
+DURABILITIES: tuple[Durability, ...] = ("commit", "relaxed", "buffered")
+MAX_READERS = 2048
+BUFFER_WINDOW = 0.005  # seconds
+
+
+class OpenOptions(NamedTuple):
+    """The options of raxlog.open() that concern the environment; they are described there."""
+
+    readonly: bool = False
+    create: bool = True
+    durability: Durability = "commit"
+    map_size: int | None = None
+    max_map_size: int | None = None
+    max_readers: int = MAX_READERS
+    uses_journal: bool = True
+    buffer_window: float = BUFFER_WINDOW
+
+    def conflict(self, other: OpenOptions) -> str | None:
+        """The first option in which two openings of a store in one process must not differ, and do."""
+        shared = ("readonly", "durability", "max_map_size", "uses_journal", "buffer_window")
+        return next((name for name in shared if getattr(self, name) != getattr(other, name)), None)
