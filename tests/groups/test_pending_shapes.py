@@ -29,7 +29,7 @@ def test_an_autoclaim_of_what_is_not_due_decodes_no_node(tmp_path: Path) -> None
 with counted():
     assert group.autoclaim("b", min_idle=3600, count=100) == (raxlog.StreamID(0, 0), [], [])
 """, tmp_path)
-    assert calls["decode.decode"] == calls["cursor.take"] == 0
+    assert calls["decode.decode"] == calls["decode.take"] == 0
     assert calls["block.header"] <= 2 * NODES
     assert calls["bucket.Bucket.decode"] <= 2 * BUCKETS
 
@@ -41,7 +41,7 @@ with counted():
     assert [entry.id for entry in entries] == ids
 """, tmp_path)
     assert calls["decode.decode"] == NODES
-    assert calls["cursor.take"] == ROWS
+    assert calls["decode.take"] == ROWS
     assert calls["block.header"] <= 3 * NODES
 
 
@@ -50,7 +50,7 @@ def test_an_autoclaim_of_ids_decodes_nothing(tmp_path: Path) -> None:
 with counted():
     assert group.autoclaim("b", count={ROWS}, justid=True)[1] == ids
 """, tmp_path)
-    assert calls["cursor.take"] == 0
+    assert calls["decode.take"] == 0
 
 
 @pytest.mark.parametrize(("count", "min_idle", "commits"), [
@@ -122,7 +122,7 @@ assert group.pending().total == 200 and len(stream) == 200
 """, tmp_path)
     assert calls["bucket.Bucket.decode"] <= 2 * BUCKETS
     assert calls["block.header"] <= 3 * NODES
-    assert calls["cursor.take"] == 0
+    assert calls["decode.take"] == 0
 
 
 GROUPS = 100
