@@ -19,7 +19,7 @@ from .entries.header import shown
 from .entries.range_read import read_range
 from .entries.session import Source
 from .group import deliver
-from .group.state import UNKNOWN, UNOWNED, GroupState, SeenTimes, all_groups, seen_times_of
+from .group.state import UNKNOWN, UNOWNED, GroupState, SeenTimes, all_groups
 from .node.clock import whole
 from .node.entry import UNDECODABLE, Entry
 from .node.names import Text, text_of
@@ -175,7 +175,7 @@ def describe_fully(source: Source, name: bytes, number: int | None, encoding: st
         found = headers.find(txn, name, number)
         if found is None:
             return None  # deleted since
-        times = seen_times_of(source.env)
+        times = source.env.attached(SeenTimes)
         groups = [_group_detail(txn, state, *found, count or None, encoding, times)
                   for state in all_groups(txn, *found)]
     return FullInfo(figures, entries, sorted(groups, key=attrgetter("name")))

@@ -14,7 +14,7 @@ from .entries.range_read import read_range
 from .entries.session import Direct, Source, parse_block
 from .group.deliver import GroupRead, Room, Target, history_start, parse_ids, read_group
 from .group.wait_conditions import Condition, stream_moves
-from .group.waiter import waiting_of
+from .group.waiter import Waiting
 from .node.clock import duration_ms, whole
 from .node.entry import Entry
 from .node.names import Name, member_name, name_bytes, texts_of
@@ -46,7 +46,7 @@ def read_streams(source: Source, streams: Mapping[N, IDLike], count: int | None,
         found = _read_once(source, starts, count, total, max_bytes, encoding)
         if found or wait is None or not isinstance(source, Direct):
             return found
-        if not waiting_of(source.env).wait(seen, deadline, stop=stop):
+        if not source.env.attached(Waiting).wait(seen, deadline, stop=stop):
             break
     return {}
 

@@ -32,7 +32,7 @@ from ...storage.errors import CorruptionError, StoreClosed, StoreError
 from ...storage.trees.rax import RaxTransaction
 from ...stream.entries.session import Direct
 from ...stream.group.wait_conditions import Condition
-from ...stream.group.waiter import waiting_of
+from ...stream.group.waiter import Waiting
 from ..subjects import subscription
 from ..subjects.match import Cache
 from . import channel_index, ring
@@ -222,7 +222,7 @@ class Dispatcher:
             inbox.end(failed)
 
     def _listen(self) -> None:
-        waiting = waiting_of(self._source.env)
+        waiting = self._source.env.attached(Waiting)
         moved = Condition(lambda txn: self._changes)
         seen: dict[Condition, Hashable] = {}
         due: dict[Inbox[Any], float] = {}

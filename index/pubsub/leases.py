@@ -35,7 +35,7 @@ _RANDOM_BYTES = 7  # offsets of locks are signed 64-bit numbers
 
 
 class Leases(Attachment):
-    """The file ``live`` of one store in this process. Get it by leases_of()."""
+    """The file ``live`` of one store in this process. Get it by env.attached(Leases)."""
 
     def __init__(self, env: Environment) -> None:
         self._path = env.path / LIVE
@@ -130,11 +130,6 @@ class Leases(Attachment):
                 raise ReadOnlyStore(f"no subscriptions: {self._path} cannot be written ({error})") from error
             self._writable = for_writing
         return self._file
-
-
-def leases_of(env: Environment) -> Leases:
-    """The leases of an environment: one for all stores open on it in this process."""
-    return env.attached(Leases)
 
 
 def owner_bytes(owner: int) -> bytes:

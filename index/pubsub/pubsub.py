@@ -64,7 +64,7 @@ from . import channel_index, live_subscription, ring
 from . import durable_subscription as durables
 from .dispatcher import Dispatcher
 from .durable_subscription import DurableSubscription
-from .leases import leases_of, owner_of
+from .leases import Leases, owner_of
 from .live_subscription import LiveSubscriptions, Message
 from .ring import LiveMessage
 
@@ -151,7 +151,7 @@ class PubSub:
         self._source = source
         self._limits = limits
         self._encoding = encoding
-        self._leases = leases_of(source.env)
+        self._leases = source.env.attached(Leases)
         self.subjects = Sublist(source)
         self._details: dict[int, Detail] = {}
         self._dispatcher: Dispatcher | None = None

@@ -23,7 +23,7 @@ from ...storage.trees.rax import RaxTransaction
 from ...storage.wake.stop import StopFlag, is_stopped
 from ...stream.entries.session import Direct, ask
 from ...stream.group.wait_conditions import Condition
-from ...stream.group.waiter import waiting_of
+from ...stream.group.waiter import Waiting
 from ...stream.node.clock import duration_ms
 from . import subject as subjects
 from .sublist import all_rows, head_of
@@ -74,7 +74,7 @@ class Watch:
             if state is not self._reported:
                 self._reported = state
                 return state
-            if not waiting_of(self._source.env).wait({self._probe: state}, deadline, stop=stop):
+            if not self._source.env.attached(Waiting).wait({self._probe: state}, deadline, stop=stop):
                 return None
         return None
 

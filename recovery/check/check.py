@@ -29,7 +29,7 @@ import lmdb
 from ...storage.errors import CorruptionError, InvalidArgument, RaxlogError, ReadOnlyStore, StoreError
 from ...storage.files import directory, lmdb_errors
 from ...storage.lifecycle import registry
-from ...stream.entries.write_buffer import buffer_of
+from ...stream.entries.write_buffer import WriteBuffer
 from ..subprocess_task import Progress, SubprocessTask
 from .report import Problem, Report
 from .walk import StoreWalk, current_generation
@@ -56,7 +56,7 @@ def check(path: str | os.PathLike[str], progress: Progress | None = None) -> Rep
     store = Path(os.path.abspath(path))
     env = registry.opened(store)
     if env is not None and env.options.durability == "buffered" and not env.readonly:
-        buffer_of(env).flush()
+        env.attached(WriteBuffer).flush()
     directory.generation(store)  # NotAStore, with the reason
     began = time.monotonic()
     report = Report(str(store), "")

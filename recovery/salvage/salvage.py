@@ -147,9 +147,9 @@ def _build(gathered: GatheredRecords, place: Path, size: int, report: SalvageRep
     directory.reserve_lock(new)
     try:
         # Nothing else uses this file yet, so it is flushed once, at the end.
-        with lmdb.open(str(new), map_size=4 * size + _SPARE, sync=False) as env:
-            _Builder(gathered, env, report, progress).run()
-            env.sync(True)
+        with lmdb.open(str(new), map_size=4 * size + _SPARE, sync=False) as opened:
+            _Builder(gathered, opened, report, progress).run()
+            opened.sync(True)
     except lmdb.Error as error:
         raise lmdb_errors.translate_error(place, error) from error
     directory.furnish(place)
@@ -158,10 +158,10 @@ def _build(gathered: GatheredRecords, place: Path, size: int, report: SalvageRep
 class _Builder:
     """Builds the new store, in a transaction for each stream."""
 
-    def __init__(self, gathered: GatheredRecords, env: lmdb.Environment, report: SalvageReport,
+    def __init__(self, gathered: GatheredRecords, opened: lmdb.Environment, report: SalvageReport,
                  progress: Progress) -> None:
         self._gathered = gathered
-        self._env = env
+        self._opened = opened
         self._report = report
         self._progress = progress
         self._names = {row[0]: suffix for suffix, row in gathered.rows(keys.NAMES)}
@@ -185,7 +185,7 @@ class _Builder:
                 taken.add(name)
                 self._stream(number, name)
         self._progress("streams", len(numbers), len(numbers))
-        with self._env.begin(write=True) as txn:
+        with self._opened.begin(write=True) as txn:
             self._store(txn, max([0, *numbers, *swept]) + 1)
 
     def _name(self, number: int, taken: set[bytes]) -> bytes | None:
@@ -210,7 +210,7 @@ class _Builder:
         return name
 
     def _stream(self, number: int, name: bytes) -> None:
-        with self._env.begin(write=True) as txn:
+        with self._opened.begin(write=True) as txn:
             stream = StreamBuilder(self._gathered, txn, number, name)
             stream.copy_nodes()
             ours = number.to_bytes(8, "big")

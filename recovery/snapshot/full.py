@@ -227,12 +227,12 @@ def open_copy(generation: Path) -> lmdb.Environment:
 
 def remove_journal(generation: Path) -> None:
     """Delete the commit journal from a copy: it belongs to the store that was copied."""
-    with open_copy(generation) as env, env.begin() as txn:
+    with open_copy(generation) as opened, opened.begin() as txn:
         if next(family_rows(txn, keys.family(0, keys.JOURNAL)), None) is None:
             return
     room = (generation / directory.DATA).stat().st_size + (1 << 20)
-    with lmdb.open(str(generation), map_size=room, create=False) as env:
-        journal.leave_out(env)
+    with lmdb.open(str(generation), map_size=room, create=False) as opened:
+        journal.leave_out(opened)
     (generation / directory.LOCK).unlink()
 
 

@@ -130,27 +130,27 @@ def _apply(place: Path, links: list[tuple[Path, Manifest]], progress: Progress) 
     room = (generation / directory.DATA).stat().st_size + 3 * sum(made.changed_bytes for _, made in links) + _SPARE
     # Nothing else uses this file yet, so it is flushed once, at the end.
     try:
-        with lmdb.open(str(generation), map_size=room, create=False, sync=False) as env:
+        with lmdb.open(str(generation), map_size=room, create=False, sync=False) as opened:
             for path, made in links[1:]:
                 manifest.require(LocalFolder(path), made, CHANGES, DIGEST)
-                _apply_changes(env, path / CHANGES, made, progress)
+                _apply_changes(opened, path / CHANGES, made, progress)
             source, made = links[-1]
             manifest.require(LocalFolder(source), made, DIGEST)
-            _require_equal(env, source, made, progress)
-            with env.begin(write=True) as txn:
+            _require_equal(opened, source, made, progress)
+            with opened.begin(write=True) as txn:
                 row = store_row(txn)
                 row[1] = os.urandom(16)
                 txn.put(keys.STORE_KEY, records.seal(keys.STORE_KEY, row))
-            env.sync(True)
+            opened.sync(True)
     except lmdb.Error as error:
         raise lmdb_errors.translate_error(place, error) from error
 
 
-def _apply_changes(env: lmdb.Environment, changes: Path, made: Manifest, progress: Progress) -> None:
+def _apply_changes(opened: lmdb.Environment, changes: Path, made: Manifest, progress: Progress) -> None:
     rows, done, total = read_changes(changes), 0, made.changed + made.gone
     while done < total:
         before = done
-        with env.begin(write=True) as txn:
+        with opened.begin(write=True) as txn:
             for key, value in islice(rows, _BATCH):
                 if value is None:
                     txn.delete(key)
@@ -162,14 +162,14 @@ def _apply_changes(env: lmdb.Environment, changes: Path, made: Manifest, progres
             raise CorruptionError(f"the increment {changes} has {done} changes, its manifest states {total}")
 
 
-def _require_equal(env: lmdb.Environment, source: Path, made: Manifest, progress: Progress) -> None:
+def _require_equal(opened: lmdb.Environment, source: Path, made: Manifest, progress: Progress) -> None:
     wanted = read_digest(source / DIGEST)
 
     def compare(key: bytes, value: bytes) -> None:
         if next(wanted, None) != (key, bytes(value[:8])):
             raise CorruptionError(f"what {source} restores to differs from its digest at key {key.hex()}")
 
-    with env.begin(buffers=True) as txn:
+    with opened.begin(buffers=True) as txn:
         verify_records(txn, compare, progress, made.records)
     if next(wanted, None) is not None:
         raise CorruptionError(f"what {source} restores to has fewer records than its digest")

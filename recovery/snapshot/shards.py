@@ -107,11 +107,11 @@ def cut(progress: Progress, store: str, place: str, shards: int | None, shard_by
         source = building / _COPY
         source.mkdir()
         copy(progress, store, str(source))  # which verifies it
-    with open_copy(directory.generation(source)) as env:
+    with open_copy(directory.generation(source)) as opened:
         if source == Path(store):
-            with env.begin(buffers=True) as txn:
-                verify_records(txn, lambda *_: None, progress, env.stat()["entries"])
-        with env.begin() as txn:
+            with opened.begin(buffers=True) as txn:
+                verify_records(txn, lambda *_: None, progress, opened.stat()["entries"])
+        with opened.begin() as txn:
             listed = manifest.read(source)
             made = new_manifest(txn, "shards", source_transaction(source, 0), listed.records, streams=listed.streams)
             total, done = sum(stream.bytes for stream in listed.streams), 0

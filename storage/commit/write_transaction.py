@@ -6,12 +6,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 import lmdb
 
 from ..errors import CorruptionError, RaxlogError
-from ..files.lmdb_file import pages_in
 from . import journal
 
 if TYPE_CHECKING:
@@ -112,3 +112,8 @@ class WriteTransaction:
         """The pages that hold the store's records, with all changes so far."""
         self.flush()
         return pages_in(self.raw.stat(self.env.live().open_db(None, txn=self.raw)))
+
+
+def pages_in(stat: Mapping[str, Any]) -> int:
+    """The pages of the store's records and their tree, by what LMDB says of it."""
+    return int(stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"])

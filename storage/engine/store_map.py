@@ -31,9 +31,9 @@ import lmdb
 
 from ..commit import journal
 from ..commit.journal import Journal
+from ..commit.write_transaction import pages_in
 from ..errors import LockTimeout, RaxlogError, ReadOnlyStore, StoreError
 from ..files import directory, disk, generation, lmdb_errors, map_lock, meta_pages
-from ..files.lmdb_file import pages_in
 from ..files.presence import Presence
 from ..files.store_files import StoreFiles
 from ..files.writer_lock import WriterLock

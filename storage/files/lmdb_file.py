@@ -21,9 +21,9 @@ from __future__ import annotations
 import os
 import struct
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple, Self
 
 from . import disk
 
@@ -290,8 +290,3 @@ def loose_records(page: bytes) -> Iterator[tuple[int, Node]]:
                 yield at, record_at(0, page, at)
             except PageFault:
                 continue
-
-
-def pages_in(stat: Mapping[str, Any]) -> int:
-    """The pages of the store's records and their tree, by what LMDB says of it."""
-    return int(stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"])

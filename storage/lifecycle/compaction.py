@@ -31,13 +31,12 @@ from typing import NamedTuple
 import lmdb
 
 from ..commit import journal
-from ..commit.write_transaction import WriteTransaction
+from ..commit.write_transaction import WriteTransaction, pages_in
 from ..crash_point import crash_point
 from ..engine.environment import Environment
 from ..engine.store_map import RESERVE
 from ..errors import CorruptionError, LockTimeout, StoreError, StoreFull
 from ..files import directory, disk, generation, lmdb_errors
-from ..files.lmdb_file import pages_in
 from ..format import records
 
 Progress = Callable[[str, int, int], None]

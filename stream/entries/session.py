@@ -21,7 +21,7 @@ from ...storage.lifecycle.registry import Share
 from ...storage.trees.rax import RaxTransaction
 from ..node.clock import duration_ms
 from ..node.stream_id import StreamID
-from .write_buffer import WriteBuffer, buffer_of
+from .write_buffer import WriteBuffer
 
 T = TypeVar("T")
 P = TypeVar("P", list[StreamID], bytes)
@@ -113,7 +113,7 @@ class Direct:
         self.env = env = share.env
         self.lock_timeout = lock_timeout
         is_buffered = env.options.durability == "buffered" and not env.readonly
-        self.buffer: WriteBuffer | None = buffer_of(env) if is_buffered else None
+        self.buffer: WriteBuffer | None = env.attached(WriteBuffer) if is_buffered else None
         # No method of its own: a source that is dropped, with its share, is gone at once.
         self.read: Callable[[], Read] = partial(_read_flushed, env) if is_buffered else env.read
         self.closed = False
@@ -169,5 +169,5 @@ class Direct:
 
 
 def _read_flushed(env: Environment) -> Read:
-    buffer_of(env).flush()
+    env.attached(WriteBuffer).flush()
     return env.read()

@@ -157,7 +157,7 @@ class Head:
 
 
 class WriteBuffer(Attachment):
-    """The buffered appends of one environment, for all its threads. Get it by buffer_of()."""
+    """The buffered appends of one environment, for all its threads. Get it by env.attached(WriteBuffer)."""
 
     def __init__(self, env: Environment) -> None:
         self._env = env
@@ -599,11 +599,6 @@ class WriteBuffer(Attachment):
         """Reset: thread and buffer are the parent's."""
         self._begin()
         return True
-
-
-def buffer_of(env: Environment) -> WriteBuffer:
-    """The buffer of an environment; reset in a forked child."""
-    return env.attached(WriteBuffer)
 
 
 def _loss(env: Environment, items: list[Run | Step], cause: BaseException, visible: bool) -> AppendsLost:

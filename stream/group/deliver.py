@@ -58,10 +58,9 @@ from .state import (
     find_group,
     is_due,
     require_group,
-    seen_times_of,
 )
 from .wait_conditions import Condition, group_moves, stream_moves
-from .waiter import waiting_of
+from .waiter import Waiting
 
 MOST_DELIVERIES = (1 << 63) - 1
 AT_ONCE = 128  # rows of the PEL looked through before the entries are
@@ -106,7 +105,7 @@ def read_group(source: Source, wanted: GroupRead, targets: list[Target], wait: f
             _attempts(source, wanted._replace(most=0), targets)
         return []
     line = (wanted.group, wanted.min_idle, tuple(target.stream for target in targets))
-    times = seen_times_of(source.env)
+    times = source.env.attached(SeenTimes)
     may_wait = isinstance(source, Direct) and all(target.after is None for target in targets)
     is_empty = (
         may_wait and (line, wanted.consumer) in times.empty_reads and not source.env.commits.in_own_transaction()
@@ -121,7 +120,7 @@ def read_group(source: Source, wanted: GroupRead, targets: list[Target], wait: f
         return answer
     again = _acknowledged(targets)
     deadline = None if wait == 0 else time.monotonic() + wait
-    waiting = waiting_of(source.env)
+    waiting = source.env.attached(Waiting)
     with waiting.turn(line, deadline, stop) as waiter:
         while waiter.awake and not is_stopped(stop):
             with source.read() as txn:

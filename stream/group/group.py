@@ -36,12 +36,12 @@ from .state import (
     UNKNOWN,
     UNOWNED,
     GroupState,
+    SeenTimes,
     destroy_group,
     find_group,
     locate_group,
     no_group,
     require_group,
-    seen_times_of,
 )
 
 _NACKS = ("silent", "fail", "fatal")
@@ -376,7 +376,7 @@ class Group:
         with self._source.read() as txn:
             state, number, _ = self._found(txn)
             members = state.consumers(txn)
-            seen_times_of(self._source.env).show(number, state.group, members)
+            self._source.env.attached(SeenTimes).show(number, state.group, members)
             return [
                 ConsumerInfo(
                     text_of(c.name, self._encoding), c.pending, max(0, now - c.seen) / 1000,

@@ -68,6 +68,10 @@ class SeenTimes(Attachment):
         self.noted: defaultdict[tuple[int, int], dict[int, int]] = defaultdict(dict)  # all by numbers
         self.empty_reads: set[Hashable] = set()  # consumers, with what they read, whose last read found nothing
 
+    def after_fork_in_child(self) -> bool:
+        """Keep them: to the child, too, the consumers were here when the parent noted it."""
+        return True
+
     def note_read(self, line: Hashable, consumer: bytes, found: bool) -> None:
         """A consumer has read a line of waiter.py."""
         if found:
@@ -80,11 +84,6 @@ class SeenTimes(Attachment):
         times = self.noted.get((stream, group), {})
         for one in consumers:
             one.seen = max(one.seen, times.get(one.number, 0))
-
-
-def seen_times_of(env: Environment) -> SeenTimes:
-    """The environment's, made by its first use, and again in a forked child."""
-    return env.attached(SeenTimes)
 
 
 def is_due(seen: int, now: int) -> bool:
@@ -203,7 +202,7 @@ class GroupState:
             txn.put(key, records.seal(key, [found.number]))
             self._consumers[found.number] = self._consumers[name] = found
             self.changed(txn, found)
-        times = seen_times_of(txn.env).noted[self.number, self.group]
+        times = txn.env.attached(SeenTimes).noted[self.number, self.group]
         times[found.number] = now
         if is_due(found.seen, now):
             for number, seen in times.copy().items():

@@ -89,7 +89,7 @@ class _Line:
 
 
 class Waiting(Attachment):
-    """All waits of one environment in this process. Get it by waiting_of()."""
+    """All waits of one environment in this process. Get it by env.attached(Waiting)."""
 
     def __init__(self, env: Environment, safety_period: float = SAFETY_PERIOD) -> None:
         self._env = env
@@ -325,11 +325,6 @@ class Waiting(Attachment):
             self._wake_all()
 
 
-def waiting_of(env: Environment) -> Waiting:
-    """The waits of an environment; made again in a forked child."""
-    return env.attached(Waiting)
-
-
 def wait_for_more(stream: Stream, after: StreamID, timeout: float | None = None) -> bool:
     """Sleep until the stream holds an entry with an ID > ``after``: True. False at the timeout.
 
@@ -341,7 +336,7 @@ def wait_for_more(stream: Stream, after: StreamID, timeout: float | None = None)
         raise TransactionError("nothing comes while a transaction is open; wait before it begins")
     deadline = None if timeout is None else time.monotonic() + timeout
     condition = Condition(stream_moves, stream.name)
-    waiting = waiting_of(source.env)
+    waiting = source.env.attached(Waiting)
     while True:
         with source.read() as txn:
             value = stream_moves(txn, stream.name)

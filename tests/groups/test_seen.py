@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import raxlog
+from children import Child
 from raxlog.stream.group import deliver
 from raxlog.stream.group import group as group_module
 from raxlog.stream.group.wait_conditions import Condition, stream_moves
@@ -78,6 +79,16 @@ def test_a_read_in_vain_is_seen_at_once_and_not_committed(store: raxlog.Store, g
         assert [one.idle for one in tx.group("q", "g").consumers()] == [0, 1]
     assert last_commit(store) == before
     assert on_disk(store) == [began, began]
+
+
+def test_a_forked_child_knows_what_its_parent_has_seen(group: Any, clock: Clock) -> None:
+    group.create_consumer("a")
+    clock.now += 2000
+    assert group.read("a") == []  # not on disk yet
+    clock.now += 1000
+    with Child(lambda say: say(idles(group))) as child:
+        assert child.finish() == [[1]]
+    assert idles(group) == [1]
 
 
 def test_what_a_few_seconds_bring_is_written_for_all_of_a_group_at_once(store: Any, group: Any, clock: Clock) -> None:

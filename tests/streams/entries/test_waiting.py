@@ -12,7 +12,7 @@ import pytest
 import raxlog
 from raxlog.storage.engine.environment import Environment
 from raxlog.storage.wake import wake_file, watcher
-from raxlog.stream.group.waiter import Waiter, Waiting, wait_for_more, waiting_of
+from raxlog.stream.group.waiter import Waiter, Waiting, wait_for_more
 from waiting_cases import SOON, Sleeper, asleep, seen_now
 
 
@@ -23,7 +23,7 @@ def env(store: raxlog.Store) -> Environment:
 
 @pytest.fixture
 def waiting(env: Environment) -> Waiting:
-    return waiting_of(env)
+    return env.attached(Waiting)
 
 
 # -- waking ----------------------------------------------------------------------------------
@@ -134,7 +134,7 @@ class Counter:
         return thread
 
     def _stand(self, who: str, deadline: float, due: float | None) -> None:
-        waiting = waiting_of(self.env)
+        waiting = self.env.attached(Waiting)
         with contextlib.suppress(raxlog.StoreClosed), waiting.turn("counter", deadline) as place:
             while place.awake:
                 seen = seen_now(self.env, b"jobs")

@@ -21,7 +21,7 @@ import raxlog
 from raxlog.storage import crash_point
 from raxlog.storage.engine.environment import Environment
 from raxlog.storage.wake import watcher
-from raxlog.stream.group.waiter import Waiting, wait_for_more, waiting_of
+from raxlog.stream.group.waiter import Waiting, wait_for_more
 from waiting_cases import SOON, Sleeper, asleep, seen_now
 
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -34,7 +34,7 @@ def env(store: raxlog.Store) -> Environment:
 
 @pytest.fixture
 def waiting(env: Environment) -> Waiting:
-    return waiting_of(env)
+    return env.attached(Waiting)
 
 
 @pytest.fixture
@@ -154,7 +154,7 @@ def test_a_forked_child_has_a_watch_of_its_own_and_takes_no_event_from_its_paren
         with contextlib.suppress(BaseException):
             watches = inherited_watches()
             woke = wait_for_more(orders, raxlog.StreamID.MIN, 10)
-            status = 0 if woke and not watches and waiting_of(env) is not waiting else 2
+            status = 0 if woke and not watches and env.attached(Waiting) is not waiting else 2
         os._exit(status)
     time.sleep(0.2)
     orders.append({"item": "book"})
@@ -169,10 +169,10 @@ def test_an_interrupt_ends_a_wait_at_once_and_leaves_nothing_behind(
     process = start("""
 import sys, time, raxlog
 from raxlog.stream.group.wait_conditions import Condition, stream_moves
-from raxlog.stream.group.waiter import waiting_of
+from raxlog.stream.group.waiter import Waiting
 store = raxlog.open(sys.argv[1])
 env = store._env
-waiting = waiting_of(env)
+waiting = env.attached(Waiting)
 for kind in ("plain", "line"):
     try:
         print("ready", flush=True)
