@@ -18,7 +18,7 @@ from __future__ import annotations
 import contextlib
 import time
 from pathlib import Path
-from threading import Lock
+from threading import get_ident
 from typing import Any, NamedTuple, Self, TypeVar
 from weakref import WeakSet
 
@@ -90,7 +90,6 @@ class Environment:
         self._opened = self._closed = False
         self._attached: dict[type[Attachment], Any] = {}
         self._forked_inside = False
-        self._fork_locks: list[Lock] = []  # those that a fork under way holds
         _environments.add(self)
 
     def attached(self, kind: type[A]) -> A:
@@ -227,20 +226,22 @@ class Environment:
         locks: list[Any] = [self.commits.writing, self.gate.bar, self.map.opening]
         if self.commits.in_own_transaction():
             locks.remove(self.commits.writing)  # its own thread forks, and would wait for itself
+        held = self.gate.fork_locks
+        if not held:
+            self.gate.forking = get_ident()
         # In C alone, like the release: no exception comes between a lock and its place in the list.
-        self._fork_locks.extend(filter(acquire_in_time, [lock for lock in locks if lock not in self._fork_locks]))
-        self._forked_inside = not (len(self._fork_locks) == len(locks) and self.gate.drain(FORK_PATIENCE))
+        held.extend(filter(acquire_in_time, [lock for lock in locks if lock not in held]))
+        self._forked_inside = not (len(held) == len(locks) and self.gate.drain(FORK_PATIENCE))
 
     def after_fork_in_parent(self) -> None:
         """Let transactions begin again."""
         for attached in list(self._attached.values()):
             attached.after_fork_in_parent()
         self._forked_inside = False
-        release_all(self._fork_locks)
+        release_all(self.gate.fork_locks)
 
     def after_fork_in_child(self) -> None:
         """Close the inherited environment, and replace every lock."""
-        self._fork_locks = []
         self._attached = {kind: state for kind, state in self._attached.items() if state.after_fork_in_child()}
         self.gate.reset()
         self.commits = Commits(self)

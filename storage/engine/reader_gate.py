@@ -37,7 +37,7 @@ _LONGEST = 10.0
 class ReaderGate:
     """One environment's gate. ``inside`` and ``bar`` are open to readers, for speed."""
 
-    __slots__ = ("bar", "inside")
+    __slots__ = ("bar", "fork_locks", "forking", "inside")
 
     def __init__(self) -> None:
         self.reset()
@@ -46,6 +46,8 @@ class ReaderGate:
         """Be open, with no read inside: also in a forked child."""
         self.inside: set[ref[GatedRead]] = set()
         self.bar = threading.Lock()  # held while it is shut
+        self.fork_locks: list[threading.Lock] = []  # held over a fork, by the thread that forks
+        self.forking = 0
 
     def wait(self) -> None:
         """Wait outside until the gate is open again."""
@@ -53,7 +55,13 @@ class ReaderGate:
             pass
 
     def shut(self, action: Callable[[], None]) -> None:
-        """Run ``action`` while no read is inside."""
+        """Run ``action`` while no read is inside.
+
+        The garbage collector may end a dropped transaction between the hooks of a fork: the bar is this thread's then.
+        """
+        if self.forking == threading.get_ident() and self.bar in self.fork_locks:
+            action()
+            return
         with self.bar:
             self.drain(_LONGEST)
             action()

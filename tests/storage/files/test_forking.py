@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -204,3 +205,26 @@ def test_ten_exceptions_in_a_row_in_the_hook_after_a_fork_leave_the_parent_at_wo
         assert left == 0
         store.stream("s").append({"n": 1})
         assert len(store.stream("s")) == 2
+
+
+COLLECTED = """
+import gc, os, sys
+gc.disable()
+os.register_at_fork(before=gc.collect)  # runs after raxlog's own, as it was registered before them
+import raxlog
+store = raxlog.open(sys.argv[1])
+store.stream("s").append({"n": 1})
+store.transaction().__enter__().stream("s").append({"n": 2})
+child = os.fork()
+if not child:
+    os._exit(0)
+os.waitpid(child, 0)
+store.stream("s").append({"n": 3})
+print(len(store.stream("s")))
+"""
+
+
+def test_a_dropped_transaction_may_be_collected_in_the_middle_of_a_fork(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", COLLECTED, str(tmp_path / "s.rax")], capture_output=True, text=True,
+                          timeout=60, check=False)  # fmt: skip
+    assert (done.stdout, done.stderr) == ("2\n", "")
