@@ -134,7 +134,7 @@ def test_a_stream_made_anew_under_a_followed_name_is_lost_data(
     store.delete_stream("orders")
     store.stream("orders").extend([{"n": n} for n in range(10, 15)])
 
-    assert "made anew" in refusal(lambda: run(followed(spark, store.path), tmp_path))
+    assert "deleted and created again" in refusal(lambda: run(followed(spark, store.path), tmp_path))
     assert run(followed(spark, store.path, failOnDataLoss="false"), tmp_path) == [5]
     assert arrived(tmp_path) == list(range(15))
 
