@@ -3,8 +3,8 @@
     stream/node/decode.py   -copy->  build/kernels/raxlog/stream/node.py   -Cython->  node.c  -cc->  .so
     stream/node/decode.pxd  -copy->  build/kernels/raxlog/stream/node.pxd
 
-The sources run as they are. The copy differs in two ways: imports marked "# cimport" are left
-out, because the .pxd does them at C level, and SOURCE_HASH is filled in. Without a compiler,
+The sources run as they are. The copy differs in two ways: imports and functions marked "# cimport"
+are left out, because the .pxd has them at C level, and SOURCE_HASH is filled in. Without a compiler,
 or with RAXLOG_NO_COMPILE=1, the build goes on without the kernels' compiled form: all of them
 are compiled, or none.
 """
@@ -65,12 +65,14 @@ def source_of(name: str) -> Path:
 
 
 def without_cimports(source: str) -> str:
-    """The source without the imports marked "# cimport", line numbers kept."""
+    """The source without the imports and functions marked "# cimport", line numbers kept."""
     lines = source.split("\n")
-    inside = False
+    inside = in_function = False
     for i, line in enumerate(lines):
-        if inside or line.endswith("# cimport"):
-            inside = (inside or "(" in line) and ")" not in line
+        in_function = in_function and (not line or line.startswith(" "))
+        if inside or in_function or line.endswith("# cimport"):
+            in_function = in_function or line.startswith("def ")
+            inside = not in_function and (inside or "(" in line) and ")" not in line
             lines[i] = ""
     return "\n".join(lines)
 
@@ -95,7 +97,7 @@ def copied_sources() -> list[Extension]:
         for package in copy.relative_to(COPY).parents[:-1]:
             write_if_new(COPY / package / "__init__.py", "")
         write_if_new(copy, filled)
-        for types in (source.with_suffix(".pxd"), source.with_name("c_helpers.pxd")):
+        for types in (source.with_suffix(".pxd"), source.with_name("stream_id.pxd")):
             if types.is_file():
                 write_if_new(copy.parent / types.name, types.read_text("utf-8"))
         extensions.append(Extension(name, [str(copy)]))

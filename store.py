@@ -17,9 +17,8 @@ from .storage.wake.stop import StopFlag
 from .stream.entries.header import NodeLimits
 from .stream.entries.session import Direct
 from .stream.multi_read import read_group_streams, read_streams
-from .stream.node.clock import whole
+from .stream.node.arguments import Fields, Name, Text, whole
 from .stream.node.entry import Entry
-from .stream.node.names import Fields, Name, Text
 from .stream.node.stream_id import IDLike
 from .stream.state import State
 from .stream.stream import Stream

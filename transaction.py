@@ -33,7 +33,7 @@ from .storage.errors import NotOwner, TransactionError
 from .storage.files.lmdb_errors import translate_error
 from .stream.entries.sweep import sweep
 from .stream.group.group import Group
-from .stream.node.names import Fields, Name, Text, member_name, name_bytes
+from .stream.node.arguments import Fields, Name, Text, member_name, name_bytes
 from .stream.state import State
 from .stream.stream import Stream
 from .stream.streams import Streams

@@ -24,7 +24,6 @@ from types import ModuleType
 
 KERNELS = (
     "raxlog.storage.format.records",
-    "raxlog.storage.format.block",
     "raxlog.storage.trees.rax",
     "raxlog.storage.trees.ordinals",
     "raxlog.storage.commit.journal",
@@ -100,7 +99,7 @@ def source_hash(source: Path) -> str:
     import hashlib  # noqa: PLC0415 - only a check for stale kernels needs it
 
     digest = hashlib.sha256(source.read_bytes())
-    for types in (source.with_suffix(".pxd"), source.with_name("c_helpers.pxd")):
+    for types in (source.with_suffix(".pxd"), source.with_name("stream_id.pxd")):
         if types.is_file():
             digest.update(types.read_bytes())
     return digest.hexdigest()

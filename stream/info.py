@@ -12,7 +12,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..storage.errors import CorruptionError, NoStream
-from ..storage.format import block, keys
+from ..storage.format import keys, records
 from ..storage.trees.rax import Rax, RaxTransaction
 from .entries import header as headers
 from .entries.header import shown
@@ -20,15 +20,14 @@ from .entries.range_read import read_range
 from .entries.session import Source
 from .group import deliver
 from .group.state import UNKNOWN, UNOWNED, GroupState, SeenTimes, all_groups
-from .node.clock import whole
+from .node.arguments import Text, text_of, whole
 from .node.entry import UNDECODABLE, Entry
-from .node.names import Text, text_of
 from .node.stream_id import StreamID, make_id
 
 if TYPE_CHECKING:
     from .stream import Stream
 
-_CODECS = {block.RAW: "none", block.ZSTD: "zstd"}
+_CODECS = {records.RAW: "none", records.ZSTD: "zstd"}
 COUNT = 10  # entries, and pending entries of each list, as in Redis
 
 

@@ -13,11 +13,11 @@ from .entries import header as headers
 from .entries.range_read import read_range
 from .entries.session import Direct, Source, parse_block
 from .group.deliver import GroupRead, Room, Target, history_start, parse_ids, read_group
+from .group.state import SeenTimes
 from .group.wait_conditions import Condition, stream_moves
 from .group.waiter import Waiting
-from .node.clock import duration_ms, whole
+from .node.arguments import Name, duration_ms, member_name, name_bytes, texts_of, whole
 from .node.entry import Entry
-from .node.names import Name, member_name, name_bytes, texts_of
 from .node.stream_id import MAX64, IDLike, StreamID, make_id, parse_id
 
 N = TypeVar("N", bound=Name)  # the names as they are given, under which entries are returned
@@ -110,7 +110,8 @@ def read_group_streams(source: Source, group: Name, consumer: Name, streams: Map
         member_name(group, "group"), member_name(consumer, "consumer"), count, total, max_bytes, noack,
         None if claim_idle is None else duration_ms("claim_idle", claim_idle), stop,
     )
-    return {keys[name]: texts_of(entries, encoding) for name, entries in read_group(source, wanted, targets, wait)}
+    answer = read_group(source, source.env.attached(SeenTimes), wanted, targets, wait)
+    return {keys[name]: texts_of(entries, encoding) for name, entries in answer}
 
 
 def _mapping(what: str, given: Mapping[N, T]) -> Mapping[N, T]:

@@ -9,7 +9,7 @@ from ..storage.errors import CorruptionError, InvalidArgument
 from ..storage.format import keys, records
 from ..storage.trees.rax import Rax, RaxTransaction
 from .entries.session import Source
-from .node.names import Name, Value, stored_bytes
+from .node.arguments import Name, Value, stored_bytes
 
 MAX_STATE_VALUE = 1 << 24
 

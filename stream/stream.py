@@ -30,11 +30,21 @@ from .group.info import GroupInfo, describe_group
 from .group.state import all_groups, create_group, locate_group
 from .group.subject_filter import checked_subjects
 from .info import FullInfo, StreamInfo, describe, describe_fully
-from .node.clock import now_ms, whole
+from .node.arguments import Fields, Name, Text, member_name, whole
 from .node.decode import flatten
 from .node.entry import UNDECODABLE, Entry, flatten_all
-from .node.names import Fields, Name, Text, member_name
-from .node.stream_id import AUTO, IDLike, NewID, StreamID, make_id, parse_end, parse_id, parse_new_id, parse_start
+from .node.stream_id import (
+    AUTO,
+    IDLike,
+    NewID,
+    StreamID,
+    make_id,
+    now_ms,
+    parse_end,
+    parse_id,
+    parse_new_id,
+    parse_start,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -10,7 +10,7 @@ from .entries import writer
 from .entries.header import NodeLimits, shown
 from .entries.session import Direct, ask
 from .entries.sweep import doom_stream, sweep
-from .node.names import Name, Text, name_bytes, text_of
+from .node.arguments import Name, Text, name_bytes, text_of
 from .stream import Stream
 
 

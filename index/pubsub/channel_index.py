@@ -37,8 +37,7 @@ from typing import NamedTuple
 
 from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.format import keys, records
-from ...storage.trees.rax import RaxTransaction, family_rows
-from ...storage.trees.rax_nodes import common
+from ...storage.trees.rax import RaxTransaction, common, family_rows
 from .glob import glob_matches_bytes, literal_ends
 
 CHANNEL, SHARD, GLOB = b"c", b"s", b"p"

@@ -25,9 +25,9 @@ from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.errors import InvalidArgument, InvalidName
 from ...storage.trees.rax import RaxTransaction
 from ...stream.entries.session import Direct, ask
-from ...stream.node.clock import now_ms
+from ...stream.node.arguments import Name, Text, Value, stored_bytes, text_of
 from ...stream.node.entry import MAX_ELEMENTS
-from ...stream.node.names import Name, Text, Value, stored_bytes, text_of
+from ...stream.node.stream_id import now_ms
 from . import channel_index, ring
 from .channel_index import CHANNEL, GLOB, SHARD
 from .dispatcher import Dispatcher

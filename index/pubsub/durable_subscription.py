@@ -36,9 +36,8 @@ from ...stream.group.delete_policy import DeleteResult
 from ...stream.group.group import Group
 from ...stream.group.state import UNKNOWN, create_group, find_group, locate_group
 from ...stream.group.wait_conditions import Condition
-from ...stream.node.clock import duration_ms
+from ...stream.node.arguments import Text, duration_ms, text_of
 from ...stream.node.entry import SUBJECT_FIELD, UNDECODABLE, Entry
-from ...stream.node.names import Text, text_of
 from ...stream.node.stream_id import IDLike
 from ..subjects import sublist
 from ..subjects.subscription import Subscription, name_bytes

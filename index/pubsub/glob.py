@@ -25,7 +25,7 @@ longest run, where trying every star at every place would cost a power of it.
 
 from __future__ import annotations
 
-from ...stream.node.names import Name, stored_bytes
+from ...stream.node.arguments import Name, stored_bytes
 
 SOURCE_HASH = ""
 

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from ...storage.errors import InvalidArgument
 from ...storage.wake.stop import StopFlag, is_stopped, sleep, wake
-from ...stream.node.clock import duration_ms
+from ...stream.node.arguments import duration_ms
 
 if TYPE_CHECKING:
     import asyncio

@@ -17,8 +17,8 @@ from typing import Self
 
 from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.errors import TransactionError
+from ...stream.node.arguments import Text, text_of
 from ...stream.node.entry import UNDECODABLE
-from ...stream.node.names import Text, text_of
 from ...stream.node.stream_id import StreamID
 from ..subjects import sublist
 from ..subjects.subscription import Subscription, row_key

@@ -50,10 +50,9 @@ from ...stream.entries.header import NodeLimits
 from ...stream.entries.session import Direct, ask
 from ...stream.entries.sweep import sweep
 from ...stream.group import subject_filter as group_filter
-from ...stream.node.clock import now_ms
+from ...stream.node.arguments import Fields, Name, Text, name_bytes, text_of
 from ...stream.node.entry import SUBJECT_FIELD, UNDECODABLE, flatten
-from ...stream.node.names import Fields, Name, Text, name_bytes, text_of
-from ...stream.node.stream_id import AUTO, StreamID
+from ...stream.node.stream_id import AUTO, StreamID, now_ms
 from ..subjects import match as matching
 from ..subjects import subject as subjects
 from ..subjects import sublist

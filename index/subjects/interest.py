@@ -24,7 +24,7 @@ from ...storage.wake.stop import StopFlag, is_stopped
 from ...stream.entries.session import Direct, ask
 from ...stream.group.wait_conditions import Condition
 from ...stream.group.waiter import Waiting
-from ...stream.node.clock import duration_ms
+from ...stream.node.arguments import duration_ms
 from . import subject as subjects
 from .sublist import all_rows, head_of
 from .subscription import name_bytes

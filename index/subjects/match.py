@@ -45,8 +45,7 @@ from ...storage.engine.fork_hooks import forget_in_child
 from ...storage.errors import InvalidArgument
 from ...storage.format.records import unseal
 from ...storage.trees.rax import RaxTransaction
-from ...stream.node.clock import whole
-from ...stream.node.names import Text
+from ...stream.node.arguments import Text, whole
 from . import subject as subjects
 from .sublist import LITERALS, STATE_KEY, WILDCARDS, all_rows, decode_row, further_rows, ids_of, state_of
 

@@ -11,7 +11,7 @@ The numbers of the invariants are those of docs/format.md, section 10.
 
 from __future__ import annotations
 
-from ...storage.format import block, keys
+from ...storage.format import keys, records
 from ...storage.trees import ordinals
 from ...storage.trees.ordinals import DeadCounts
 from ...storage.trees.rax import family_rows
@@ -52,9 +52,9 @@ class _NodeWalk:
         self.nodes += 1
         self.find.step()
         try:
-            master = keys.node_id(key)
-            head = block.header(key, value)
-            listpack = block.listpack_of(key, value, head)
+            master = records.node_id(key)
+            head = records.block_header(key, value)
+            listpack = records.listpack_of(key, value, head)
             live, gone, *end = decode.validate_node(listpack, *master)
             first = decode.first_live(listpack, *master) if self.first_live is None and live else None
         except FAILURES as error:
@@ -80,7 +80,7 @@ class _NodeWalk:
         self.starts[master] = head.ordinal
         self.find.counts["entries"] += live
 
-    def _ordinals(self, key: bytes, head: block.BlockHeader) -> None:
+    def _ordinals(self, key: bytes, head: records.BlockHeader) -> None:
         end = head.ordinal + head.span
         if self.nodes == 1:
             self.base = head.ordinal
@@ -112,7 +112,7 @@ class _NodeWalk:
 
 def _named(key: bytes | None) -> str | None:
     """The node of a key, if it is a node's key."""
-    return str(make_id(*keys.node_id(key))) if key is not None and len(key) == _NODE_KEY else None
+    return str(make_id(*records.node_id(key))) if key is not None and len(key) == _NODE_KEY else None
 
 
 def check_stream(tree: PageTree, number: int, stream: str, find: Findings) -> StreamHeader | None:

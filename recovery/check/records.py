@@ -89,7 +89,7 @@ def check_records(tree: PageTree, file: PageFile, find: Findings) -> Inventory:
         number = int.from_bytes(key[:8], "big")
         where: dict[str, Any] = {"stream": f"no. {number}"} if number else {}
         if len(key) == 25 and key[8] == keys.NODE:
-            where["node"] = "{}-{}".format(*keys.node_id(key))
+            where["node"] = "{}-{}".format(*records.node_id(key))
         try:
             value = _value(file, node, covered)
         except PageFault as fault:

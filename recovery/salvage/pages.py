@@ -26,8 +26,8 @@ from typing import Any, NamedTuple
 
 from ...storage.files import lmdb_file, meta_pages
 from ...storage.files.lmdb_file import Node, PageFault, PageFile
-from ...storage.format import block, records
 from ...storage.format import keys as layout
+from ...storage.format import records
 from ...storage.trees.rax import family_rows
 from ..check.page_tree import FAILURES, PageTree, RawRecords
 from ..check.records import is_journal, is_sealed, well_formed
@@ -279,7 +279,7 @@ def version(key: bytes, value: bytes) -> tuple[Any, ...]:
     """The version of a record: greater for the newer of two copies."""
     try:
         if key[8] == layout.NODE:
-            head = block.header(key, value)
+            head = records.block_header(key, value)
             return head.span, -head.live
         row = records.unseal(key, value)
         if not any(key[:8]):

@@ -15,7 +15,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from ...storage.format import block, keys, records
+from ...storage.format import keys, records
 from ...storage.trees.ordinals import EVERY, DeadCounts, OrdinalIndex
 from ...storage.trees.rax import RaxTransaction, family_rows
 from ...stream.entries import header as headers
@@ -32,7 +32,7 @@ class _ValidNode(NamedTuple):
 
     key: bytes
     value: bytes
-    head: block.BlockHeader
+    head: records.BlockHeader
     listpack: bytes
     first: tuple[int, int] | None  # live
     last: tuple[int, int]
@@ -75,7 +75,7 @@ class StreamBuilder:
         first_live: tuple[int, int] | None = None
         self._report_lost_head()
         for found in self._valid_nodes():
-            ms, seq = keys.node_id(found.key)
+            ms, seq = records.node_id(found.key)
             head = found.head
             if expected is not None and head.ordinal < expected:
                 head = head._replace(ordinal=expected)  # copies of different age overlap here
@@ -86,8 +86,8 @@ class StreamBuilder:
                 marks.mark_span(head.ordinal, head.ordinal + head.span)  # only the first may have no live ones
                 expected = head.ordinal + head.span
                 continue
-            codec = block.ZSTD if found.head.codec else block.RAW
-            kept = found.value if head == found.head else block.encode(
+            codec = records.ZSTD if found.head.codec else records.RAW
+            kept = found.value if head == found.head else records.encode_block(
                 found.key, found.listpack, head.ordinal, head.span, head.live, codec
             )
             self._txn.put(found.key, kept)
@@ -106,10 +106,10 @@ class StreamBuilder:
         last = (0, 0)
         begun = False
         for key, value in family_rows(self._gathered, keys.family(self.number, keys.NODE)):
-            ms, seq = keys.node_id(key)
+            ms, seq = records.node_id(key)
             try:
-                head = block.header(key, value)
-                listpack = block.listpack_of(key, value, head)
+                head = records.block_header(key, value)
+                listpack = records.listpack_of(key, value, head)
                 live, gone, *end = decode.validate_node(listpack, ms, seq)
                 first = decode.first_live(listpack, ms, seq)
             except FAILURES:
@@ -130,18 +130,18 @@ class StreamBuilder:
         if self.old is None:
             first, _ = next(rows, (None, b""))
             if first is not None and self._gathered.is_hidden(prefix, first):
-                end = make_id(*keys.node_id(first)).prev()
+                end = make_id(*records.node_id(first)).prev()
                 self.lose("entries, unless they had been trimmed", (0, 1), end)
             return
         if not self.old.length:
             return
         for key, value in rows:
-            master = keys.node_id(key)
+            master = records.node_id(key)
             if master > self.old.first:
                 self.lose("entries", self.old.first, make_id(*master).prev())
                 return
             with contextlib.suppress(*FAILURES):
-                listpack = block.listpack_of(key, value, block.header(key, value))
+                listpack = records.listpack_of(key, value, records.block_header(key, value))
                 if decode.last_entry_id(listpack, *master) >= self.old.first:
                     return
 

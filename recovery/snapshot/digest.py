@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ...storage.errors import CorruptionError
-from ...storage.format import keys, zstd
+from ...storage.format import keys, records, zstd
 from ..check.records import is_sealed
 
 DIGEST = "digest"
@@ -82,6 +82,6 @@ def verified(cursor: Any) -> Iterator[tuple[bytes, Any]]:
         if not is_sealed(key, value):
             number, is_node = int.from_bytes(key[:8], "big"), key[8:9] == bytes([keys.NODE])
             what = "a node's block" if is_node else f"the record under key {key.hex()}"
-            node = "{}-{}".format(*keys.node_id(key)) if is_node and len(key) == 25 else None
+            node = "{}-{}".format(*records.node_id(key)) if is_node and len(key) == 25 else None
             raise CorruptionError(f"{what} fails its checksum", stream=f"no. {number}" if number else None, node=node)
         yield key, value

@@ -30,7 +30,7 @@ from ...storage.engine.environment import Environment
 from ...storage.engine.open_options import OpenOptions
 from ...storage.errors import CorruptionError, StoreError, StoreFull
 from ...storage.files import directory, lmdb_errors
-from ...storage.format import block, keys, records
+from ...storage.format import keys, records
 from ...storage.trees.rax import Rax, RaxTransaction, ReadTransaction, family_rows
 from ...stream.entries import header as headers
 from ...stream.entries.count import Counter
@@ -202,7 +202,7 @@ def _summary(txn: RaxTransaction, number: int, header: StreamHeader, size: int) 
 def _base(txn: RaxTransaction, number: int, header: StreamHeader) -> int:
     prefix = keys.family(number, keys.NODE)
     first = Rax(txn, prefix).first()
-    return header.next_ordinal if first is None else block.header(prefix + first[0], first[1]).ordinal
+    return header.next_ordinal if first is None else records.block_header(prefix + first[0], first[1]).ordinal
 
 
 def _group(txn: RaxTransaction, number: int, header: StreamHeader, state: GroupState) -> GroupSummary:

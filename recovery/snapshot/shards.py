@@ -26,7 +26,7 @@ import msgpack
 
 from ...storage.errors import CorruptionError, NotAStore, StoreError
 from ...storage.files import directory
-from ...storage.format import block, keys, zstd
+from ...storage.format import keys, records, zstd
 from ...storage.trees.rax import Rax, RaxTransaction
 from ...stream.entries import header as headers
 from ...stream.entries.count import Counter
@@ -159,8 +159,8 @@ def _write_shard(building: Path, path: str, nodes: Rax, start: bytes, end: bytes
             if end is not None and key >= end:
                 break
             try:
-                head = block.header(prefix + key, value)
-                listpack = block.listpack_of(prefix + key, value, head)
+                head = records.block_header(prefix + key, value)
+                listpack = records.listpack_of(prefix + key, value, head)
             except CorruptionError as error:
                 raise located(error, shown(header.stream), *StreamID.from_bytes(key)) from None
             shard.add(*StreamID.from_bytes(key), head.live, listpack)

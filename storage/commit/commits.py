@@ -468,15 +468,15 @@ class Commits:
         the interpreter drops the loop's iterator, and `with` in here is C's, so no exception comes between.
         The caller holds the writer's lock, and ``writing``.
         """
-        env, store_map = self.env, self.map
+        store_map = self.map
         while True:
             if store_map.failed_flush is not None:
                 raise StoreError(
-                    f"a flush of {env.path} to disk has failed ({store_map.failed_flush}), and nothing more is written "
-                    "through this opening of it. See to the disk; then close the store and open it again."
+                    f"a flush of {self.env.path} to disk has failed ({store_map.failed_flush}), and nothing more is "
+                    "written through this opening of it. See to the disk; then close the store and open it again."
                 )
             try:
-                with env.live().begin(write=True) as raw:
+                with (store_map.mapped or self.env.live()).begin(write=True) as raw:
                     if raw.id() - 1 != self.warm_id:
                         self.epoch += 1
                         store_map.forget_room()
@@ -487,7 +487,7 @@ class Commits:
                         self.open_write = raw
                         if len(self.warm) > _WARM_LIMIT:
                             self.warm = {}
-                        yield WriteTransaction(env, raw, self.warm, self.epoch)
+                        yield WriteTransaction(self.env, raw, self.warm, self.epoch)
                         return
                 store_map.go_over()
             except lmdb.MapResizedError:

@@ -11,6 +11,7 @@ cdef class WriteTransaction:
     cdef readonly dict record
     cdef public long long room
     cdef readonly long long pages_more
+    cdef readonly long long pages_a_change
     cdef readonly object get
     cdef readonly object cursor
 

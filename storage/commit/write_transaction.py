@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 import lmdb
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 SOURCE_HASH = ""
 
 NO_ROOM = -1
-_DEEPEST = 8  # pages: a change may split one on each level of the tree
 
 
 class Flushable(Protocol):
@@ -44,7 +42,8 @@ class WriteTransaction:
     """
 
     __slots__ = (
-        "changes", "cursor", "dirty", "env", "epoch", "get", "id", "pages_more", "raw", "record", "room", "warm",
+        "changes", "cursor", "dirty", "env", "epoch", "get", "id", "pages_a_change", "pages_more", "raw", "record",
+        "room", "warm",
     )
 
     def __init__(self, env: Environment, raw: lmdb.Transaction, warm: dict[Any, Any], epoch: int) -> None:
@@ -56,6 +55,7 @@ class WriteTransaction:
         self.dirty: dict[Any, Flushable] = {}
         self.changes = 0
         self.pages_more = 0
+        self.pages_a_change: int = env.map.pages_a_change
         self.record: dict[bytes, bytes | None] = {}
         self.room = NO_ROOM if env.map.journal is None else journal.LIMIT
         self.get: Any = raw.get
@@ -64,7 +64,9 @@ class WriteTransaction:
     def put(self, key: bytes, value: bytes, overwrite: bool = True) -> bool:
         """Store a value. False, and nothing done, if the key is there and overwrite is off."""
         self.changes += 1
-        self.pages_more += _DEEPEST + (len(value) >> 12)
+        self.pages_more += self.pages_a_change
+        if len(value) > 2006:  # it has pages of its own
+            self.pages_more += 1 + (len(value) + 15 >> 12)
         if not self.raw.put(key, value, overwrite=overwrite):
             return False
         if self.room >= 0:
@@ -74,7 +76,7 @@ class WriteTransaction:
     def delete(self, key: bytes) -> bool:
         """Delete a key. False if it was not there."""
         self.changes += 1
-        self.pages_more += _DEEPEST
+        self.pages_more += self.pages_a_change
         if not self.raw.delete(key):
             return False
         if self.room >= 0:
@@ -111,9 +113,4 @@ class WriteTransaction:
     def pages(self) -> int:
         """The pages that hold the store's records, with all changes so far."""
         self.flush()
-        return pages_in(self.raw.stat(self.env.live().open_db(None, txn=self.raw)))
-
-
-def pages_in(stat: Mapping[str, Any]) -> int:
-    """The pages of the store's records and their tree, by what LMDB says of it."""
-    return int(stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"])
+        return self.env.map.pages_of(self.raw)

@@ -23,15 +23,15 @@ import contextlib
 import os
 import resource
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from io import FileIO
 from pathlib import Path
+from typing import Any
 
 import lmdb
 
 from ..commit import journal
 from ..commit.journal import Journal
-from ..commit.write_transaction import pages_in
 from ..errors import LockTimeout, RaxlogError, ReadOnlyStore, StoreError
 from ..files import directory, disk, generation, lmdb_errors, map_lock, meta_pages
 from ..files.presence import Presence
@@ -43,7 +43,7 @@ from .reader_gate import ReaderGate
 DEFAULT_MAP_SIZE = 64 << 30
 MAX_DATABASES = 16
 RESERVE = 64  # pages; a trim of 1,000 nodes takes some 20
-_MOST_AHEAD = 256  # pages that are taken from the disk at a time
+_LEAST_AHEAD, _MOST_AHEAD = 64, 256  # pages that are taken from the disk at a time
 _MOST_MOVES = 20  # generations that may be removed during one opening
 _PATIENCE = 30.0  # seconds to wait for a writer, at opening, where the journal wants it after a power cut,
 _MOMENT = 0.1  # and where it does after a kill
@@ -72,6 +72,7 @@ class StoreMap:
         self.failed_flush: lmdb.Error | None = None
         self.enough_for = -1  # pages: room for so many has been seen to; -1 before the first commit
         self.at_most = 0  # pages that the records occupy, at most: a commit within ``enough_for`` need not look
+        self.pages_a_change = 0  # how many more one change takes, at most
 
     def _live(self) -> lmdb.Environment:
         """LMDB's environment, which is open."""
@@ -306,6 +307,10 @@ class StoreMap:
 
     # -- its size -----------------------------------------------------------------------
 
+    def pages_of(self, txn: lmdb.Transaction) -> int:
+        """The pages of the store's records and their tree, as this transaction has them."""
+        return pages_in(txn.stat(self._live().open_db(None, txn=txn)))
+
     def pages_used(self) -> int:
         """The pages of the file that hold something or have held something."""
         return int(self._live().info()["last_pgno"]) + 1
@@ -370,15 +375,16 @@ class StoreMap:
         the first commit, and by those that want more than there was.
         """
         self.at_most = occupied
-        if occupied <= self.enough_for:
+        if occupied + _LEAST_AHEAD // 2 <= self.enough_for:
             return
         stat, ceiling = self._live().stat(), self._options.max_map_size
         size, grows, is_first = int(stat["psize"]), occupied > pages_in(stat), self.enough_for < 0
         self.enough_for = max(0, self.enough_for)
+        self.pages_a_change = int(stat["depth"]) + 2  # each level may split, and this commit make it a level deeper
         most = occupied + _MOST_AHEAD if ceiling is None else ceiling // size
         if grows and occupied > most:
             raise lmdb_errors.no_room(self._path)
-        used, ahead = self.pages_used(), max(0, min(occupied // 4, _MOST_AHEAD, most - occupied))
+        used, ahead = self.pages_used(), max(0, min(max(_LEAST_AHEAD, occupied // 4), _MOST_AHEAD, most - occupied))
         while grows or is_first:
             end = occupied + RESERVE + ahead
             try:
@@ -400,3 +406,8 @@ class StoreMap:
             free = size - self.pages_used() * self._page_size()
             if free >= min(size // 4, 64 << 20) or not self.grow():
                 return
+
+
+def pages_in(stat: Mapping[str, Any]) -> int:
+    """The pages of the store's records and their tree, by what LMDB says of it."""
+    return int(stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"])

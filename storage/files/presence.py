@@ -40,7 +40,7 @@ from typing import NamedTuple
 from xxhash import xxh3_64_intdigest
 
 from ..errors import CorruptionError, RaxlogError
-from ..format import block, keys, records
+from ..format import keys, records
 from ..trees.rax import Rax, RaxTransaction
 from . import ofd_lock
 
@@ -211,7 +211,7 @@ def _look_at(txn: RaxTransaction, name: bytes, value: bytes) -> None:
     records.unseal(key, header)
     with txn.cursor() as cursor:
         if cursor.set_key(key) and cursor.prev() and cursor.key().startswith(keys.family(number, keys.NODE)):
-            block.header(cursor.key(), cursor.value())
+            records.block_header(cursor.key(), cursor.value())
 
 
 def _left_behind(file: FileIO) -> tuple[list[tuple[bytes, int]], list[int], list[int]]:

@@ -50,8 +50,7 @@ front of the nodes. Numbers are given out once and never used again.
 from __future__ import annotations
 
 import struct
-
-from ..errors import CorruptionError
+from collections.abc import Callable
 
 FORMAT = 1  # of every record and block; a store with a greater one is refused
 
@@ -96,38 +95,14 @@ MAX_NAME = MAX_KEY - 9  # a stream's name shares its key with the number and the
 
 MAX_INLINE_NAME = 400  # of groups and consumers; longer ones lie under their hash
 
-_PREFIX = struct.Struct(">QB")
-_GROUP_PREFIX = struct.Struct(">QBI")
-_FAMILY_ID = struct.Struct(">QBQQ")
-
-
-def family(number: int, kind: int) -> bytes:
-    """The prefix shared by all keys of one kind of one stream."""
-    return _PREFIX.pack(number, kind)
-
-
-def group_family(number: int, kind: int, group: int) -> bytes:
-    """The prefix shared by all keys of one kind of one group of a stream."""
-    return _GROUP_PREFIX.pack(number, kind, group)
-
-
-def node_key(number: int, ms: int, seq: int) -> bytes:
-    """The key of the node with the master ID ``ms-seq``."""
-    return _FAMILY_ID.pack(number, NODE, ms, seq)
-
-
-def node_id(key: bytes) -> tuple[int, int]:
-    """The master ID in a node's key: the inverse of node_key(). CorruptionError where it has another size."""
-    try:
-        _, _, ms, seq = _FAMILY_ID.unpack(key)
-    except struct.error:
-        raise CorruptionError(f"the key {key.hex()} of a node has {len(key)} bytes, and not 25") from None
-    return ms, seq
+# The prefix shared by all keys of one kind: of one stream (number, kind), of one group of a stream (…, group).
+family: Callable[[int, int], bytes] = struct.Struct(">QB").pack
+group_family: Callable[[int, int, int], bytes] = struct.Struct(">QBI").pack
 
 
 def header_key(number: int) -> bytes:
     """The key of a stream's header record."""
-    return _PREFIX.pack(number, HEADER)
+    return family(number, HEADER)
 
 
 def name_suffix(name: bytes) -> bytes:

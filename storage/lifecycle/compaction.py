@@ -31,10 +31,10 @@ from typing import NamedTuple
 import lmdb
 
 from ..commit import journal
-from ..commit.write_transaction import WriteTransaction, pages_in
+from ..commit.write_transaction import WriteTransaction
 from ..crash_point import crash_point
 from ..engine.environment import Environment
-from ..engine.store_map import RESERVE
+from ..engine.store_map import RESERVE, pages_in
 from ..errors import CorruptionError, LockTimeout, StoreError, StoreFull
 from ..files import directory, disk, generation, lmdb_errors
 from ..format import records

@@ -6,25 +6,51 @@
     P foobar  -> 2 bytes                  `-(b) "ar" -> []=2 bytes
     P footer  -> 3 bytes                  `-(t) "er" -> []=3 bytes
 
-Only the keys are stored. A node is known by its path, the bytes that lead to it, and the
-inner nodes are implied, for there is a branch exactly where two neighbouring keys part: foobar
-and footer share three bytes, so there is a branch at "foo". Nothing is split or merged on a
-write and nothing can disagree; what asks about the tree finds its neighbours with set_range.
+Only the keys are stored; the inner nodes are implied, for there is a branch exactly where two neighbouring
+keys part: foobar and footer share three bytes, so there is a branch at "foo". Nothing is split or merged on
+a write and nothing can disagree; what asks about the tree finds its neighbours with set_range.
+
+A node is known by its path, the bytes that lead to it. It begins
+    1. at the root;
+    2. where a key ends ("foo"; and the empty leaves behind "foobar" and "footer");
+    3. where more than one byte can follow, a branch ("foo" again: [bt]);
+    4. right behind a byte of a branch ("foob": the node "ar").
+From there to the next beginning the bytes go single file, and they are the node's label. Two
+bytes and more make a compressed node, drawn in quotes; one byte, or one for each way down of
+a branch, a plain one, drawn in brackets.
+
+Worked example: the node at "foob". The first key from "foob" on is "foobar", and so is the
+last: one key, six bytes, hence the label "ar". On its left is "foo", which is how "foob"
+begins (rule 2: a node at depth 3); on its right "footer", which parts from it at depth 3
+(rule 4: a node at depth 4). The deepest counts, 4: a node begins at "foob".
+
+How this differs from the rax in Redis' memory. The tree here depends on nothing but the set
+of keys. Redis builds the same tree on insert, node for node; raxRemove merges less than its
+own comment says (redis#7429, antirez/rax#21 and #29), so a chain can stay cut in two when
+    A. the removed key's node is compressed: `h->size == 1` counts its bytes, not its children
+       (foo, foobar, remove foo: "foo" -> "bar" -> [], here "foobar" -> []);
+    B. a key heads the chain above: merging upwards stops below a key
+       (f, fo, foo, remove fo: [f] -> [o]=f -> [o] -> [], here [f] -> "oo"=f -> []);
+    C. a key that is a branch loses its last but one way down: `new->iskey == 0`
+       (foo, foobar, footer, remove footer: [b]=foo -> "ar" -> [], here "bar"=foo -> []).
+Each needs a key that is the beginning of another one. Keys of one length (stream IDs,
+ordinals, numbers) never are: there the two agree after any inserts and removes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ..errors import InvalidArgument
 from ..format.keys import MAX_KEY
-from .rax_nodes import NEXT, RaxNode, RaxTree, behind, step_before
 
 if TYPE_CHECKING:
     import lmdb
 
 SOURCE_HASH = ""
+
+NEXT = b"\x00"  # key + NEXT is the first byte string behind key: "> key" is ">= key + NEXT"
 
 
 class ReadTransaction(Protocol):
@@ -51,6 +77,29 @@ def family_rows(txn: ReadTransaction, prefix: bytes, start: bytes | None = None)
             return
         yield key, cursor.value()
         there = cursor.next()
+
+
+class RaxNode(NamedTuple):
+    """A node as Redis would hold it.
+
+    ``path`` leads to it from the root. ``label`` is its bytes, as raxShow prints them: the
+    chain of a compressed node, else one byte for each way down, in order. ``children`` is the
+    first byte of each way down: all of a plain node's label, one byte of a compressed one's.
+    ``is_key`` says that ``path`` is a key. A leaf has no label and is always a key, but for
+    the root of an empty rax.
+    """
+
+    path: bytes
+    label: bytes
+    children: bytes
+    is_key: bool
+    is_compressed: bool
+
+    def child(self, index: int) -> bytes:
+        """The path of the node down the way ``children[index]``."""
+        if self.is_compressed:
+            return self.path + self.label
+        return self.path + self.children[index : index + 1]
 
 
 class RaxIterator:
@@ -270,24 +319,167 @@ class Rax:
     @property
     def numele(self) -> int:
         """How many keys there are: one pass over them, values are not read. raxSize."""
-        return self._tree().numele()
+        return sum(1 for _ in self._keys())
 
     @property
     def numnodes(self) -> int:
-        """How many nodes Redis' rax of these keys has: one pass over the keys."""
-        return self._tree().numnodes()
+        """How many nodes Redis' rax of these keys has (XINFO STREAM: radix-tree-nodes).
+
+        An empty rax has one, its head. One pass over the keys: O(keys), values are not read.
+        """
+        # The places on the path to the last key at which a key ends or branches, root
+        # first: [depth, ways down, ways down that are longer than one byte].
+        places = [[0, 0, 0]]
+        count = 0
+        last = b""
+        for key in self._keys():
+            count += _fold(places, common(last, key))
+            if key:  # the empty key is the root, which is there already
+                places.append([len(key), 0, 0])
+            last = key
+        count += _fold(places, 0)
+        _, ways, long_ways = places[0]
+        return count + 1 + (long_ways if ways > 1 else 0)
 
     def node(self, path: bytes) -> RaxNode | None:
-        """The node that begins at ``path``, None if none does."""
-        return self._tree().node(path)
+        """The node that begins at ``path``, None if none does. Seeks: eight and one a child."""
+        first = self._least(self._prefix + path)
+        on_tree = not path or (first is not None and first.startswith(path))
+        return self._node(path) if on_tree and self._begin(path) == len(path) else None
 
     def nodes(self) -> Iterator[RaxNode]:
-        """All nodes, a parent before its children, these in order."""
-        return self._tree().nodes()
+        """All nodes, a parent before its children, these in order. A few seeks a node.
+
+        To be used up inside the transaction, without writes between two steps.
+        """
+        paths = [b""]
+        while paths:
+            node = self._node(paths.pop())
+            yield node
+            paths += [node.child(index) for index in reversed(range(len(node.children)))]
 
     def show(self) -> str:
-        """The tree as raxShow draws it."""
-        return self._tree().show()
+        """The tree as raxShow draws it, with the length of a value in place of its pointer.
 
-    def _tree(self) -> RaxTree:
-        return RaxTree(self._txn.cursor(), self._prefix)
+        Bytes that are not printable ASCII, and the backslash, are drawn as \\xhh.
+        """
+        drawing = []
+        pending = [(b"", "", 0, 0)]  # path, what is drawn in front of it, level, padding
+        while pending:
+            path, lead, level, padding = pending.pop()
+            node = self._node(path)
+            text = f'"{_text(node.label)}"' if node.is_compressed else f"[{_text(node.label)}]"
+            if node.is_key:
+                self._cursor.set_key(self._prefix + path)
+                text += f"={len(self._cursor.value())} bytes"
+            drawing += [lead, text]
+            ways = len(node.children)
+            if level:  # raxShow does not count the head in, so we do not
+                padding += 7 if ways > 1 else 4 + len(text)
+            for index in reversed(range(ways)):
+                lead = " -> "
+                if ways > 1:
+                    lead = f"\n{' ' * padding} `-({_text(node.children[index : index + 1])}) "
+                pending.append((node.child(index), lead, level + 1, padding))
+        return "".join(drawing)
+
+    def _node(self, path: bytes) -> RaxNode:
+        """The node at ``path``, where one is known to begin."""
+        full = self._prefix + path
+        depth = len(path)
+        first = self._least(full)
+        is_key = first == path
+        if is_key:
+            first = self._least(full + NEXT)
+        last = self._greatest(behind(full))
+        if first is None or last is None or not first.startswith(path):
+            return RaxNode(path, b"", b"", is_key, False)
+        end = common(first, last)
+        if end > depth:
+            label = first[depth:end]
+            return RaxNode(path, label, label[:1], is_key, len(label) > 1)
+        ways = bytearray()
+        while first is not None and first.startswith(path):
+            ways.append(first[depth])
+            first = self._least(behind(full + first[depth : depth + 1]))
+        return RaxNode(path, bytes(ways), bytes(ways), is_key, False)
+
+    def _begin(self, path: bytes) -> int:
+        """The depth at which the node begins that holds the end of ``path``, which is on the
+        tree: the deepest that one of the file's four rules gives."""
+        full = self._prefix + path
+        end = behind(full)
+        first, last = self._least(full), self._greatest(end)
+        if first is None or last is None or first == path or common(first, last) == len(path):
+            return len(path)  # rule 1 in an empty rax, rules 2 and 3
+        begin = 0
+        left, right = self._greatest(full), self._least(end)
+        if left is not None:
+            shared = common(left, path)
+            begin = shared if shared == len(left) else shared + 1  # rule 2, rule 4
+        if right is not None:
+            begin = max(begin, common(right, path) + 1)  # rule 4
+        return begin
+
+    def _least(self, full: bytes | None) -> bytes | None:
+        """The key that is the least >= ``full`` of all in LMDB, None if it is not ours."""
+        if full is None or not self._cursor.set_range(full):
+            return None
+        found = bytes(self._cursor.key())
+        return found[self._skip :] if found.startswith(self._prefix) else None
+
+    def _greatest(self, full: bytes | None) -> bytes | None:
+        """The key that is the greatest < ``full`` of all in LMDB, None if it is not ours."""
+        if not step_before(self._cursor, full):
+            return None
+        found = bytes(self._cursor.key())
+        return found[self._skip :] if found.startswith(self._prefix) else None
+
+    def _keys(self) -> Iterator[bytes]:
+        cursor = self._cursor
+        if cursor.set_range(self._prefix):
+            for full in cursor.iternext(keys=True, values=False):
+                found = bytes(full)
+                if not found.startswith(self._prefix):
+                    return
+                yield found[self._skip :]
+
+
+def step_before(cursor: lmdb.Cursor[Any], full: bytes | None) -> bool:
+    """Stand on the greatest key < ``full`` of the database; None is behind all keys."""
+    if full is not None and cursor.set_range(full):
+        return cursor.prev()
+    return cursor.last()
+
+
+def behind(full: bytes) -> bytes | None:
+    """The first byte string behind all that begin with ``full``: its successor without the
+    ff bytes at its end, which have none. None if it is all ff: then nothing follows."""
+    stem = full.rstrip(b"\xff")
+    return stem[:-1] + bytes((stem[-1] + 1,)) if stem else None
+
+
+def common(a: bytes, b: bytes) -> int:
+    """How many bytes the two begin with in common. No loop: the highest bit of a ^ b says."""
+    size = min(len(a), len(b))
+    differ = int.from_bytes(a[:size], "big") ^ int.from_bytes(b[:size], "big")
+    return size - (differ.bit_length() + 7) // 8
+
+
+def _fold(places: list[list[int]], depth: int) -> int:
+    """Take the places deeper than ``depth`` off the stack: the next key is not below them.
+    Returns their nodes: one each, and one for each longer way down from a branch."""
+    count = 0
+    while places[-1][0] > depth:
+        below, ways, long_ways = places.pop()
+        count += 1 + (long_ways if ways > 1 else 0)
+        if places[-1][0] < depth:
+            places.append([depth, 0, 0])  # where the next key parts, a branch now
+        above = places[-1]
+        above[1] += 1
+        above[2] += below - above[0] > 1
+    return count
+
+
+def _text(raw: bytes) -> str:
+    return "".join(chr(b) if 32 <= b < 127 and b != 92 else f"\\x{b:02x}" for b in raw)

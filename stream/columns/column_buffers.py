@@ -16,19 +16,10 @@ Arrow's libraries.
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 from ...storage.errors import MalformedValue
-from ..node.buffers import (  # cimport
-    copy,
-    copy_short,
-    get_int32,
-    put_bit,
-    put_double,
-    put_int32,
-    put_int64,
-    same_within,
-)
 from ..node.listpack import backlen_size, data_size, integer_at, value_at  # cimport
 from .parse_values import Literal, is_utf8  # cimport
 
@@ -49,6 +40,56 @@ LARGEST = (1 << 31) - 1  # where Arrow's 32-bit offsets end
 MOST_MS = TOP // 1000  # its microseconds are an int64
 
 Buffers = tuple[Any, ...]
+
+_INT32 = struct.Struct("<i")
+_INT64 = struct.Struct("<q")
+_DOUBLE = struct.Struct("<d")
+
+
+def copy(to: bytearray, at: int, p: bytes, pos: int, size: int) -> None:  # cimport
+    """Copy ``size`` bytes at ``pos`` of ``p`` to ``at`` of ``to``."""
+    to[at : at + size] = p[pos : pos + size]
+
+
+def copy_short(to: bytearray, at: int, p: bytes, pos: int) -> None:  # cimport
+    """Copy 16 bytes. A shorter text may be copied with the bytes behind it, where both sides have so many."""
+    to[at : at + 16] = p[pos : pos + 16]
+
+
+def same(p: bytes, pos: int, other: bytes, size: int) -> bool:  # cimport
+    """Are ``size`` bytes at ``pos`` of ``p`` the first ones of ``other``?"""
+    return p[pos : pos + size] == other[:size]
+
+
+def same_within(p: bytes, pos: int, other: int, size: int) -> bool:  # cimport
+    """Are ``size`` bytes at ``pos`` of ``p`` the same as those at ``other`` of it?"""
+    return p[pos : pos + size] == p[other : other + size]
+
+
+def put_int32(to: bytearray, place: int, value: int) -> None:  # cimport
+    """Write an int32 as the ``place``-th of an array of such."""
+    _INT32.pack_into(to, 4 * place, value)
+
+
+def get_int32(p: bytes, place: int) -> int:  # cimport
+    """The ``place``-th of an array of int32."""
+    value: int = _INT32.unpack_from(p, 4 * place)[0]
+    return value
+
+
+def put_int64(to: bytearray, place: int, value: int) -> None:  # cimport
+    """Write an int64 as the ``place``-th of an array of such."""
+    _INT64.pack_into(to, 8 * place, value)
+
+
+def put_double(to: bytearray, place: int, value: float) -> None:  # cimport
+    """Write a double as the ``place``-th of an array of such."""
+    _DOUBLE.pack_into(to, 8 * place, value)
+
+
+def put_bit(to: bytearray, place: int) -> None:  # cimport
+    """Set the ``place``-th bit of a bitmap, from the low end of each byte on."""
+    to[place >> 3] |= 1 << (place & 7)
 
 
 def head_size(b: int) -> int:

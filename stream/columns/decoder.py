@@ -20,7 +20,6 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import NoReturn
 
-from ..node.buffers import put_bit, put_int32, same  # cimport
 from ..node.decode import Walk, check_counts, forward, integer, leave, open_alike, open_node, skip  # cimport
 from ..node.listpack import backlen_size, element_size, value_at  # cimport
 from ..node.stream_id import MAX64
@@ -33,6 +32,9 @@ from .column_buffers import (
     followed,  # cimport
     head_size,  # cimport
     is_text,  # cimport
+    put_bit,  # cimport
+    put_int32,  # cimport
+    same,  # cimport
 )
 from .malformed import described, refused
 from .parse_values import Literal, is_utf8  # cimport

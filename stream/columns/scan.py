@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ...storage.errors import CorruptionError
-from ...storage.format import block, keys
+from ...storage.format import keys, records
 from ...storage.trees.ordinals import DeadCounts
 from ...storage.trees.rax import Rax, RaxTransaction
 from ..entries import header as headers
@@ -30,7 +30,7 @@ from ..node.stream_id import StreamID
 SOURCE_HASH = ""
 
 StoredNode = tuple[tuple[int, int], bytes | CorruptionError]  # master ID, listpack or what is wrong
-_Found = tuple[bytes, bytes | CorruptionError, block.BlockHeader | None]
+_Found = tuple[bytes, bytes | CorruptionError, records.BlockHeader | None]
 
 _NODES = 256  # of a transaction: some megabytes at most, copied in about a millisecond
 _FIRST = 8
@@ -86,13 +86,13 @@ class _Scan:
                 found.append((prefix + behind, error, None))
         return found
 
-    def _checked(self, key: bytes, value: bytes) -> block.BlockHeader | CorruptionError:
+    def _checked(self, key: bytes, value: bytes) -> records.BlockHeader | CorruptionError:
         """The block's header; notes the ordinal that the next one must begin with."""
         try:
-            head = block.header(key, value)
+            head = records.block_header(key, value)
         except CorruptionError as error:
             self.expected = None
-            return located(error, shown(self.name), *keys.node_id(key))
+            return located(error, shown(self.name), *records.node_id(key))
         self.expected = end_of(head)
         return head
 
@@ -133,13 +133,13 @@ def read_nodes(source: Source, name: bytes, start: StreamID, end: StreamID) -> I
             blocks = scan.collect(txn, number, header, end, most)
         most = _NODES
         for key, value, head in blocks:
-            master = keys.node_id(key)
+            master = records.node_id(key)
             if isinstance(value, CorruptionError):
                 yield master, value
                 continue
             assert head is not None
             try:
-                listpack = block.listpack_of(key, value, head)
+                listpack = records.listpack_of(key, value, head)
             except CorruptionError as error:
                 yield master, located(error, shown(name), *master)
                 continue

@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ...storage.errors import CorruptionError
-from ...storage.format import block, keys
+from ...storage.format import keys, records
 from ...storage.trees.ordinals import DeadCounts, OrdinalIndex
 from ...storage.trees.rax import Rax, RaxTransaction
 from ..node import decode
@@ -35,7 +35,7 @@ class _Leaf(NamedTuple):
 
     key: bytes
     value: bytes
-    head: block.BlockHeader
+    head: records.BlockHeader
 
 
 class Counter:
@@ -56,17 +56,17 @@ class Counter:
             return None
         key, value = found
         try:
-            return _Leaf(key, value, block.header(self._prefix + key, value))
+            return _Leaf(key, value, records.block_header(self._prefix + key, value))
         except CorruptionError as error:
             raise self._located(error, key) from None
 
     def _located(self, error: CorruptionError, key: bytes) -> CorruptionError:
-        return located(error, shown(self._header.name), *keys.node_id(self._prefix + key))
+        return located(error, shown(self._header.name), *records.node_id(self._prefix + key))
 
     def _listpack(self, leaf: _Leaf) -> tuple[bytes, int, int]:
         key = self._prefix + leaf.key
         try:
-            return block.listpack_of(key, leaf.value, leaf.head), *keys.node_id(key)
+            return records.listpack_of(key, leaf.value, leaf.head), *records.node_id(key)
         except CorruptionError as error:
             raise self._located(error, leaf.key) from None
 
@@ -137,9 +137,9 @@ class Counter:
         there = noted is not None and nodes.seek("<=", pack_id(*noted[1:]))
         there = there or nodes.seek("^")
         while there:
-            if len(nodes.value) < block.HEADER_SIZE:
+            if len(nodes.value) < records.HEADER_SIZE:
                 self._leaf((nodes.key, nodes.value))  # raises: it is cut off
-            start, span = block.peek_ordinals(nodes.value)
+            start, span = records.peek_ordinals(nodes.value)
             if start + span > ordinal:
                 leaf = self._leaf((nodes.key, nodes.value))
                 assert leaf is not None

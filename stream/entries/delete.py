@@ -21,7 +21,7 @@ from collections.abc import Iterable
 
 from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.errors import CorruptionError
-from ...storage.format import block, keys
+from ...storage.format import keys, records
 from ...storage.trees.ordinals import DeadCounts, OrdinalIndex
 from ...storage.trees.rax import Rax
 from ..node import decode
@@ -77,10 +77,10 @@ def free_dead(txn: WriteTransaction, writer: StreamWriter, key: bytes) -> None:
 def _delete_in_node(txn: WriteTransaction, writer: StreamWriter, key: bytes, value: bytes,
                     ids: list[tuple[int, int]], is_first: bool) -> list[tuple[int, int]]:
     header = writer.header
-    ms, seq = keys.node_id(key)
+    ms, seq = records.node_id(key)
     try:
-        head = block.header(key, value)
-        listpack, done, _ = decode.mark_deleted(block.listpack_of(key, value, head), ms, seq, ids)
+        head = records.block_header(key, value)
+        listpack, done, _ = decode.mark_deleted(records.listpack_of(key, value, head), ms, seq, ids)
     except CorruptionError as error:
         raise located(error, shown(header.name), ms, seq) from None
     if not done:
@@ -102,7 +102,7 @@ def _delete_in_node(txn: WriteTransaction, writer: StreamWriter, key: bytes, val
     return done
 
 
-def _mark(counts: DeadCounts, head: block.BlockHeader, dying: int) -> None:
+def _mark(counts: DeadCounts, head: records.BlockHeader, dying: int) -> None:
     """Mark the node's first ``dying`` ordinals that are not marked yet.
 
     They follow those that are, except in a node that was the last one once more when the nodes
@@ -125,9 +125,9 @@ def _compacted(listpack: bytes, ms: int, seq: int) -> bytes:
     return listpack
 
 
-def rewrite(txn: WriteTransaction, key: bytes, head: block.BlockHeader, listpack: bytes, live: int) -> None:
+def rewrite(txn: WriteTransaction, key: bytes, head: records.BlockHeader, listpack: bytes, live: int) -> None:
     """Store a node's changed listpack under the same ordinals and codec."""
-    txn.put(key, block.encode(key, listpack, head.ordinal, head.span, live, head.codec))
+    txn.put(key, records.encode_block(key, listpack, head.ordinal, head.span, live, head.codec))
 
 
 def after_head_moved(txn: WriteTransaction, writer: StreamWriter) -> None:
@@ -137,7 +137,7 @@ def after_head_moved(txn: WriteTransaction, writer: StreamWriter) -> None:
         base = writer.header.next_ordinal
     else:
         key = writer.nodes_prefix + first[0]
-        base = block.header(key, first[1]).ordinal
+        base = records.block_header(key, first[1]).ordinal
     DeadCounts(txn, writer.number).drop_below(base)
     OrdinalIndex(txn, writer.number).drop_below(base)
 
@@ -159,9 +159,9 @@ def last_written(txn: WriteTransaction, writer: StreamWriter) -> tuple[int, int]
     if found is None:
         return 0, 0
     key = writer.nodes_prefix + found[0]
-    ms, seq = keys.node_id(key)
+    ms, seq = records.node_id(key)
     try:
-        return decode.last_entry_id(block.listpack_of(key, found[1], block.header(key, found[1])), ms, seq)
+        return decode.last_entry_id(records.listpack_of(key, found[1], records.block_header(key, found[1])), ms, seq)
     except CorruptionError as error:
         raise located(error, shown(writer.header.name), ms, seq) from None
 
@@ -187,11 +187,11 @@ def _edge(txn: WriteTransaction, writer: StreamWriter, last: bool) -> tuple[int,
     there = nodes.seek("$" if last else "^")
     while there:
         key = writer.nodes_prefix + nodes.key
-        ms, seq = keys.node_id(key)
+        ms, seq = records.node_id(key)
         try:
-            head = block.header(key, nodes.value)
+            head = records.block_header(key, nodes.value)
             if head.live:
-                listpack = block.listpack_of(key, nodes.value, head)
+                listpack = records.listpack_of(key, nodes.value, head)
                 found = (decode.last_live if last else decode.first_live)(listpack, ms, seq)
                 if found is not None:
                     return found

@@ -22,12 +22,12 @@ import contextlib
 from typing import Any, NamedTuple
 
 from ...storage.errors import CorruptionError, InvalidArgument
-from ...storage.format import block, keys, records
+from ...storage.format import keys, records
 from ...storage.format.records import FORMAT_BYTE, checksum, pack
 from ...storage.trees.rax import RaxTransaction
-from ..node.clock import whole
+from ..node.arguments import whole
 
-DEFAULT_PAGE_BYTES = 4080  # one overflow page of LMDB, see storage/format/block.py
+DEFAULT_PAGE_BYTES = 4080  # one overflow page of LMDB, see storage/format/records.py
 COMPACT_PAGE_BYTES = 16368  # four of them: the form for history
 GIB = 1 << 30
 
@@ -40,13 +40,13 @@ class NodeLimits(NamedTuple):
     ``max_bytes``   Redis' rule (stream-node-max-bytes): the listpack plus the raw length of
                     the new fields and values stays below it. 0 means 1 GiB.
     ``max_entries`` live and deleted entries of a node; 0 is no limit.
-    ``codec``       block.RAW or block.ZSTD, for nodes that are full. The tail is always raw.
+    ``codec``       records.RAW or records.ZSTD, for nodes that are full. The tail is always raw.
     """
 
     page_bytes: int = DEFAULT_PAGE_BYTES
     max_bytes: int | None = None
     max_entries: int = 0
-    codec: int = block.RAW
+    codec: int = records.RAW
 
     def changed(self, compression: str | None = None, node_max_bytes: int | None = None,
                 node_max_entries: int | None = None) -> NodeLimits:
@@ -59,7 +59,7 @@ class NodeLimits(NamedTuple):
                     "(zstd in nodes of 16 KB or more, for history)"
                 )
             limits = limits._replace(
-                codec=block.RAW if compression == "none" else block.ZSTD,
+                codec=records.RAW if compression == "none" else records.ZSTD,
                 page_bytes=COMPACT_PAGE_BYTES if compression == "compact" else DEFAULT_PAGE_BYTES,
             )
         for name, value in (("node_max_bytes", node_max_bytes), ("node_max_entries", node_max_entries)):

@@ -23,7 +23,7 @@ from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.errors import InvalidArgument
 from ...storage.format import keys, records
 from ...storage.trees.rax import Rax
-from ..node.names import member_name
+from ..node.arguments import member_name
 from ..node.stream_id import MAX64, NewID, StreamID, make_id
 from .writer import StreamWriter
 

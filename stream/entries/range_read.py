@@ -20,7 +20,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 
 from ...storage.errors import CorruptionError
-from ...storage.format import block, keys
+from ...storage.format import keys, records
 from ...storage.trees.ordinals import DeadCounts
 from ...storage.trees.rax import Rax, RaxIterator, RaxTransaction
 from ..node import decode
@@ -42,7 +42,7 @@ class _Chunk:
     __slots__ = ("blocks", "expected", "last_key", "more")
 
     def __init__(self) -> None:
-        self.blocks: list[tuple[bytes, bytes, block.BlockHeader]] = []
+        self.blocks: list[tuple[bytes, bytes, records.BlockHeader]] = []
         self.more = False
         self.last_key: bytes | None = None  # where the next chunk goes on
         self.expected: int | None = None  # the ordinal the next node must touch
@@ -105,13 +105,13 @@ def read_now(txn: RaxTransaction, number: int, header: StreamHeader, start: Stre
     return found
 
 
-def _decoded(blocks: list[tuple[bytes, bytes, block.BlockHeader]], name: bytes, start: StreamID, end: StreamID,
+def _decoded(blocks: list[tuple[bytes, bytes, records.BlockHeader]], name: bytes, start: StreamID, end: StreamID,
              limit: int, reverse: bool) -> list[Entry]:
     """The entries of the first block, which leaves the list: a large one is not kept until they are used."""
     key, value, head = blocks.pop(0)
-    ms, seq = keys.node_id(key)
+    ms, seq = records.node_id(key)
     try:
-        listpack = block.listpack_of(key, value, head)
+        listpack = records.listpack_of(key, value, head)
         del value
         return decode.decode(listpack, ms, seq, *start, *end, limit, reverse)
     except CorruptionError as error:
@@ -178,7 +178,7 @@ def _collect_backward(txn: RaxTransaction, number: int, header: StreamHeader, st
         require_head(header, state.last_key, start)
 
 
-def end_of(head: block.BlockHeader) -> int:
+def end_of(head: records.BlockHeader) -> int:
     """The ordinal behind a node's last."""
     return head.ordinal + head.span
 
@@ -221,9 +221,9 @@ def require_absent(txn: RaxTransaction, number: int, header: StreamHeader, sid: 
         require_head(header, None, sid)
         return
     key = prefix + leaf[0]
-    ms, seq = keys.node_id(key)
-    head = block.header(key, leaf[1])
-    listpack = block.listpack_of(key, leaf[1], head)
+    ms, seq = records.node_id(key)
+    head = records.block_header(key, leaf[1])
+    listpack = records.listpack_of(key, leaf[1], head)
     if sid > decode.last_entry_id(listpack, ms, seq):
         require_neighbour(txn, number, header, leaf[0], end_of(head), sid)
     elif decode.decode(listpack, ms, seq, *sid, *sid, 1, False):
@@ -248,11 +248,11 @@ def _next_ordinal(nodes: RaxIterator, prefix: bytes, header: StreamHeader, op: s
         return None
 
 
-def _checked(nodes: RaxIterator, prefix: bytes, header: StreamHeader) -> block.BlockHeader:
+def _checked(nodes: RaxIterator, prefix: bytes, header: StreamHeader) -> records.BlockHeader:
     try:
-        return block.header(prefix + nodes.key, nodes.value)
+        return records.block_header(prefix + nodes.key, nodes.value)
     except CorruptionError as error:
-        raise located(error, shown(header.name), *keys.node_id(prefix + nodes.key)) from None
+        raise located(error, shown(header.name), *records.node_id(prefix + nodes.key)) from None
 
 
 def _is_first(txn: RaxTransaction, prefix: bytes, key: bytes) -> bool:
@@ -284,10 +284,10 @@ def get(source: Source, name: bytes, sid: StreamID, number: int | None) -> Entry
             return None
         place, value = leaf
         key = prefix + place
-        ms, seq = keys.node_id(key)
+        ms, seq = records.node_id(key)
         try:
-            head = block.header(key, value)
-            listpack = block.listpack_of(key, value, head)
+            head = records.block_header(key, value)
+            listpack = records.listpack_of(key, value, head)
             del leaf, value
             entries = decode.decode(listpack, ms, seq, *sid, *sid, 1, False)
             if not entries and header.last >= sid > decode.last_entry_id(listpack, ms, seq):
@@ -320,10 +320,10 @@ def entries_at(nodes: Rax, prefix: bytes, name: bytes, ids: list[tuple[int, int]
     found: dict[tuple[int, int], Entry | None] = {}
     for leaf, value, wanted in by_node(nodes, ids):
         key = prefix + leaf
-        ms, seq = keys.node_id(key)
+        ms, seq = records.node_id(key)
         span = *wanted[0], *wanted[-1]
         try:
-            listpack = block.listpack_of(key, value, block.header(key, value))
+            listpack = records.listpack_of(key, value, records.block_header(key, value))
             if bare:
                 found.update(dict.fromkeys(decode.live_ids(listpack, ms, seq, *span)))
             else:

@@ -19,7 +19,7 @@ from ...storage.engine.environment import Environment
 from ...storage.errors import AppendsLost, ReadOnlyStore, StoreClosed, TransactionError
 from ...storage.lifecycle.registry import Share
 from ...storage.trees.rax import RaxTransaction
-from ..node.clock import duration_ms
+from ..node.arguments import duration_ms
 from ..node.stream_id import StreamID
 from .write_buffer import WriteBuffer
 

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.errors import CorruptionError, InvalidArgument
-from ...storage.format import block, keys
+from ...storage.format import records
 from ..node import decode
-from ..node.clock import whole
+from ..node.arguments import whole
 from ..node.stream_id import IDLike, StreamID, parse_id
 from .delete import after_head_moved, first_live, rewrite
 from .header import NodeLimits, shown
@@ -80,18 +80,18 @@ def evict(txn: WriteTransaction, writer: StreamWriter, trim: Trim, limit: int,
         if found is None:
             break
         key = writer.nodes_prefix + found[0]
-        ms, seq = keys.node_id(key)
+        ms, seq = records.node_id(key)
         try:
-            head = block.header(key, found[1])
+            head = records.block_header(key, found[1])
             live = head.live
             if limit and evicted + live > limit:
                 break
             if trim.maxlen is not None:
                 whole = header.length - live >= trim.maxlen
-                listpack = b"" if whole else block.listpack_of(key, found[1], head)
+                listpack = b"" if whole else records.listpack_of(key, found[1], head)
             else:
                 assert trim.minid is not None
-                listpack = block.listpack_of(key, found[1], head)
+                listpack = records.listpack_of(key, found[1], head)
                 whole = decode.last_entry_id(listpack, ms, seq) < trim.minid
             if whole:
                 if most_leaves is not None and removed >= most_leaves:
@@ -119,9 +119,9 @@ def evict(txn: WriteTransaction, writer: StreamWriter, trim: Trim, limit: int,
 
 
 def _evict_inside(txn: WriteTransaction, writer: StreamWriter, trim: Trim, key: bytes,
-                  head: block.BlockHeader, listpack: bytes) -> int:
+                  head: records.BlockHeader, listpack: bytes) -> int:
     """Mark entries of the node at the border deleted. The node stays, even with none alive."""
-    ms, seq = keys.node_id(key)
+    ms, seq = records.node_id(key)
     header = writer.header
     most = -1 if trim.maxlen is None else header.length - trim.maxlen
     ids = [

@@ -50,8 +50,7 @@ from ...storage.engine.fork_hooks import FORK_PATIENCE, release_all
 from ...storage.errors import AppendsLost, Lost, StoreClosed, StoreError, TransactionError
 from ...storage.lifecycle import compaction
 from ...storage.wake.stop import wake
-from ..node.clock import now_ms
-from ..node.stream_id import MAX64, NewID, StreamID, make_id
+from ..node.stream_id import MAX64, NewID, StreamID, make_id, now_ms
 from . import header as headers
 from . import writer
 from .header import NodeLimits, StreamHeader, shown

@@ -19,7 +19,7 @@ from typing import Any
 
 from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.errors import CorruptionError, IDTooSmall, NoStream, StreamExhausted, StreamExists
-from ...storage.format import block, keys, records
+from ...storage.format import keys, records
 from ...storage.trees.ordinals import EVERY, DeadCounts, OrdinalIndex
 from ...storage.trees.rax import Rax
 from ..node.builder import NodeBuilder
@@ -31,7 +31,7 @@ SOURCE_HASH = ""
 
 _MAX = (MAX64, MAX64)
 _new = tuple.__new__
-_PAGE = block.run_bytes(1)
+_PAGE = records.run_bytes(1)
 # The largest block that entries are gathered into: each append rewrites the tail. Packed, a page mostly holds
 # three pages of raw entries.
 _MOST = 7 * _PAGE
@@ -181,13 +181,13 @@ class StreamWriter:
     def _room(self, tail: NodeBuilder) -> int:
         """The size up to which the tail's listpack grows before _grow() is asked."""
         limits = self.header.limits
-        size = tail.size + block.HEADER_SIZE
+        size = tail.size + records.HEADER_SIZE
         room = limits.page_bytes
-        if limits.codec != block.RAW:
+        if limits.codec != records.RAW:
             room = max(room, self.tail_room)
         elif size > room:
-            room = block.run_bytes(size)
-        return room - block.HEADER_SIZE
+            room = records.run_bytes(size)
+        return room - records.HEADER_SIZE
 
     def _grow(self, tail: NodeBuilder, ms: int, seq: int, flat: list[bytes]) -> bool:
         """Push to the tail though it has reached its room, if it may go on; whether it did.
@@ -197,26 +197,26 @@ class StreamWriter:
         tail is full that is the next node's, for one page of entries like these.
         """
         limits = self.header.limits
-        raw = stored = tail.size + block.HEADER_SIZE
+        raw = stored = tail.size + records.HEADER_SIZE
         most, enough = _MOST, 4 / 5
-        if limits.codec != block.RAW:
+        if limits.codec != records.RAW:
             self.trial = self._tail_block(tail, limits.codec)
             stored = len(self.trial)
             if stored < raw:
                 most, enough = min(_MOST_PACKED * limits.page_bytes, _MOST), 9 / 10
-        pages = block.run_bytes(stored)
-        grows = stored < pages * enough and tail.push(ms, seq, flat, most - block.HEADER_SIZE, -1, -1)
+        pages = records.run_bytes(stored)
+        grows = stored < pages * enough and tail.push(ms, seq, flat, most - records.HEADER_SIZE, -1, -1)
         rest = (pages - stored) * 3 // 4 if grows else _PAGE * 15 // 16 - stored
         self.tail_room = min(raw + rest * raw // stored, most)
         if grows:
-            self.tail_room = max(self.tail_room, tail.size + block.HEADER_SIZE)
+            self.tail_room = max(self.tail_room, tail.size + records.HEADER_SIZE)
             self.trial = None
         return grows
 
     def _start_node(self, txn: WriteTransaction, ms: int, seq: int, flat: list[bytes]) -> NodeBuilder:
         header = self.header
         self.tail = tail = NodeBuilder.start(ms, seq, flat)
-        self.tail_key = keys.node_key(self.number, ms, seq)
+        self.tail_key = records.node_key(self.number, ms, seq)
         self.tail_seed = records.seed_of(self.tail_key)
         self.tail_ordinal = header.next_ordinal
         self.tail_span = 0
@@ -235,11 +235,11 @@ class StreamWriter:
             raise CorruptionError("the stream's last node is missing", stream=name)
         self.tail_key = key = self.nodes_prefix + found[0]
         self.tail_seed = records.seed_of(key)
-        ms, seq = keys.node_id(key)
+        ms, seq = records.node_id(key)
         try:
-            head = block.header(key, found[1])
+            head = records.block_header(key, found[1])
             self.tail = None if self._is_large(head.raw_size) else NodeBuilder.open(
-                block.listpack_of(key, found[1], head), ms, seq)
+                records.listpack_of(key, found[1], head), ms, seq)
         except CorruptionError as error:
             raise located(error, name, ms, seq) from None
         self.tail_ordinal = head.ordinal
@@ -263,9 +263,9 @@ class StreamWriter:
     def _seal_tail(self, txn: WriteTransaction, tail: NodeBuilder) -> None:
         """Write the tail in its final form, now that it is full."""
         codec = self.header.limits.codec
-        if codec != block.RAW and self.tail_put_in == txn.id:
+        if codec != records.RAW and self.tail_put_in == txn.id:
             txn.delete(self.tail_key)  # else the smaller value would keep the larger one's pages
-        if self.tail_changed or codec != block.RAW:
+        if self.tail_changed or codec != records.RAW:
             self._put_tail(txn, self.trial or self._tail_block(tail, codec))
         self.trial = None
 
@@ -275,12 +275,12 @@ class StreamWriter:
         self.tail_put_in = txn.id
 
     def _tail_block(self, tail: NodeBuilder, codec: int) -> bytes:
-        if codec == block.RAW:
+        if codec == records.RAW:
             return tail.sealed(self.tail_seed, self.tail_ordinal, self.tail_span)
         listpack = tail.listpack()
         if self._is_large(tail.size):
             tail.block.clear()  # it is full, and is not asked for it again
-        return block.encode(self.tail_key, listpack, self.tail_ordinal, self.tail_span, tail.live, codec)
+        return records.encode_block(self.tail_key, listpack, self.tail_ordinal, self.tail_span, tail.live, codec)
 
     def flush(self, txn: WriteTransaction) -> None:
         """Put tail and header, if changed, into the transaction."""

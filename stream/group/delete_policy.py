@@ -15,7 +15,7 @@ from enum import IntEnum
 
 from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.errors import CorruptionError, InvalidArgument
-from ...storage.format import block, keys
+from ...storage.format import records
 from ..entries import delete
 from ..entries.header import shown
 from ..entries.trim import Trim
@@ -113,10 +113,10 @@ def evict(txn: WriteTransaction, stream: StreamWriter, trim: Trim, limit: int, r
             break
         after = nodes.key
         key = stream.nodes_prefix + after
-        ms, seq = keys.node_id(key)
+        ms, seq = records.node_id(key)
         try:
-            head = block.header(key, nodes.value)
-            listpack = block.listpack_of(key, nodes.value, head)
+            head = records.block_header(key, nodes.value)
+            listpack = records.listpack_of(key, nodes.value, head)
             if limit and evicted + head.live > limit:
                 break
             if trim.maxlen is not None:

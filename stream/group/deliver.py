@@ -43,10 +43,9 @@ from ..entries.header import StreamHeader, shown
 from ..entries.range_read import entries_at, read_now, require_absent
 from ..entries.session import Direct, Source
 from ..entries.writer import StreamWriter
-from ..node.clock import now_ms
-from ..node.entry import Entry
-from ..node.packed_ids import delivered, row_of
-from ..node.stream_id import MAX64, IDLike, StreamID, make_id, parse_id
+from ..node.entry import Entry, delivered
+from ..node.packed_ids import row_of
+from ..node.stream_id import MAX64, IDLike, StreamID, make_id, now_ms, parse_id
 from . import subject_filter
 from .bucket import unpack_ids
 from .state import (
@@ -94,7 +93,8 @@ class GroupRead(NamedTuple):
 Answer = list[tuple[bytes, list[Entry]]]
 
 
-def read_group(source: Source, wanted: GroupRead, targets: list[Target], wait: float | None) -> Answer:
+def read_group(source: Source, times: SeenTimes, wanted: GroupRead, targets: list[Target],
+               wait: float | None) -> Answer:
     """XREADGROUP: (stream, entries) of those streams that have any, histories always.
 
     ``wait`` in seconds; 0 for ever, None not at all.
@@ -105,7 +105,6 @@ def read_group(source: Source, wanted: GroupRead, targets: list[Target], wait: f
             _attempts(source, wanted._replace(most=0), targets)
         return []
     line = (wanted.group, wanted.min_idle, tuple(target.stream for target in targets))
-    times = source.env.attached(SeenTimes)
     may_wait = isinstance(source, Direct) and all(target.after is None for target in targets)
     is_empty = (
         may_wait and (line, wanted.consumer) in times.empty_reads and not source.env.commits.in_own_transaction()

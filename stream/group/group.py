@@ -21,11 +21,10 @@ from ..entries import writer
 from ..entries.header import shown
 from ..entries.session import PIECE, PIECE_ASKED, Direct, Source, in_pieces, parse_block
 from ..entries.sweep import sweep
-from ..node.clock import duration_ms, now_ms, whole
+from ..node.arguments import Name, duration_ms, member_name, text_of, texts_of, whole
 from ..node.entry import Entry
-from ..node.names import Name, member_name, text_of, texts_of
 from ..node.packed_ids import row_of
-from ..node.stream_id import IDLike, StreamID, make_id, parse_end, parse_id, parse_start
+from ..node.stream_id import IDLike, StreamID, make_id, now_ms, parse_end, parse_id, parse_start
 from . import claim as claiming
 from . import deliver
 from .claim import ClaimOptions
@@ -55,10 +54,11 @@ class Group:
     Methods raise NoGroup where the group (or its stream) is not there, but for ack().
     """
 
-    __slots__ = ("_encoding", "_source", "name", "stream")
+    __slots__ = ("_encoding", "_seen", "_source", "name", "stream")
 
     def __init__(self, source: Source, stream: bytes, name: bytes, encoding: str | None) -> None:
         self._source = source
+        self._seen = source.env.attached(SeenTimes)
         self._encoding = encoding
         self.stream = stream
         self.name = name
@@ -109,7 +109,7 @@ class Group:
             most = left if at_once or (left is not None and left < PIECE) else PIECE
             wanted = GroupRead(self.name, reader, most, None, None, noack, min_idle, stop)
             try:
-                answer = read_group(self._source, wanted, [target], wait)
+                answer = read_group(self._source, self._seen, wanted, [target], wait)
             except RaxlogError:
                 if found:  # these are the consumer's by now; the next read raises the error
                     break
@@ -376,7 +376,7 @@ class Group:
         with self._source.read() as txn:
             state, number, _ = self._found(txn)
             members = state.consumers(txn)
-            self._source.env.attached(SeenTimes).show(number, state.group, members)
+            self._seen.show(number, state.group, members)
             return [
                 ConsumerInfo(
                     text_of(c.name, self._encoding), c.pending, max(0, now - c.seen) / 1000,

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from ...storage.trees.rax import RaxTransaction
 from ..entries import header as headers
-from ..node.names import Text, text_of
+from ..node.arguments import Text, text_of
 from ..node.stream_id import StreamID, make_id
 from . import deliver
 from .state import UNKNOWN, GroupState

@@ -95,8 +95,8 @@ class GroupState:
     """One consumer group of a stream. In a write transaction it is kept warm, like a stream."""
 
     __slots__ = (
-        "_changed", "_consumers", "_group_changed", "_is_whole", "_least", "entries_read", "group", "key", "last",
-        "moves", "name", "next_consumer", "number", "pending", "subjects",
+        "_changed", "_consumers", "_group_changed", "_is_whole", "_least", "_times", "entries_read", "group", "key",
+        "last", "moves", "name", "next_consumer", "number", "pending", "subjects",
     )
 
     def __init__(self, number: int, group: int, name: bytes) -> None:
@@ -115,6 +115,7 @@ class GroupState:
         self._group_changed = False
         self._is_whole = False  # whether its pending list has been found whole
         self._least: tuple[int, int] | None = None  # no pending ID is smaller, where that is known
+        self._times: dict[int, int] | None = None  # the seen-times noted of this group
 
     # -- the group's own record ---------------------------------------------------------
 
@@ -202,7 +203,9 @@ class GroupState:
             txn.put(key, records.seal(key, [found.number]))
             self._consumers[found.number] = self._consumers[name] = found
             self.changed(txn, found)
-        times = txn.env.attached(SeenTimes).noted[self.number, self.group]
+        times = self._times
+        if times is None:
+            times = self._times = txn.env.attached(SeenTimes).noted[self.number, self.group]
         times[found.number] = now
         if is_due(found.seen, now):
             for number, seen in times.copy().items():

@@ -19,8 +19,8 @@ from ...storage.errors import InvalidArgument
 from ...storage.trees.rax import RaxTransaction
 from ..entries.header import StreamHeader
 from ..entries.range_read import read_now
+from ..node.arguments import Text
 from ..node.entry import Entry
-from ..node.names import Text
 from ..node.stream_id import make_id
 
 ID = tuple[int, int]

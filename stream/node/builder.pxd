@@ -2,7 +2,7 @@
 
 cimport cython
 from .listpack cimport integer_element, integer_size, put_entry, put_integer, put_value, room_for
-from .c_helpers cimport id_of
+from .stream_id cimport id_of
 from .decode cimport Walk, backward, open_node, skip
 
 cdef Py_ssize_t HEAD_SIZE

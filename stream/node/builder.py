@@ -1,7 +1,7 @@
 """The node at the end of a stream, as it grows: the very bytes that are stored, but for their checksum.
 
     | format codec ordinal span live size | size elements | live dead | 2 "name" "age" 0 | 2 0 0 "bob" 7 5 | … | ff |
-      the block's header (block.py), 22     the listpack,   counts      master entry       entries
+      the block's header (records.py) 22    the listpack,   counts      master entry       entries
                                             6                                              push() ── entry ──^
 
 An entry is written over the end mark, which moves behind it, or stays if the node is full; a batch goes the
@@ -11,10 +11,8 @@ See decode.py for the format. The C types stand in builder.pxd.
 
 from __future__ import annotations
 
-from ...storage.format.block import FRONT, HEADER_SIZE, RAW
 from ...storage.format.keys import FORMAT
-from ...storage.format.records import checksum
-from .c_helpers import id_of  # cimport
+from ...storage.format.records import FRONT, HEADER_SIZE, RAW, checksum
 from .decode import backward, open_node, skip  # cimport
 from .listpack import (
     integer_element,  # cimport
@@ -25,7 +23,10 @@ from .listpack import (
     room_for,  # cimport
     stated,
 )
-from .stream_id import StreamID
+from .stream_id import (
+    StreamID,
+    id_of,  # cimport
+)
 
 SOURCE_HASH = ""
 
@@ -184,7 +185,7 @@ class NodeBuilder:
         return True
 
     def sealed(self, seed: int, ordinal: int, span: int) -> bytes:
-        """The raw block of the node: block.encode() of its listpack, in one pass and one copy.
+        """The raw block of the node: encode_block() of its listpack, in one pass and one copy.
 
         ``seed``: the hash of the node's key.
         """

@@ -37,7 +37,6 @@ from __future__ import annotations
 from typing import NoReturn
 
 from ...storage.errors import CorruptionError
-from .buffers import same_part  # cimport
 from .entry import (
     Entry,  # cimport
     flatten,
@@ -69,6 +68,11 @@ HEADER = 6
 MASK = (1 << 64) - 1
 
 ID = tuple[int, int]
+
+
+def same_part(p: bytes, pos: int, other: bytes, at: int, size: int) -> bool:  # cimport
+    """Are ``size`` bytes at ``pos`` of ``p`` the same as those at ``at`` of ``other``?"""
+    return p[pos : pos + size] == other[at : at + size]
 
 
 def damaged(what: str, offset: int) -> NoReturn:

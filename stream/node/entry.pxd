@@ -1,7 +1,7 @@
 # The C types of entry.py.
 
 cimport cython
-from .c_helpers cimport id_of
+from .stream_id cimport id_of, put_id
 
 cdef class Entry:
     cdef readonly unsigned long long ms
@@ -34,3 +34,6 @@ cpdef bint flatten_all(object entries, list flats, Py_ssize_t most) except -1
 
 @cython.locals(flat=list, total="Py_ssize_t", raw=bytes, i="Py_ssize_t")
 cdef list flatten_like(dict fields, list keys, list names)
+
+@cython.locals(given=list, row=bytearray, at="Py_ssize_t", entry=Entry)
+cpdef bytes delivered(object entries)

@@ -2,11 +2,28 @@
 
 cimport cython
 from libc.string cimport memcpy
-from .c_helpers cimport decimal
+from cpython.bytes cimport PyBytes_FromStringAndSize
 
 cdef inline void copy(unsigned char *to, Py_ssize_t at, const unsigned char *p, Py_ssize_t pos,
                       Py_ssize_t size) noexcept:
     memcpy(to + at, p + pos, size)
+
+cdef inline bytes decimal(long long value):
+    cdef char text[20]
+    cdef int at = 20
+    cdef unsigned long long rest = <unsigned long long>value
+    if value < 0:
+        rest = 0 - rest
+    while True:
+        at -= 1
+        text[at] = <char>(48 + rest % 10)
+        rest //= 10
+        if not rest:
+            break
+    if value < 0:
+        at -= 1
+        text[at] = 45
+    return PyBytes_FromStringAndSize(&text[at], 20 - at)
 
 cdef Py_ssize_t HEADER
 cdef Py_ssize_t UNKNOWN

@@ -44,8 +44,6 @@ from __future__ import annotations
 from typing import NoReturn
 
 from ...storage.errors import CorruptionError, InvalidArgument
-from .buffers import copy  # cimport
-from .c_helpers import decimal  # cimport
 
 SOURCE_HASH = ""
 
@@ -61,6 +59,16 @@ BEFORE, AFTER, REPLACE = "before", "after", "replace"
 
 SMALL = [str(number).encode() for number in range(128)]  # the text of every 7-bit integer
 ONE = [bytes((number, 1)) for number in range(128)]  # the element of every 7-bit integer
+
+
+def copy(to: bytearray, at: int, p: bytes, pos: int, size: int) -> None:  # cimport
+    """Copy ``size`` bytes at ``pos`` of ``p`` to ``at`` of ``to``."""
+    to[at : at + size] = p[pos : pos + size]
+
+
+def decimal(value: int) -> bytes:  # cimport
+    """The decimal text of an int64."""
+    return b"%d" % value
 
 
 def backlen_size(size: int) -> int:

@@ -1,8 +1,7 @@
 # The C types of packed_ids.py.
 
 cimport cython
-from .entry cimport Entry
-from .c_helpers cimport half_of, put_id
+from .stream_id cimport half_of, put_id
 
 @cython.locals(given=list, row=bytearray, at="Py_ssize_t")
 cpdef bytes pack_ids(object ids)
@@ -10,6 +9,3 @@ cpdef bytes pack_ids(object ids)
 @cython.locals(given=list, row=bytearray, at="Py_ssize_t", ms="unsigned long long", seq="unsigned long long",
                last_ms="unsigned long long", last_seq="unsigned long long")
 cpdef bytes row_of(object ids)
-
-@cython.locals(given=list, row=bytearray, at="Py_ssize_t", entry=Entry)
-cpdef bytes delivered(object entries)

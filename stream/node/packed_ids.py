@@ -9,12 +9,15 @@ these is one loop that makes no object for an ID.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
-from .c_helpers import half_of, put_id  # cimport
-from .entry import Entry  # cimport
-from .stream_id import StreamID, ascending
+from .stream_id import (
+    StreamID,
+    ascending,
+    half_of,  # cimport
+    put_id,  # cimport
+)
 
 SOURCE_HASH = ""
 
@@ -49,16 +52,4 @@ def row_of(ids: Iterable[Any]) -> bytes:
         at += 16
         last_ms = ms
         last_seq = seq
-    return bytes(row)
-
-
-def delivered(entries: Sequence[Entry]) -> bytes:
-    """Count the entries' first delivery; their IDs in a row."""
-    given = list(entries)
-    row = bytearray(16 * len(given))
-    at = 0
-    for entry in given:
-        entry.deliveries = 1
-        put_id(row, at, entry.ms, entry.seq)
-        at += 16
     return bytes(row)

@@ -19,11 +19,12 @@ from __future__ import annotations
 
 import re
 import struct
+import time
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from operator import lt
-from typing import ClassVar, Final, NamedTuple, Self, SupportsIndex, overload
+from typing import ClassVar, Final, NamedTuple, Self, SupportsIndex, TypeVar, overload
 
 from ...storage.errors import InvalidStreamID
 
@@ -37,6 +38,8 @@ pack_id = _BYTES.pack  # ms, seq -> the 16 bytes of a key: bytes(StreamID) witho
 unpack_id = _BYTES.unpack
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _new = tuple.__new__
+
+T = TypeVar("T", bound=tuple[int, int])
 
 
 class _Pair(NamedTuple):
@@ -141,9 +144,31 @@ class StreamID(_Pair):
 IDLike = StreamID | str | bytes | int | datetime
 
 
+def now_ms() -> int:
+    """The wall clock in milliseconds: what IDs, delivery times and idle times are made of."""
+    return time.time_ns() // 1_000_000
+
+
 def make_id(ms: int, seq: int) -> StreamID:
     """A StreamID of two numbers already known to be right: no check, for inner loops."""
     return _new(StreamID, (ms, seq))
+
+
+# In the kernels these three are C (stream_id.pxd): Python would make four objects around each.
+
+def id_of(cls: type[T], ms: int, seq: int) -> T:
+    """The ID of two halves known to be right."""
+    return _new(cls, (ms, seq))
+
+
+def half_of(sid: tuple[int, int], place: int) -> int:
+    """The milliseconds (0) or the number within them (1) of an ID."""
+    return sid[place]
+
+
+def put_id(row: bytearray, at: int, ms: int, seq: int) -> None:
+    """Write the 16 bytes of an ID at ``at``."""
+    _BYTES.pack_into(row, at, ms, seq)
 
 
 StreamID.MIN = make_id(0, 0)

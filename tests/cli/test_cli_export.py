@@ -20,7 +20,7 @@ import pytest
 import raxlog
 from cli_runs import CLI, Run, entries, one_line, process
 from raw_records import changed_copy, flipped, records_of
-from raxlog.storage.format import keys
+from raxlog.storage.format import keys, records
 from raxlog.tools.cli.commands.history.export import parsed_columns
 from raxlog.tools.cli.status import CommandError
 
@@ -116,7 +116,7 @@ def test_a_file_that_is_there_is_replaced_when_the_new_one_is_whole(raxlog_cli: 
 def test_a_damaged_node_ends_the_export_unless_it_may_be_left_out(raxlog_cli: Run, sales: str) -> None:
     key, value = records_of(Path(sales), 1, keys.NODE)[3]
     changed_copy(Path(sales), Path("hurt.rax"), {key: flipped(value, 200, 4)})
-    node = "-".join(map(str, keys.node_id(key)))
+    node = "-".join(map(str, records.node_id(key)))
     status, _, err = raxlog_cli("export", "hurt.rax", "orders", "a.parquet")
     assert (status, f"node {node}" in one_line(err)) == (3, True)
     assert not Path("a.parquet").exists()

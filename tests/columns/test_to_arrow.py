@@ -21,6 +21,7 @@ import pytest
 import raxlog
 from raw_records import changed_copy, flipped, records_of
 from raxlog.storage.format import keys as layout
+from raxlog.storage.format import records
 from raxlog.stream.columns.arrow import ROWS, Tally, batches, projection
 
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -242,8 +243,8 @@ def test_a_damaged_node_is_named_or_passed_over_with_all_others_read(
     nodes = records_of(sound, 1, layout.NODE)
     for place in (0, len(nodes) // 2, len(nodes) - 1):
         key, value = nodes[place]
-        master = layout.node_id(key)
-        behind = layout.node_id(nodes[place + 1][0]) if place + 1 < len(nodes) else (2**64, 0)
+        master = records.node_id(key)
+        behind = records.node_id(nodes[place + 1][0]) if place + 1 < len(nodes) else (2**64, 0)
         changed_copy(sound, path, {key: flipped(value, len(value) // 2, 4)})
         with raxlog.open(path, readonly=True) as store:
             stream = store.stream(name)

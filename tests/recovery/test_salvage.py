@@ -31,7 +31,7 @@ from raxlog.recovery.check.page_tree import PageTree
 from raxlog.recovery.salvage.report import SalvageReport
 from raxlog.recovery.salvage.salvage import rescue
 from raxlog.storage.files.lmdb_file import PageFile
-from raxlog.storage.format import block, keys
+from raxlog.storage.format import keys, records
 from raxlog.stream.node import decode as node
 
 pytest_plugins = ["cli_fixtures"]
@@ -128,8 +128,8 @@ def layout_of(path: Path) -> tuple[Any, list[tuple[set[int], bytes, list[raxlog.
             value = file.value(record)
             count = (15 + record.size) // PAGE + 1
             pages = {page} if record.inline is not None else set(range(record.overflow, record.overflow + count))
-            listpack = block.listpack_of(key, value, block.header(key, value))
-            entries = node.decode(listpack, *keys.node_id(key), 0, 0, *raxlog.StreamID.MAX)
+            listpack = records.listpack_of(key, value, records.block_header(key, value))
+            entries = node.decode(listpack, *records.node_id(key), 0, 0, *raxlog.StreamID.MAX)
             found.append((pages, names[int.from_bytes(key[:8], "big")], [entry.id for entry in entries]))
         return meta, found
 

@@ -18,7 +18,7 @@ from pyspark.sql.types import (
     StructField,
     StructType,
 )
-from raxlog.storage.format import keys
+from raxlog.storage.format import keys, records
 from raxlog.tools.spark import schema as schemas
 from raxlog.tools.spark import tables
 from raxlog.tools.spark.location import find
@@ -182,7 +182,7 @@ def _damage_a_node(snapshot: Path) -> tuple[str, int]:
         key, value = cursor.item()
         live = int.from_bytes(value[22:26], "little")
         txn.put(key, value[:-5] + bytes([value[-5] ^ 1]) + value[-4:])
-    ms, seq = keys.node_id(key)
+    ms, seq = records.node_id(key)
     return f"{ms}-{seq}", live
 
 

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, NamedTuple, NoReturn
 
 from ...storage.engine.open_options import DURABILITIES
-from ...stream.node.names import member_name, name_bytes
+from ...stream.node.arguments import member_name, name_bytes
 from ...stream.node.stream_id import parse_end, parse_id, parse_start
 from .status import USAGE, CommandError
 

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 
 from ...recovery.snapshot.manifest import StreamSummary
 from ...storage.errors import StreamError
-from ...storage.format import block, keys
+from ...storage.format import keys, records
 from ...storage.trees.rax import Rax, RaxTransaction
 from ...stream.entries import header as headers
 from ...stream.entries.header import StreamHeader, shown
@@ -66,8 +66,8 @@ def _may_miss(txn: RaxTransaction, number: int, header: StreamHeader, since: Str
         return False
     # A node has the ID of the first entry it ever held.
     key = prefix + first[0]
-    master = keys.node_id(key)
-    return master < header.first or (master >= since and block.header(key, first[1]).ordinal > 0)
+    master = records.node_id(key)
+    return master < header.first or (master >= since and records.block_header(key, first[1]).ordinal > 0)
 
 
 def _report(name: bytes, since: StreamID, first: StreamID | None, options: Options) -> None:

@@ -30,7 +30,7 @@ from ...stream.entries import header as headers
 from ...stream.entries.count import Counter
 from ...stream.entries.header import shown
 from ...stream.entries.session import Source
-from ...stream.node.names import name_bytes
+from ...stream.node.arguments import name_bytes
 from ...stream.node.stream_id import StreamID, make_id
 from .options import Options
 

@@ -32,7 +32,7 @@ from xxhash import xxh3_128
 from ...storage.errors import InvalidArgument, InvalidFields, StoreError
 from ...storage.files import directory
 from ...store import Store
-from ...stream.node.names import name_bytes
+from ...stream.node.arguments import name_bytes
 from .options import Options
 
 if TYPE_CHECKING:

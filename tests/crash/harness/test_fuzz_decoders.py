@@ -15,7 +15,7 @@ import pytest
 import raxlog
 import zstandard
 from raxlog.storage import kernels
-from raxlog.storage.format import block, keys
+from raxlog.storage.format import records
 from xxhash import xxh3_64_intdigest
 
 pytestmark = pytest.mark.storm
@@ -42,17 +42,17 @@ def test_mutated_bytes_raise_only_our_errors_in_the_compiled_kernels(seeds: Path
 
 def test_a_frame_that_states_a_size_of_its_own_is_damage_and_takes_no_such_memory() -> None:
     """Found by the long run: behind a checksum that is right, the decompressor believed the frame's own size."""
-    key = keys.node_key(1, 3, 1)
-    sealed = block.encode(key, bytes(400), 1, 4, 4, block.ZSTD)
+    key = records.node_key(1, 3, 1)
+    sealed = records.encode_block(key, bytes(400), 1, 4, 4, records.ZSTD)
     frame = bytearray(zstandard.ZstdCompressor().compress(bytes(400)))
-    body = sealed[8 : block.HEADER_SIZE]
+    body = sealed[8 : records.HEADER_SIZE]
     for size in (0, 399, 1 << 40, (1 << 62) + 7):
         # A frame's head with a content size of 8 bytes, and the blocks of the right one behind it.
         stated = frame[:4] + bytes([0xE0]) + size.to_bytes(8, "little") + frame[-4:]
         tail = body + bytes(stated)
         value = xxh3_64_intdigest(tail, xxh3_64_intdigest(key)).to_bytes(8, "little") + tail
         with pytest.raises(raxlog.CorruptionError, match="zstd frame"):
-            block.listpack_of(key, value, block.header(key, value))
+            records.listpack_of(key, value, records.block_header(key, value))
 
 
 def test_the_fuzzer_finds_an_error_that_is_not_ours(seeds: Path) -> None:

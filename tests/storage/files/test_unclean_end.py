@@ -15,6 +15,7 @@ import raxlog
 from children import Child
 from raxlog.storage.files import presence
 from raxlog.storage.format import keys as layout
+from raxlog.storage.format import records
 from xxhash import xxh3_64_intdigest
 
 Say = Callable[[Any], None]
@@ -200,14 +201,14 @@ def test_a_damaged_node_is_named_and_everything_else_can_be_read_and_written(pat
         return is_node_of(1)(key) and len(keys) == 3
 
     key = damage(path, pick)
-    node = "{}-{}".format(*layout.node_id(key))
+    node = "{}-{}".format(*records.node_id(key))
     with raxlog.open(path) as store:
         orders, mail = store.stream("orders"), store.stream("mail")
         with pytest.raises(raxlog.CorruptionError) as told:
             list(orders.range())
         assert told.value.node == node
         assert "orders" in str(told.value) or "no. 1" in str(told.value)
-        last = layout.node_id(keys[1])[0] - 1  # the next node after it is whole, and vouches for the end
+        last = records.node_id(keys[1])[0] - 1  # the next node after it is whole, and vouches for the end
         assert [str(e.id) for e in orders.range(end=f"{last}-0")] == [f"{n + 1}-0" for n in range(last)]
         after = list(orders.range("100-0", "+"))
         assert [str(e.id) for e in after] == ["100-0"]

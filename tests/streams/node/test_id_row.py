@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from raxlog import Entry, InvalidStreamID, StreamID
-from raxlog.stream.node.packed_ids import delivered, pack_ids, row_of
+from raxlog.stream.node.entry import delivered
+from raxlog.stream.node.packed_ids import pack_ids, row_of
 
 TOP = (1 << 64) - 1
 halves = st.one_of(st.integers(0, 5), st.integers(0, TOP), st.sampled_from([255, 256, 1 << 63, TOP]))

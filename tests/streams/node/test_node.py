@@ -9,7 +9,7 @@ import reference_listpack as reference
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from raxlog import CorruptionError, Entry
-from raxlog.storage.format import block, keys, records
+from raxlog.storage.format import records
 from raxlog.stream.node import decode
 from raxlog.stream.node.builder import NodeBuilder
 
@@ -136,14 +136,14 @@ def test_a_stored_node_goes_on_where_it_was_left(first, more):
 @given(entry_lists, st.integers(0, 1 << 40), st.integers(0, 1 << 31))
 def test_after_each_entry_the_stored_block_is_that_of_the_listpack(entries, ordinal, span):
     ms, seq, flat = entries[0]
-    key = keys.node_key(3, ms, seq)
+    key = records.node_key(3, ms, seq)
     builder = NodeBuilder.start(ms, seq, flat)
     for number, (ms, seq, flat) in enumerate(entries):
         assert not builder.push(ms, seq, flat, builder.size, -1, -1)
         assert builder.push(ms, seq, flat, *NO_LIMITS)
         pack = reference.node(*entries[0][:2], entries[: number + 1])
         stored = builder.sealed(records.seed_of(key), ordinal + number, span)
-        assert stored == block.encode(key, pack, ordinal + number, span, number + 1)
+        assert stored == records.encode_block(key, pack, ordinal + number, span, number + 1)
 
 
 def test_a_node_whose_counts_are_stored_wide_goes_on_with_narrow_ones():

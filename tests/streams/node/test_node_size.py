@@ -18,7 +18,7 @@ import pytest
 import raxlog
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from raxlog.storage.format import block, keys
+from raxlog.storage.format import keys, records
 from stored_nodes import check_stream, nodes_of
 
 PAGE = 4096
@@ -41,7 +41,7 @@ def nodes(path: Path) -> list[tuple[bytes, int, int]]:
     """Key, codec and bytes as stored of each node of stream number 1, of a store that is closed."""
     with lmdb.open(str(path / "000001"), readonly=True, lock=False) as env, env.begin() as txn:
         return [
-            (key, block.header(key, value).codec, len(value))
+            (key, records.block_header(key, value).codec, len(value))
             for key, value in txn.cursor() if key.startswith(keys.family(1, keys.NODE))
         ]
 
@@ -129,8 +129,8 @@ def test_sizes_that_mix_are_split_alike_by_append_and_extend_and_fill_their_page
         stored = nodes_of(store, b"append")
         assert [node.head.live for node in stored] == [node.head.live for node in nodes_of(store, b"extend")]
     for node in stored[:-1] if compression == "none" else []:
-        size = len(node.listpack) + block.HEADER_SIZE
-        full = size >= block.run_bytes(size) * 4 / 5
+        size = len(node.listpack) + records.HEADER_SIZE
+        full = size >= records.run_bytes(size) * 4 / 5
         assert full or size + max(wanted) > 7 * 4080, "neither full, nor was the next entry too large for it"
 
 
@@ -142,4 +142,4 @@ def test_a_store_that_is_opened_for_each_append_fills_its_nodes_as_well(tmp_path
             with raxlog.open(path, durability="relaxed", compression=compression) as store:
                 store.stream("events").append(entry)
         assert raxlog.check(path).ok
-        assert all(block.run_bytes(size) * 4 / 5 <= size for _, _, size in nodes(path)[:-1])
+        assert all(records.run_bytes(size) * 4 / 5 <= size for _, _, size in nodes(path)[:-1])

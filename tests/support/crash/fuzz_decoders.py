@@ -29,7 +29,7 @@ def decoders() -> list[Callable[[bytes], object]]:
     """The decoders, by number. Imported here, so that atheris can look into them first."""
     from raxlog.recovery.snapshot import manifest
     from raxlog.storage.errors import RaxlogError
-    from raxlog.storage.format import block, records
+    from raxlog.storage.format import records
     from raxlog.stream.group import bucket
     from raxlog.stream.node import decode, listpack, stream_id
     from xxhash import xxh3_64_hexdigest, xxh3_64_intdigest
@@ -78,9 +78,9 @@ def decoders() -> list[Callable[[bytes], object]]:
         right = struct.pack("<Q", xxh3_64_intdigest(data[8:], xxh3_64_intdigest(KEY))) + data[8:]
         for value in (data, right):
             with contextlib.suppress(RaxlogError):
-                head = block.header(KEY, value)
+                head = records.block_header(KEY, value)
                 if head.raw_size < 1 << 20:
-                    block.listpack_of(KEY, value, head)
+                    records.listpack_of(KEY, value, head)
 
     def of_record(data: bytes) -> None:
         with contextlib.suppress(RaxlogError):
@@ -129,7 +129,7 @@ def one_input() -> Callable[[bytes], None]:
 def write_seeds(folder: Path) -> None:
     """Real bytes, of every kind of decoder."""
     import raxlog
-    from raxlog.storage.format import block, keys
+    from raxlog.storage.format import keys, records
     from raxlog.storage.trees.rax import Rax
 
     def seed(kind: int, data: bytes) -> None:
@@ -149,8 +149,8 @@ def write_seeds(folder: Path) -> None:
                 for number in (1, 2):
                     prefix = keys.family(number, keys.NODE)
                     for key, value in Rax(txn, prefix).items():
-                        head = block.header(prefix + key, value)
-                        raw = block.listpack_of(prefix + key, value, head)
+                        head = records.block_header(prefix + key, value)
+                        raw = records.listpack_of(prefix + key, value, head)
                         seed(0, raw)
                         seed(1, key + raw)
                         seed(2, value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import raxlog
-from raxlog.storage.format import block, keys
+from raxlog.storage.format import keys, records
 from raxlog.storage.trees import ordinals
 from raxlog.storage.trees.rax import Rax
 from raxlog.stream.entries import header as headers
@@ -17,7 +17,7 @@ class StoredNode(NamedTuple):
 
     key: bytes
     listpack: bytes
-    head: block.BlockHeader
+    head: records.BlockHeader
 
 
 def nodes_of(store: raxlog.Store, name: bytes) -> list[StoredNode]:
@@ -30,8 +30,8 @@ def nodes_of(store: raxlog.Store, name: bytes) -> list[StoredNode]:
         blocks = list(Rax(txn, prefix).items())
     nodes = []
     for key, value in blocks:
-        head = block.header(prefix + key, value)
-        nodes.append(StoredNode(key, block.listpack_of(prefix + key, value, head), head))
+        head = records.block_header(prefix + key, value)
+        nodes.append(StoredNode(key, records.listpack_of(prefix + key, value, head), head))
     return nodes
 
 

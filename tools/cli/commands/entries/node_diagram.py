@@ -18,7 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from .....storage.errors import CorruptionError
-from .....storage.format import block, keys
+from .....storage.format import records
 from .....stream.entries.header import shown
 from .....stream.entries.writer import located
 from .....stream.node import decode, listpack
@@ -30,7 +30,7 @@ _DELETED = 1
 _SAMEFIELDS = 2
 _FLAGS = ("-", "DELETED", "SAMEFIELDS", "DELETED SAMEFIELDS")
 _MOST_BYTES = 32  # of an element row in text; JSON has them all
-_CODECS = {block.RAW: "raw", block.ZSTD: "zstd"}
+_CODECS = {records.RAW: "raw", records.ZSTD: "zstd"}
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class DrawnNode:
     stream: bytes
     id: StreamID
     stored: int  # bytes of the block
-    head: block.BlockHeader
+    head: records.BlockHeader
     listpack: bytes
     elements: int
     live: int
@@ -81,7 +81,7 @@ class DrawnNode:
     def text(self) -> str:
         """The node as text."""
         head = self.head
-        pages = output.many(block.page_run(self.stored), "page") if self.stored > 2006 else "within a shared page"
+        pages = output.many(records.page_run(self.stored), "page") if self.stored > 2006 else "within a shared page"
         counted = f"{self.live} live, {self.deleted} deleted"
         cells = [("6", str(len(self.master)), "master", counted, " ".join(map(output.text, self.fields)))]
         for row in self.rows:
@@ -105,7 +105,7 @@ class DrawnNode:
 
 def read(stream: bytes, key: bytes, value: bytes) -> DrawnNode:
     """Take the block under ``key`` apart. CorruptionError, with the place, if it is damaged."""
-    master_id = StreamID(*keys.node_id(key))
+    master_id = StreamID(*records.node_id(key))
     try:
         return _taken_apart(stream, master_id, key, value)
     except CorruptionError as error:
@@ -113,8 +113,8 @@ def read(stream: bytes, key: bytes, value: bytes) -> DrawnNode:
 
 
 def _taken_apart(stream: bytes, master_id: StreamID, key: bytes, value: bytes) -> DrawnNode:
-    head = block.header(key, value)
-    packed = block.listpack_of(key, value, head)
+    head = records.block_header(key, value)
+    packed = records.listpack_of(key, value, head)
     live, deleted, _, _ = decode.validate_node(packed, *master_id)
     offsets, values = _elements(packed)
     width = int(values[2])

@@ -24,7 +24,7 @@ from .....index.pubsub.live_subscription import LiveSubscription, Message
 from .....index.subjects import subject as subjects
 from .....storage.files import directory
 from .....store import Store
-from .....stream.node.clock import duration_ms
+from .....stream.node.arguments import duration_ms
 from .....stream.node.entry import flatten
 from .....stream.node.json_form import fields_form
 from ... import output

@@ -1,6 +1,5 @@
-# The C twins of c_helpers.py. They become part of each kernel that cimports them.
+# The C twins of three functions of stream_id.py. They become part of each kernel that cimports them.
 
-from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.object cimport PyObject, PyTypeObject
 from cpython.ref cimport Py_INCREF
 
@@ -53,20 +52,3 @@ cdef inline int put_id(unsigned char *row, Py_ssize_t at, unsigned long long ms,
         row[at + i] = <unsigned char>(ms >> (56 - 8 * i))
         row[at + 8 + i] = <unsigned char>(seq >> (56 - 8 * i))
     return 0
-
-cdef inline bytes decimal(long long value):
-    cdef char text[20]
-    cdef int at = 20
-    cdef unsigned long long rest = <unsigned long long>value
-    if value < 0:
-        rest = 0 - rest
-    while True:
-        at -= 1
-        text[at] = <char>(48 + rest % 10)
-        rest //= 10
-        if not rest:
-            break
-    if value < 0:
-        at -= 1
-        text[at] = 45
-    return PyBytes_FromStringAndSize(&text[at], 20 - at)

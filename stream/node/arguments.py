@@ -1,14 +1,17 @@
-"""Names as they are stored: streams, groups, consumers."""
+"""Arguments as users give them: names of streams, groups and consumers; durations; counts."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
+from typing import Any
 
-from ...storage.errors import InvalidName
+from ...storage.errors import InvalidArgument, InvalidName
 from ...storage.format import keys
 from .entry import UNDECODABLE, Entry
 
 MAX_MEMBER_NAME = 1 << 16
+_LONGEST = 1 << 53  # ms; beyond it a float no longer counts single milliseconds
 
 Name = str | bytes | int | float  # of a stream, a group, a consumer, a field; as it may be given
 Value = object  # of a field: str, bytes, int or float; InvalidFields for others
@@ -62,3 +65,34 @@ def stored_bytes(name: object, what: str) -> bytes:
     if isinstance(name, bytearray | memoryview):
         return bytes(name)
     raise InvalidName(f"a {what} is str, bytes, int or float, not {type(name).__name__}")
+
+
+def duration_ms(name: str, seconds: Any, negative: bool = False) -> int:
+    """Seconds as whole milliseconds. InvalidArgument for no number, NaN, negative or huge ones.
+
+    What is not zero stays so: a block of 0 s waits for ever, one of 0.1 ms must not.
+    """
+    is_number = isinstance(seconds, int) and not isinstance(seconds, bool)
+    if not is_number and not (isinstance(seconds, float) and not math.isnan(seconds)):
+        raise InvalidArgument(f"{name}={seconds!r} must be a number of seconds")
+    if abs(seconds) > _LONGEST / 1000:
+        size = f"{seconds:.3g}" if isinstance(seconds, float) else f"a number of {seconds.bit_length()} bits"
+        raise InvalidArgument(f"{name}, {size}, is more seconds than can be counted in milliseconds")
+    if seconds < 0 and not negative:
+        raise InvalidArgument(f"{name}={seconds!r} must not be negative")
+    whole: int = round(seconds * 1000)
+    if whole == 0 and seconds:
+        return 1 if seconds > 0 else -1
+    return whole
+
+
+def whole(name: str, value: Any, least: int, most: int | None = None, *, none: str | None = None) -> None:
+    """InvalidArgument unless the value is a whole number from ``least`` on, up to ``most``.
+
+    With ``none`` it may be None, too, of which the message says that.
+    """
+    if none is not None and value is None:
+        return
+    if type(value) is not int or value < least or (most is not None and value > most):
+        limits = f">= {least}" if most is None else f"from {least} to {most}"
+        raise InvalidArgument(f"{name}={value!r} must be a whole number {limits}{none or ''}")
