@@ -26,40 +26,7 @@ if TYPE_CHECKING:
     from .recovery.salvage.salvage import salvage
     from .recovery.snapshot.manifest import Manifest
     from .recovery.snapshot.restore import Verification, restore, verify
-    from .storage.errors import (
-        AppendsLost,
-        ConsumerBusy,
-        CorruptionError,
-        GroupExists,
-        IDTooSmall,
-        InvalidArgument,
-        InvalidFields,
-        InvalidName,
-        InvalidStreamID,
-        LockTimeout,
-        Lost,
-        MalformedValue,
-        NoGroup,
-        NoStream,
-        NoSubscription,
-        NotAStore,
-        NotInstalled,
-        NotOwner,
-        RaxlogError,
-        ReadOnlyStore,
-        SettingsConflict,
-        StoreClosed,
-        StoreError,
-        StoreFull,
-        StreamError,
-        StreamExhausted,
-        StreamExists,
-        SubjectError,
-        SubscriptionError,
-        SubscriptionExists,
-        TransactionError,
-        UnsupportedFormat,
-    )
+    from .storage.errors import *  # noqa: F403
     from .storage.wake.stop import Stop
     from .store import Store
     from .stream.group.delete_policy import DeleteResult
@@ -80,9 +47,9 @@ else:
         from importlib import import_module  # noqa: PLC0415
         from operator import attrgetter  # noqa: PLC0415
 
-        module = next((module for module, names in _WHERE.items() if name in names.split()), None)
-        if module is None:
+        if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        module = next((module for module, names in _WHERE.items() if name in names.split()), "storage.errors")
         value = globals()[name] = attrgetter(_RENAMED.get(name, name))(import_module(f"{__name__}.{module}"))
         return value
 
@@ -91,7 +58,7 @@ else:
 
 
 _RENAMED = {"open": "Store.open", "subject_matches": "matches"}
-_WHERE = {
+_WHERE = {  # all others are errors
     "index.pubsub.channels": "ChannelMessage Subscriber",
     "index.pubsub.durable_subscription": "DurableSubscription",
     "index.pubsub.glob": "glob_matches",
@@ -105,13 +72,6 @@ _WHERE = {
     "recovery.salvage.salvage": "salvage",
     "recovery.salvage.report": "SalvageReport",
     "store": "Store open",
-    "storage.errors": (
-        "AppendsLost ConsumerBusy CorruptionError GroupExists IDTooSmall InvalidArgument InvalidFields "
-        "InvalidName InvalidStreamID LockTimeout Lost MalformedValue NoGroup NoStream NoSubscription "
-        "NotAStore NotInstalled NotOwner RaxlogError ReadOnlyStore SettingsConflict StoreClosed StoreError "
-        "StoreFull StreamError StreamExhausted StreamExists SubjectError SubscriptionError SubscriptionExists "
-        "TransactionError UnsupportedFormat"
-    ),
     "stream.node.entry": "Entry",
     "stream.info": "ConsumerDetail FullInfo GroupDetail PendingDetail StreamInfo",
     "stream.group.group": "Group",
@@ -126,7 +86,7 @@ _WHERE = {
 
 __version__ = "0.1.0"
 
-__all__ = [
+__all__ = [  # noqa: F405
     "AppendsLost", "Binding", "ChannelMessage", "ConsumerBusy", "ConsumerDetail", "ConsumerInfo", "CorruptionError",
     "DeleteResult", "DurableSubscription", "Entry", "FullInfo", "Group", "GroupDetail", "GroupExists", "GroupInfo",
     "IDTooSmall", "InvalidArgument", "InvalidFields", "InvalidName", "InvalidStreamID", "LiveSubscription",

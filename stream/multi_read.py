@@ -14,8 +14,7 @@ from .entries.range_read import read_range
 from .entries.session import Direct, Source, parse_block
 from .group.deliver import GroupRead, Room, Target, history_start, parse_ids, read_group
 from .group.state import SeenTimes
-from .group.wait_conditions import Condition, stream_moves
-from .group.waiter import Waiting
+from .group.waiter import Condition, Waiting, stream_moves
 from .node.arguments import Name, duration_ms, member_name, name_bytes, texts_of, whole
 from .node.entry import Entry
 from .node.stream_id import MAX64, IDLike, StreamID, make_id, parse_id
@@ -23,7 +22,6 @@ from .node.stream_id import MAX64, IDLike, StreamID, make_id, parse_id
 N = TypeVar("N", bound=Name)  # the names as they are given, under which entries are returned
 M = TypeVar("M", bound=Name)
 T = TypeVar("T")
-
 
 
 def read_streams(source: Source, streams: Mapping[N, IDLike], count: int | None, block: float | None,

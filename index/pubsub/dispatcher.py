@@ -31,8 +31,7 @@ from ...storage.engine.fork_hooks import forget_in_child
 from ...storage.errors import CorruptionError, StoreClosed, StoreError
 from ...storage.trees.rax import RaxTransaction
 from ...stream.entries.session import Direct
-from ...stream.group.wait_conditions import Condition
-from ...stream.group.waiter import Waiting
+from ...stream.group.waiter import Condition, Waiting
 from ..subjects import subscription
 from ..subjects.match import Cache
 from . import channel_index, ring

@@ -35,7 +35,7 @@ from ...stream.entries.sweep import doom_stream
 from ...stream.group.delete_policy import DeleteResult
 from ...stream.group.group import Group
 from ...stream.group.state import UNKNOWN, create_group, find_group, locate_group
-from ...stream.group.wait_conditions import Condition
+from ...stream.group.waiter import Condition
 from ...stream.node.arguments import Text, duration_ms, text_of
 from ...stream.node.entry import SUBJECT_FIELD, UNDECODABLE, Entry
 from ...stream.node.stream_id import IDLike

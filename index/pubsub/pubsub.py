@@ -118,7 +118,7 @@ class Binding(NamedTuple):
     created_ms: int
 
 
-class Member(NamedTuple):
+class QueueMember(NamedTuple):
     """A member of a queue group: a live one has an owner, a durable one a stream."""
 
     id: int
@@ -132,7 +132,7 @@ class Targets(NamedTuple):
     bindings: list[bytes]  # the stream of each binding
     durables: list[bytes]  # the stream of each durable subscription
     owners: dict[int, int]  # live subscriptions by process
-    queues: list[list[Member]]
+    queues: list[list[QueueMember]]
 
     def __bool__(self) -> bool:
         return bool(self.bindings or self.durables or self.owners or self.queues)
@@ -258,7 +258,7 @@ class PubSub:
                     owners[detail] = owners.get(detail, 0) + 1
         for group in found.queues.values():
             members = [
-                Member(one.id, one.weight, details[one.id] if one.id in details
+                QueueMember(one.id, one.weight, details[one.id] if one.id in details
                        else self._read_detail(txn, one.id, keep))
                 for one in group
             ]
@@ -356,7 +356,7 @@ class PubSub:
         return {owner: pid for owner, (pid, _) in owners.items() if self._leases.lives(owner)}
 
 
-def _choose(group: list[Member], alive: set[int]) -> Member | None:
+def _choose(group: list[QueueMember], alive: set[int]) -> QueueMember | None:
     """One member of a queue group, by weight; of the live ones only those whose process lives."""
     able = [member for member in group if isinstance(member.detail, bytes) or member.detail in alive]
     return _random.choices(able, [member.weight for member in able])[0] if able else None

@@ -47,7 +47,7 @@ class LiveMessage(NamedTuple):
     chosen: list[int]  # the IDs of the subscriptions chosen in their queues
 
 
-class _State:
+class _RingState:
     """The ring's state in a write transaction: kept warm, written once before the commit."""
 
     __slots__ = ("bytes", "epoch", "first", "next")
@@ -77,12 +77,12 @@ def next_number(txn: WriteTransaction) -> int:
     return _state(txn).next
 
 
-def _state(txn: WriteTransaction) -> _State:
-    state: _State | None = txn.warm.get(STATE_KEY)
+def _state(txn: WriteTransaction) -> _RingState:
+    state: _RingState | None = txn.warm.get(STATE_KEY)
     if state is None or state.epoch != txn.epoch:
         value = txn.get(STATE_KEY)
         row = [1, 1, 0] if value is None else records.unseal(STATE_KEY, value)
-        state = txn.warm[STATE_KEY] = _State(txn.epoch, *row)
+        state = txn.warm[STATE_KEY] = _RingState(txn.epoch, *row)
     return state
 
 

@@ -20,7 +20,7 @@ from ...storage.format.records import unseal
 from ...storage.trees.rax import RaxTransaction, family_rows
 from . import remote_interest
 from . import subject as subjects
-from .sublist import State, all_rows, decode_row, head_of, state_of
+from .sublist import IndexState, all_rows, decode_row, head_of, state_of
 from .subscription import KINDS, ROWS, Subscription, decode, row_key, sized
 
 
@@ -38,17 +38,17 @@ def problems(txn: RaxTransaction) -> Iterator[str]:
     yield from _remote(txn)
 
 
-class _Tally:
+class _Counted:
     """What the walk has counted."""
 
     def __init__(self) -> None:
         self.subscriptions = self.owned = self.queued = self.named = 0
-        self.state = State()  # what should be stated; its next ID is the least that may be
+        self.state = IndexState()  # what should be stated; its next ID is the least that may be
         self.shapes: Counter[bytes] = Counter()
 
 
-def _local(txn: RaxTransaction, state: State | None) -> Iterator[str]:
-    tally = _Tally()
+def _local(txn: RaxTransaction, state: IndexState | None) -> Iterator[str]:
+    tally = _Counted()
     for key, value in family_rows(txn, ROWS):
         one = _read(key, value)
         if isinstance(one, str):
@@ -86,7 +86,7 @@ def _local(txn: RaxTransaction, state: State | None) -> Iterator[str]:
         yield from _state(state, tally.state)
 
 
-def _state(state: State, found: State) -> Iterator[str]:
+def _state(state: IndexState, found: IndexState) -> Iterator[str]:
     for what, name in (
         ("plain subscriptions", "plain"), ("members of queues", "members"), ("literal subjects", "literals"),
         ("patterns", "wildcards"), ("tokens of shapes", "shape_tokens"),
@@ -99,7 +99,7 @@ def _state(state: State, found: State) -> Iterator[str]:
         yield f"the subject index has the generation {state.generation}, and subscriptions have been made"
 
 
-def _patterns(txn: RaxTransaction, prefix: bytes, wild: bool, tally: _Tally) -> Iterator[str]:
+def _patterns(txn: RaxTransaction, prefix: bytes, wild: bool, tally: _Counted) -> Iterator[str]:
     """The rows of subscribers of one kind, pattern by pattern."""
     head, due, last = b"", 0, 0
     pattern = b""
@@ -188,7 +188,7 @@ def _lost(txn: RaxTransaction) -> Iterator[str]:
             yield f"subscription {one.id} to {subjects.shown(one.subject)} is not among its subscribers"
 
 
-def _shapes(txn: RaxTransaction, tally: _Tally) -> Iterator[str]:
+def _shapes(txn: RaxTransaction, tally: _Counted) -> Iterator[str]:
     prefix = keys.family(0, keys.SHAPE)
     stated: dict[bytes, int] = {}
     for key, value in family_rows(txn, prefix):

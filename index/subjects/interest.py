@@ -22,8 +22,7 @@ from ...storage.errors import StoreClosed
 from ...storage.trees.rax import RaxTransaction
 from ...storage.wake.stop import StopFlag, is_stopped
 from ...stream.entries.session import Direct, ask
-from ...stream.group.wait_conditions import Condition
-from ...stream.group.waiter import Waiting
+from ...stream.group.waiter import Condition, Waiting
 from ...stream.node.arguments import duration_ms
 from . import subject as subjects
 from .sublist import all_rows, head_of

@@ -202,7 +202,7 @@ def overlapping(txn: RaxTransaction, pattern: str | bytes) -> Iterator[tuple[byt
 def reverse_match(txn: RaxTransaction, pattern: str | bytes) -> Match:
     """All subscribers that could get a message that matches the pattern: all that overlap it, each once.
 
-    What NATS calls ReverseMatch, by the rule of overlap(). A literal is a pattern, too: then it
+    What NATS calls ReverseMatch, by the rule of relation(). A literal is a pattern, too: then it
     is match(). Costs as much as the answer is long, and a seek for each near miss.
     """
     found = ((key, value) for _, key, value in overlapping(txn, pattern))

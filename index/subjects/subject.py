@@ -11,7 +11,7 @@
         *         disjoint  b covers a   go on        go on, b no longer covers a
         token     disjoint  b covers a   go on        go on if equal, else disjoint
 
-matches(), subset() and overlap() read its answer. Everything is compared byte by byte: upper
+matches() and the index read its answer. Everything is compared byte by byte: upper
 and lower case differ, nothing is normalised, ``$``, ``/`` and ``#`` mean nothing.
 
 In a key each token is closed by 00, and ``>`` is written 01, ``*`` 02:
@@ -320,19 +320,6 @@ def matches(pattern: str | bytes, subject: str | bytes) -> bool:
     if code in (_EMPTY, _EMPTY_TOKEN) or (code == _MISPLACED and _has_empty_token(raw, 0)):
         return False
     return relation(raw, wanted, True) == COVERED
-
-
-def subset(a: str | bytes, b: str | bytes) -> bool:
-    """Whether every subject that matches the pattern ``a`` matches ``b``, too. SubjectError if one is invalid.
-
-    NATS' SubjectMatchesFilter, without taking a token for a wildcard that only begins with one.
-    """
-    return relation(well_formed(a), well_formed(b), False) == COVERED
-
-
-def overlap(a: str | bytes, b: str | bytes) -> bool:
-    """Whether some subject matches both patterns: NATS' SubjectsCollide. SubjectError if one is invalid."""
-    return relation(well_formed(a), well_formed(b), False) != DISJOINT
 
 
 # -- subjects in keys ---------------------------------------------------------------------

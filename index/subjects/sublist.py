@@ -280,7 +280,7 @@ class Members:
 # -- the index' own record ----------------------------------------------------------------
 
 
-class State:
+class IndexState:
     """The index's own record: its generation and exact counts."""
 
     __slots__ = ("generation", "literals", "members", "next_id", "plain", "shape_tokens", "wildcards")
@@ -315,10 +315,10 @@ class State:
         ]))
 
 
-def state_of(txn: RaxTransaction) -> State:
+def state_of(txn: RaxTransaction) -> IndexState:
     """The index's own record; generation 0 before the first subscription."""
     value = txn.get(STATE_KEY)
-    return State() if value is None else State(*unseal(STATE_KEY, value)[:7])
+    return IndexState() if value is None else IndexState(*unseal(STATE_KEY, value)[:7])
 
 
 # -- changing ---------------------------------------------------------------------------
@@ -442,7 +442,7 @@ def _numbered(txn: WriteTransaction, made: list[Subscription], next_id: int) -> 
     return ids, new
 
 
-def _new_shapes(txn: WriteTransaction, wanted: Iterable[bytes], state: State) -> dict[bytes, int]:
+def _new_shapes(txn: WriteTransaction, wanted: Iterable[bytes], state: IndexState) -> dict[bytes, int]:
     """The rows of shapes that change when these patterns are there. SubjectError beyond the limit."""
     changed: dict[bytes, int] = {}
     tokens = state.shape_tokens
@@ -465,7 +465,7 @@ def _new_shapes(txn: WriteTransaction, wanted: Iterable[bytes], state: State) ->
     return changed
 
 
-def _drop_shape(txn: WriteTransaction, pattern: bytes, state: State) -> None:
+def _drop_shape(txn: WriteTransaction, pattern: bytes, state: IndexState) -> None:
     key = _SHAPES + subjects.shape(pattern)
     left = _patterns_of(txn, key) - 1
     if left > 0:

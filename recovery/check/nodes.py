@@ -53,8 +53,7 @@ class _NodeWalk:
         self.find.step()
         try:
             master = records.node_id(key)
-            head = records.block_header(key, value)
-            listpack = records.listpack_of(key, value, head)
+            head, listpack = records.open_block(key, value)
             live, gone, *end = decode.validate_node(listpack, *master)
             first = decode.first_live(listpack, *master) if self.first_live is None and live else None
         except FAILURES as error:

@@ -26,9 +26,9 @@ from ...storage.format import keys, records
 from ...storage.trees.rax import family_rows
 from ...stream.entries.header import NodeLimits, shown
 from .. import subprocess_task
+from ..check.check import StoreWalk, current_generation
 from ..check.records import STREAM_KINDS, SUBJECT_KINDS
 from ..check.report import Report
-from ..check.walk import StoreWalk, current_generation
 from ..snapshot.full import created_folder, flush_folder
 from ..subprocess_task import Progress
 from .groups import GroupsBuilder

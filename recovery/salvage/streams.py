@@ -108,8 +108,7 @@ class StreamBuilder:
         for key, value in family_rows(self._gathered, keys.family(self.number, keys.NODE)):
             ms, seq = records.node_id(key)
             try:
-                head = records.block_header(key, value)
-                listpack = records.listpack_of(key, value, head)
+                head, listpack = records.open_block(key, value)
                 live, gone, *end = decode.validate_node(listpack, ms, seq)
                 first = decode.first_live(listpack, ms, seq)
             except FAILURES:
@@ -141,7 +140,7 @@ class StreamBuilder:
                 self.lose("entries", self.old.first, make_id(*master).prev())
                 return
             with contextlib.suppress(*FAILURES):
-                listpack = records.listpack_of(key, value, records.block_header(key, value))
+                listpack = records.open_block(key, value)[1]
                 if decode.last_entry_id(listpack, *master) >= self.old.first:
                     return
 

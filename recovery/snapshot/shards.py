@@ -159,8 +159,7 @@ def _write_shard(building: Path, path: str, nodes: Rax, start: bytes, end: bytes
             if end is not None and key >= end:
                 break
             try:
-                head = records.block_header(prefix + key, value)
-                listpack = records.listpack_of(prefix + key, value, head)
+                head, listpack = records.open_block(prefix + key, value)
             except CorruptionError as error:
                 raise located(error, shown(header.stream), *StreamID.from_bytes(key)) from None
             shard.add(*StreamID.from_bytes(key), head.live, listpack)

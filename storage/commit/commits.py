@@ -78,7 +78,7 @@ _CROWDED_BATCHES = 64
 _WARM_LIMIT = 1 << 14  # streams kept warm, of some 6 KB each; beyond it all are dropped, which costs a read each
 
 
-class _Waiter(threading.local):
+class _ThreadLock(threading.local):
     """The lock a thread sleeps on, made once per thread and always held between waits."""
 
     def __init__(self) -> None:
@@ -86,7 +86,7 @@ class _Waiter(threading.local):
         self.lock.acquire()
 
 
-_waiter = _Waiter()
+_waiter = _ThreadLock()
 
 
 class Call:

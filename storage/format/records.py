@@ -175,6 +175,12 @@ def listpack_of(key: bytes, value: bytes, head: BlockHeader) -> bytes:
     return raw
 
 
+def open_block(key: bytes, value: bytes) -> tuple[BlockHeader, bytes]:
+    """block_header() and listpack_of() of the block under ``key``."""
+    head = block_header(key, value)
+    return head, listpack_of(key, value, head)
+
+
 def _damaged(key: bytes, what: str, offset: int) -> CorruptionError:
     number = str(int.from_bytes(key[:8], "big"))
     node = "{}-{}".format(*node_id(key)) if len(key) == 25 else key.hex()

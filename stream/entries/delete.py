@@ -161,7 +161,7 @@ def last_written(txn: WriteTransaction, writer: StreamWriter) -> tuple[int, int]
     key = writer.nodes_prefix + found[0]
     ms, seq = records.node_id(key)
     try:
-        return decode.last_entry_id(records.listpack_of(key, found[1], records.block_header(key, found[1])), ms, seq)
+        return decode.last_entry_id(records.open_block(key, found[1])[1], ms, seq)
     except CorruptionError as error:
         raise located(error, shown(writer.header.name), ms, seq) from None
 

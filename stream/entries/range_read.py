@@ -222,8 +222,7 @@ def require_absent(txn: RaxTransaction, number: int, header: StreamHeader, sid: 
         return
     key = prefix + leaf[0]
     ms, seq = records.node_id(key)
-    head = records.block_header(key, leaf[1])
-    listpack = records.listpack_of(key, leaf[1], head)
+    head, listpack = records.open_block(key, leaf[1])
     if sid > decode.last_entry_id(listpack, ms, seq):
         require_neighbour(txn, number, header, leaf[0], end_of(head), sid)
     elif decode.decode(listpack, ms, seq, *sid, *sid, 1, False):
@@ -286,8 +285,7 @@ def get(source: Source, name: bytes, sid: StreamID, number: int | None) -> Entry
         key = prefix + place
         ms, seq = records.node_id(key)
         try:
-            head = records.block_header(key, value)
-            listpack = records.listpack_of(key, value, head)
+            head, listpack = records.open_block(key, value)
             del leaf, value
             entries = decode.decode(listpack, ms, seq, *sid, *sid, 1, False)
             if not entries and header.last >= sid > decode.last_entry_id(listpack, ms, seq):
@@ -323,7 +321,7 @@ def entries_at(nodes: Rax, prefix: bytes, name: bytes, ids: list[tuple[int, int]
         ms, seq = records.node_id(key)
         span = *wanted[0], *wanted[-1]
         try:
-            listpack = records.listpack_of(key, value, records.block_header(key, value))
+            listpack = records.open_block(key, value)[1]
             if bare:
                 found.update(dict.fromkeys(decode.live_ids(listpack, ms, seq, *span)))
             else:

@@ -16,7 +16,7 @@ all IDs to come: they are made in memory, and the same appends, applied later in
 the same ones. A commit holds whole calls, in their order. After a kill or a power cut the store holds a
 prefix of the calls, and misses at most those of the last window.
 
-    Head of "orders"    base 5-3 │ Run 7-0, 7-1, 7-2 │ Step 9-1 │ Run 9-2 …       items of one batch
+    Head of "orders"    base 5-3 │ AppendRun 7-0, 7-1, 7-2 │ Step 9-1 │ AppendRun 9-2 …       items of one batch
 
 Any other call of this process first commits what is buffered (flush()). While a batch is put into its
 transaction, appends pause: in a tight loop each would hold the interpreter for 5 ms whenever the
@@ -73,7 +73,7 @@ _SHOWN = 5  # streams named in a message
 Operation = Callable[[WriteTransaction], StreamID | list[StreamID] | None]
 
 
-class Run:
+class AppendRun:
     """Appends of one millisecond to one stream with ``*`` as their ID: the kernel fills nodes with them."""
 
     __slots__ = ("entries", "limits", "ms", "name", "now", "seq")
@@ -141,7 +141,7 @@ class Head:
         self.stream = stream  # used for its IDs only
         self.base = stream.header.last  # the last ID before the items
         self.exists = exists
-        self.items: list[Run | Step] = []
+        self.items: list[AppendRun | Step] = []
         self.batch = 0  # the batch that the items are of
 
     def next_ids(self, news: Iterable[NewID], now: int) -> list[StreamID]:
@@ -178,7 +178,7 @@ class WriteBuffer(Attachment):
         self._hold = 0  # how often the lead has been taken
         self._heads: dict[bytes, Head] = {}
         self._batch: dict[bytes, Head] = {}  # the streams of the next commit
-        self._in_flight: list[Run | Step] = []  # what the one under way holds
+        self._in_flight: list[AppendRun | Step] = []  # what the one under way holds
         self._number = 1  # of the batch; those up to _settled have been committed, or have failed
         self._settled = 0
         self._callers: set[int] = set()  # the threads whose appends may still fail
@@ -227,7 +227,7 @@ class WriteBuffer(Attachment):
                     if not (create or head.exists or items):
                         return None
                     run = items[-1] if flat is not None and items else None
-                    if type(run) is Run and run.now == now and run.seq + len(run.entries) <= MAX64:
+                    if type(run) is AppendRun and run.now == now and run.seq + len(run.entries) <= MAX64:
                         ids = [make_id(run.ms, run.seq + len(run.entries))]
                     else:
                         run = None
@@ -240,7 +240,7 @@ class WriteBuffer(Attachment):
                     if flat is None:
                         items.append(Step(name, operation, ids))
                     elif run is None:
-                        items.append(Run(name, limits, now, ids[0], flat))
+                        items.append(AppendRun(name, limits, now, ids[0], flat))
                     else:
                         run.entries.append(flat)
                     return ids
@@ -251,9 +251,9 @@ class WriteBuffer(Attachment):
             else:
                 self._read_head(name, limits, hold)
 
-    def _start_items(self, name: bytes, head: Head) -> list[Run | Step]:
+    def _start_items(self, name: bytes, head: Head) -> list[AppendRun | Step]:
         """The stream's items in the batch, which has none of it so far."""
-        items: list[Run | Step] = []
+        items: list[AppendRun | Step] = []
         head.items = items
         self._batch[name] = head
         head.batch = self._number
@@ -489,7 +489,7 @@ class WriteBuffer(Attachment):
         self._over = time.monotonic() + seconds
         self._until = now_ms() + max(1, math.ceil(seconds * 1000))
 
-    def _take(self) -> list[Run | Step]:
+    def _take(self) -> list[AppendRun | Step]:
         self._phase = COMMITTING
         self._until = 0
         self._due = False
@@ -510,7 +510,7 @@ class WriteBuffer(Attachment):
         self._wake_next()
         return batch
 
-    def _commit(self, commits: Commits, batch: list[Run | Step]) -> tuple[BaseException | None, bool]:
+    def _commit(self, commits: Commits, batch: list[AppendRun | Step]) -> tuple[BaseException | None, bool]:
         """All of it in one transaction, or nothing. The error that prevented it; whether it is visible anyhow."""
         transaction = 0
 
@@ -600,7 +600,7 @@ class WriteBuffer(Attachment):
         return True
 
 
-def _loss(env: Environment, items: list[Run | Step], cause: BaseException, visible: bool) -> AppendsLost:
+def _loss(env: Environment, items: list[AppendRun | Step], cause: BaseException, visible: bool) -> AppendsLost:
     """The error that reports these items as lost: one Lost for each stream."""
     by_stream: dict[bytes, Lost] = {}
     for item in items:

@@ -115,8 +115,7 @@ def evict(txn: WriteTransaction, stream: StreamWriter, trim: Trim, limit: int, r
         key = stream.nodes_prefix + after
         ms, seq = records.node_id(key)
         try:
-            head = records.block_header(key, nodes.value)
-            listpack = records.listpack_of(key, nodes.value, head)
+            head, listpack = records.open_block(key, nodes.value)
             if limit and evicted + head.live > limit:
                 break
             if trim.maxlen is not None:

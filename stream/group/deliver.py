@@ -48,18 +48,8 @@ from ..node.packed_ids import row_of
 from ..node.stream_id import MAX64, IDLike, StreamID, make_id, now_ms, parse_id
 from . import subject_filter
 from .bucket import unpack_ids
-from .state import (
-    UNKNOWN,
-    UNOWNED,
-    ConsumerState,
-    GroupState,
-    SeenTimes,
-    find_group,
-    is_due,
-    require_group,
-)
-from .wait_conditions import Condition, group_moves, stream_moves
-from .waiter import Waiting
+from .state import UNKNOWN, UNOWNED, ConsumerState, GroupState, SeenTimes, find_group, is_due, require_group
+from .waiter import Condition, Waiting, group_moves, stream_moves
 
 MOST_DELIVERIES = (1 << 63) - 1
 AT_ONCE = 128  # rows of the PEL looked through before the entries are

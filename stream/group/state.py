@@ -247,10 +247,6 @@ class GroupState:
                  for key, value in rows.take(_MOST_CONSUMERS, _LAST)]
         return sorted(found, key=attrgetter("name"))
 
-    def count_consumers(self, txn: RaxTransaction) -> int:
-        """How many consumers there are. Their keys are counted, 0.3 µs each."""
-        return Rax(txn, keys.group_family(self.number, keys.CONSUMER, self.group)).numele
-
     def consumer_key(self, number: int) -> bytes:
         """The key of a consumer's record."""
         return keys.group_family(self.number, keys.CONSUMER, self.group) + number.to_bytes(4, "big")

@@ -9,7 +9,7 @@
              │         │         ┌──────────┼──────────┐
            waiter    waiter    waiter     waiter     waiter     (a thread and its lock each)
 
-A condition is a value read in a transaction (wait_conditions.py): a stream's last ID, a group's version.
+A condition is a value read in a transaction: a stream's last ID, a group's version.
 A reader passes the values it has seen, and sleeps until one differs. No wake-up is lost:
 
     R1  register                          (the watcher's steps are V1 to V5, see
@@ -34,25 +34,43 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from ...storage.engine.environment import Attachment, Environment
 from ...storage.errors import RaxlogError, StoreClosed, TransactionError
 from ...storage.files import directory
+from ...storage.trees.rax import RaxTransaction
 from ...storage.wake.stop import StopFlag, is_stopped, sleep, wake
 from ...storage.wake.watcher import SAFETY_PERIOD, Watcher
-from ..entries import range_read
-from ..entries.session import Direct
-from ..node.stream_id import StreamID
-from .wait_conditions import Condition, stream_moves
-
-if TYPE_CHECKING:
-    from ..stream import Stream
+from ..entries import header as headers
+from .state import find_group
 
 _LONGEST_SLEEP = 3.0  # seconds: Ctrl-C just before a lock is waited for is noticed after the wait
+
+
+class Condition:
+    """A function with its arguments: ``Condition(f, a, b).value(txn)`` is ``f(txn, a, b)``, in microseconds.
+
+    Equal to one of the same function and arguments: of equal conditions only one is evaluated.
+    """
+
+    __slots__ = ("function", "key")
+
+    def __init__(self, function: Callable[..., Hashable], *arguments: Hashable) -> None:
+        self.function = function
+        self.key = (function, *arguments)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Condition) and other.key == self.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def value(self, txn: RaxTransaction) -> Hashable:
+        """The value in this transaction."""
+        return self.function(txn, *self.key[1:])
 
 
 class Waiter:
@@ -83,9 +101,6 @@ class _Line:
 
     def first(self) -> Waiter | None:
         return next(self.waiters.values(), None)
-
-    def has_reason(self, now: float) -> bool:
-        return self.ready or (self.due is not None and now >= self.due)
 
 
 class Waiting(Attachment):
@@ -257,7 +272,7 @@ class Waiting(Attachment):
         first = line.first()
         if first is None or first.awake:
             return
-        first.awake = line.has_reason(now)
+        first.awake = line.ready or (line.due is not None and now >= line.due)
         if first.awake or first.timer != line.due:
             wake(first.lock)
 
@@ -325,24 +340,22 @@ class Waiting(Attachment):
             self._wake_all()
 
 
-def wait_for_more(stream: Stream, after: StreamID, timeout: float | None = None) -> bool:
-    """Sleep until the stream holds an entry with an ID > ``after``: True. False at the timeout.
+def stream_moves(txn: RaxTransaction, stream: bytes) -> tuple[int, int, int] | None:
+    """A stream to wait for: (number, last ms, last seq), None where there is none. About 4 µs."""
+    found = headers.find(txn, stream)
+    return None if found is None else (found[0], *found[1].last)
 
-    ``timeout`` in seconds, None for ever. The stream need not exist yet. StoreClosed when
-    the store is closed, TransactionError in a transaction. Reads one entry to know.
+
+def group_moves(txn: RaxTransaction, stream: bytes, group: bytes, claims: bool) -> Hashable:
+    """A consumer group to wait for: its number and how often set_id has moved it; None if it is not there.
+
+    With ``claims``, also when its next pending entry falls due: for readers that claim. About 8 µs, or twice that.
     """
-    source = stream._source
-    if not isinstance(source, Direct):
-        raise TransactionError("nothing comes while a transaction is open; wait before it begins")
-    deadline = None if timeout is None else time.monotonic() + timeout
-    condition = Condition(stream_moves, stream.name)
-    waiting = source.env.attached(Waiting)
-    while True:
-        with source.read() as txn:
-            value = stream_moves(txn, stream.name)
-        if value is not None and value[1:] > after:
-            found = range_read.read_range(source, stream.name, after + 1, StreamID.MAX, 1, False, None)
-            if next(found, None) is not None:
-                return True
-        if not waiting.wait({condition: value}, deadline):
-            return False
+    number = headers.number_of(txn, stream)
+    state = None if number is None else find_group(txn, number, group)
+    if state is None:
+        return None
+    if not claims:
+        return state.number, state.group, state.moves
+    pel = state.pel(txn)
+    return state.number, state.group, state.moves, pel.next_due(), pel.oldest_time()

@@ -21,18 +21,19 @@ cdef Fields as_dict(list names, list values)
 @cython.locals(text=str)
 cdef bytes as_bytes(object value, object name, str role)
 
-cdef list checked(list flat, Py_ssize_t total)
+@cython.locals(total="Py_ssize_t", raw=bytes)
+cdef list checked(list flat)
 
-@cython.locals(flat=list, total="Py_ssize_t", raw=bytes)
+@cython.locals(flat=list)
 cdef list flatten_dict(dict fields)
 
-@cython.locals(flat=list, total="Py_ssize_t", raw=bytes)
+@cython.locals(flat=list)
 cpdef list flatten(object fields)
 
 @cython.locals(stop="Py_ssize_t", flat=list, keys=list, names=list)
 cpdef bint flatten_all(object entries, list flats, Py_ssize_t most) except -1
 
-@cython.locals(flat=list, total="Py_ssize_t", raw=bytes, i="Py_ssize_t")
+@cython.locals(flat=list, i="Py_ssize_t")
 cdef list flatten_like(dict fields, list keys, list names)
 
 @cython.locals(given=list, row=bytearray, at="Py_ssize_t", entry=Entry)

@@ -188,32 +188,22 @@ def flatten(fields: Mapping[Any, Any] | Iterable[tuple[Any, Any]]) -> list[bytes
     else:
         pairs = fields
     flat: list[bytes] = []
-    total = 0
     for pair in pairs:
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
             raise InvalidFields(f"fields must come as pairs of name and value; no. {len(flat) // 2} is {pair!r:.80}")
         name, value = pair
-        raw = as_bytes(name, name, "name")
-        flat.append(raw)
-        total += len(raw)
-        raw = as_bytes(value, name, "value")
-        flat.append(raw)
-        total += len(raw)
-    return checked(flat, total)
+        flat.append(as_bytes(name, name, "name"))
+        flat.append(as_bytes(value, name, "value"))
+    return checked(flat)
 
 
 def flatten_dict(fields: dict[Any, Any]) -> list[bytes]:
     """flatten() for the usual case, a plain dict."""
     flat: list[bytes] = []
-    total = 0
     for name, value in fields.items():
-        raw = as_bytes(name, name, "name")
-        flat.append(raw)
-        total += len(raw)
-        raw = as_bytes(value, name, "value")
-        flat.append(raw)
-        total += len(raw)
-    return checked(flat, total)
+        flat.append(as_bytes(name, name, "name"))
+        flat.append(as_bytes(value, name, "value"))
+    return checked(flat)
 
 
 def flatten_all(entries: Iterator[Any], flats: list[list[bytes]], most: int) -> bool:
@@ -248,25 +238,23 @@ def flatten_like(fields: dict[Any, Any], keys: list[Any], names: list[bytes]) ->
     if len(fields) != len(keys):
         return None
     flat: list[bytes] = []
-    total = 0
     i = 0  # by hand: enumerate() would make Cython build a tuple and an integer each time
     for name, value in fields.items():
         if name is not keys[i]:
             return None
-        raw = names[i]
-        flat.append(raw)
-        total += len(raw)
-        raw = as_bytes(value, name, "value")
-        flat.append(raw)
-        total += len(raw)
+        flat.append(names[i])
+        flat.append(as_bytes(value, name, "value"))
         i += 1  # noqa: SIM113
-    return checked(flat, total)
+    return checked(flat)
 
 
-def checked(flat: list[bytes], total: int) -> list[bytes]:
+def checked(flat: list[bytes]) -> list[bytes]:
     """The row, unless an entry cannot be like that."""
     if not flat:
         raise InvalidFields("an entry needs at least one field")
+    total = 0
+    for raw in flat:
+        total += len(raw)
     if total > MAX_ELEMENTS:
         raise InvalidFields(
             f"Elements are too large to be stored: {total} bytes of names and values, "

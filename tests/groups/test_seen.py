@@ -13,7 +13,7 @@ import raxlog
 from children import Child
 from raxlog.stream.group import deliver
 from raxlog.stream.group import group as group_module
-from raxlog.stream.group.wait_conditions import Condition, stream_moves
+from raxlog.stream.group.waiter import Condition, stream_moves
 
 OTHER = """
 import sys, raxlog

@@ -128,7 +128,7 @@ def layout_of(path: Path) -> tuple[Any, list[tuple[set[int], bytes, list[raxlog.
             value = file.value(record)
             count = (15 + record.size) // PAGE + 1
             pages = {page} if record.inline is not None else set(range(record.overflow, record.overflow + count))
-            listpack = records.listpack_of(key, value, records.block_header(key, value))
+            listpack = records.open_block(key, value)[1]
             entries = node.decode(listpack, *records.node_id(key), 0, 0, *raxlog.StreamID.MAX)
             found.append((pages, names[int.from_bytes(key[:8], "big")], [entry.id for entry in entries]))
         return meta, found

@@ -31,9 +31,10 @@ from .options import Options
 _LOCK = ".raxlog-lock"
 
 
-def default_folder() -> Path:
-    """Where snapshots of live stores go unless ``snapshotDir`` is set: a folder of this user."""
-    return Path(tempfile.gettempdir()) / f"raxlog-snapshots-{os.getuid()}"
+def default_folder(kind: str) -> Path:
+    """Where ``snapshots`` of live stores go unless ``snapshotDir`` is set, ``shards`` unless ``cacheDir`` is:
+    a folder of this user."""
+    return Path(tempfile.gettempdir()) / f"raxlog-{kind}-{os.getuid()}"
 
 
 def at_rest(place: DataLocation, options: Options) -> DataLocation:
@@ -42,7 +43,7 @@ def at_rest(place: DataLocation, options: Options) -> DataLocation:
         return place
     with opened(place.path) as source:
         store, moment = source.env.record.uuid.hex(), _moment(source.env)
-    home = (Path(options.snapshot_dir) if options.snapshot_dir else default_folder()) / store
+    home = (Path(options.snapshot_dir) if options.snapshot_dir else default_folder("snapshots")) / store
     with _locked(home):
         _remove_unused(home, options.snapshot_retention)
         found = _reusable(home, moment, options.snapshot_max_age)

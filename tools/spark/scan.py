@@ -6,10 +6,7 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...recovery.snapshot.location import LocalFolder, location_of
@@ -101,16 +98,11 @@ def _shard_batches(piece: Piece, columns: Columns, options: Options) -> Iterator
 
 def _shard_nodes(piece: Piece, options: Options) -> Iterator[StoredNode]:
     place = location_of(piece.path)
-    cache = ShardCache(options.cache_dir or default_cache(), options.cache_bytes or CACHE_BYTES)
+    cache = ShardCache(options.cache_dir or live_snapshot.default_folder("shards"), options.cache_bytes or CACHE_BYTES)
     for shard in piece.shards:
         file = place.open(shard.path) if isinstance(place, LocalFolder) else cache.open(place, shard)
         with file:
             yield from ShardReader(file, f"{place.url}/{shard.path}").nodes(piece.start, piece.end)
-
-
-def default_cache() -> Path:
-    """Where fetched shards are kept unless ``cacheDir`` is set: a folder of this user."""
-    return Path(tempfile.gettempdir()) / f"raxlog-shards-{os.getuid()}"
 
 
 def _decoded(nodes: Iterator[StoredNode], piece: Piece, columns: Columns, options: Options,

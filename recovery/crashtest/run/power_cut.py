@@ -66,7 +66,7 @@ class PowerCut:
         result.timeline, unseen = _timeline_of(run, self.ignored)
         moments = [row["event"] for row in result.timeline]
         result.notes += [f"not seen by the recorder: {name}" for name in sorted(unseen)]
-        found = _Tally()
+        found = _Cuts()
         for number in range(_PASSES):
             wanted = self.images - len(found.digests)
             if wanted <= 0 or stage.out_of_time() or found.failed >= ENOUGH:
@@ -91,7 +91,7 @@ class PowerCut:
             entry["failed"] = found.failed_at.get(entry["event"], 0)
 
     def _one_pass(self, stage: Stage, run: RunResult, acks: list[Any], moments: list[int], each: int,
-                  number: int, found: _Tally) -> int:
+                  number: int, found: _Cuts) -> int:
         """Check ``each`` images at every moment. Returns how many of them were new."""
         workers = max(1, min(stage.job.workers, len(moments)))
         stretch = -(-len(moments) // workers)
@@ -111,7 +111,7 @@ class PowerCut:
                 found.add(ended.acks[0])
         return len(found.digests) - known
 
-    def _keep_failures(self, stage: Stage, result: ModeResult, run: RunResult, acks: list[Any], found: _Tally) -> None:
+    def _keep_failures(self, stage: Stage, result: ModeResult, run: RunResult, acks: list[Any], found: _Cuts) -> None:
         """Keep the first failing images, the very first shrunk."""
         failures = sorted(found.failures, key=lambda one: (one[0], len(one[1].changes)))[:MOST_KEPT]
         worker = _Worker(self, stage, run, acks, stage.scratch / "image-kept")
@@ -130,7 +130,7 @@ class PowerCut:
 
 
 @dataclass
-class _Tally:
+class _Cuts:
     """The results of a worker, or of all."""
 
     cases: int = 0
@@ -144,7 +144,7 @@ class _Tally:
     failed_at: Counter[int] = field(default_factory=Counter)
     failures: list[tuple[int, Choice, int, str]] = field(default_factory=list)
 
-    def add(self, other: _Tally) -> None:
+    def add(self, other: _Cuts) -> None:
         """Add the results of a worker."""
         self.digests |= other.digests
         for name in vars(self).keys() - {"digests"}:
@@ -184,7 +184,7 @@ class _Worker:
 
     def explore(self, moments: set[int], each: int, number: int, known: set[bytes], _: Path, ack: Ack) -> None:
         """As a workload: check up to ``each`` new images at each of the moments, and ack the results."""
-        found = _Tally()
+        found = _Cuts()
         disk = DiskModel(self._run.folder, self._run.inode, self._mode.ignored)
         acked = 0
         last = max(moments)
@@ -221,10 +221,10 @@ class _Worker:
         self.checker.close()
         ack(found)
 
-    def _is_over(self, found: _Tally) -> bool:
+    def _is_over(self, found: _Cuts) -> bool:
         return found.failed >= ENOUGH or self._stage.out_of_time()
 
-    def _try(self, found: _Tally, choice: Choice, image: Image, index: int, acked: int) -> None:
+    def _try(self, found: _Cuts, choice: Choice, image: Image, index: int, acked: int) -> None:
         """Lay an image out, to be checked with others."""
         found.cases += 1
         found.kinds[choice.kind] += 1
@@ -238,7 +238,7 @@ class _Worker:
         if len(self._batch) == _BATCH:
             self._check_batch(found)
 
-    def _check_batch(self, found: _Tally) -> None:
+    def _check_batch(self, found: _Cuts) -> None:
         batch, self._batch = self._batch, []
         verdicts = self.checker.check_all([(case.place, case.acked) for case in batch])
         for case, message in zip(batch, verdicts, strict=True):

@@ -52,7 +52,7 @@ def test_a_frame_that_states_a_size_of_its_own_is_damage_and_takes_no_such_memor
         tail = body + bytes(stated)
         value = xxh3_64_intdigest(tail, xxh3_64_intdigest(key)).to_bytes(8, "little") + tail
         with pytest.raises(raxlog.CorruptionError, match="zstd frame"):
-            records.listpack_of(key, value, records.block_header(key, value))
+            records.open_block(key, value)[1]
 
 
 def test_the_fuzzer_finds_an_error_that_is_not_ours(seeds: Path) -> None:

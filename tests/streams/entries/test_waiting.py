@@ -12,7 +12,7 @@ import pytest
 import raxlog
 from raxlog.storage.engine.environment import Environment
 from raxlog.storage.wake import wake_file, watcher
-from raxlog.stream.group.waiter import Waiter, Waiting, wait_for_more
+from raxlog.stream.group.waiter import Waiter, Waiting
 from waiting_cases import SOON, Sleeper, asleep, seen_now
 
 
@@ -104,15 +104,15 @@ def test_other_peoples_commits_do_not_prolong_a_deadline(
 
 def test_waiting_for_more_tells_of_entries_not_of_ids(store: raxlog.Store) -> None:
     orders = store.stream("orders")
-    assert not wait_for_more(orders, raxlog.StreamID.MIN, 0.01)
+    assert not store.read({"orders": "0"}, 1, 0.01)
     first = orders.append({"item": "book"})
     assert first is not None
-    assert wait_for_more(orders, raxlog.StreamID.MIN, 0)
-    assert not wait_for_more(orders, first, 0.01)
+    assert store.read({"orders": "0"}, 1)
+    assert not store.read({"orders": first}, 1, 0.01)
     second = orders.append({"item": "pen"})
     assert second is not None
     orders.delete(second)
-    assert not wait_for_more(orders, first, 0.01)
+    assert not store.read({"orders": first}, 1, 0.01)
 
 
 # -- first come, first served ----------------------------------------------------------------

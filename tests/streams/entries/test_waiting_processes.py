@@ -21,7 +21,7 @@ import raxlog
 from raxlog.storage import crash_point
 from raxlog.storage.engine.environment import Environment
 from raxlog.storage.wake import watcher
-from raxlog.stream.group.waiter import Waiting, wait_for_more
+from raxlog.stream.group.waiter import Waiting
 from waiting_cases import SOON, Sleeper, asleep, seen_now
 
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -64,12 +64,11 @@ def said(process: subprocess.Popen[str]) -> str:
 # Says "ready", then one line (the time) for each entry that makes it wake.
 WAITER = """
 import sys, time, raxlog
-from raxlog.stream.group.waiter import wait_for_more
 store = raxlog.open(sys.argv[1])
 stream = store.stream("orders")
 after = stream.last_id
 print("ready", flush=True)
-while wait_for_more(stream, after, None):
+while store.read({"orders": after}, 1, 0):
     print(time.monotonic(), flush=True)
     after = stream.last_id
 """
@@ -153,7 +152,7 @@ def test_a_forked_child_has_a_watch_of_its_own_and_takes_no_event_from_its_paren
         status = 1
         with contextlib.suppress(BaseException):
             watches = inherited_watches()
-            woke = wait_for_more(orders, raxlog.StreamID.MIN, 10)
+            woke = store.read({"orders": "0"}, 1, 10)
             status = 0 if woke and not watches and env.attached(Waiting) is not waiting else 2
         os._exit(status)
     time.sleep(0.2)
@@ -168,7 +167,7 @@ def test_an_interrupt_ends_a_wait_at_once_and_leaves_nothing_behind(
 ) -> None:
     process = start("""
 import sys, time, raxlog
-from raxlog.stream.group.wait_conditions import Condition, stream_moves
+from raxlog.stream.group.waiter import Condition, stream_moves
 from raxlog.stream.group.waiter import Waiting
 store = raxlog.open(sys.argv[1])
 env = store._env
@@ -229,7 +228,7 @@ READER = """
 import mmap, struct, sys, threading, time
 import raxlog
 from raxlog.storage.wake.watcher import Watcher
-from raxlog.stream.group.wait_conditions import Condition, stream_moves
+from raxlog.stream.group.waiter import Condition, stream_moves
 from raxlog.stream.group.waiter import Waiting
 path, board, slots, mutant = sys.argv[1:]
 if mutant == "drain after the look":
@@ -344,13 +343,12 @@ def test_ten_blocked_readers_cost_next_to_nothing(
 ) -> None:
     program = """
 import sys, time, raxlog
-from raxlog.stream.group.waiter import wait_for_more
-stream = raxlog.open(sys.argv[1]).stream("orders")
-wait_for_more(stream, raxlog.StreamID.MIN, 0.01)
+store = raxlog.open(sys.argv[1])
+store.read({"orders": "0"}, 1, 0.01)
 print("ready", flush=True)
 sys.stdin.readline()
 before = time.process_time()
-wait_for_more(stream, raxlog.StreamID.MIN, 5.0)
+store.read({"orders": "0"}, 1, 5.0)
 print(time.process_time() - before, flush=True)
 """
     readers = [start(program, store.path) for _ in range(10)]

@@ -25,7 +25,7 @@ from typing import Any
 import lmdb
 import raxlog
 from children import Child
-from raxlog.recovery.check.walk import StoreWalk
+from raxlog.recovery.check.check import StoreWalk
 from raxlog.storage.format import keys
 
 RIGHT, TOLD, MISSED, WRONG = "right", "told", "missed", "wrong"

@@ -9,8 +9,7 @@ from typing import Any
 
 import raxlog
 from raxlog.storage.engine.environment import Environment
-from raxlog.stream.group.wait_conditions import Condition, stream_moves
-from raxlog.stream.group.waiter import Waiting
+from raxlog.stream.group.waiter import Condition, Waiting, stream_moves
 
 SOON = 2.0  # seconds; far more than a wake-up takes, far less than a test may
 

@@ -11,6 +11,7 @@ Nothing is made up. ``taken`` lists what came from where.
 from __future__ import annotations
 
 import io
+import os
 import subprocess
 import sysconfig
 from collections.abc import Iterator
@@ -63,7 +64,8 @@ def read_what_is_here(most: int) -> DemoInput:
     """Up to ``most`` real events of this machine."""
     found = DemoInput()
     found.take(_history(), most, "the git history here", "file changes")
-    found.take(_lines_of(_tracked()), most, "the files tracked by git here")
+    tracked = [Path(os.fsdecode(name)) for name in _git("ls-files", "-z").split(b"\0") if name]
+    found.take(_lines_of(tracked), most, "the files tracked by git here")
     library = Path(sysconfig.get_path("stdlib"))
     found.take(_lines_of(sorted(library.glob("*.py"))), most, f"Python's library ({library})")
     found.take(_lines_of(sorted(library.glob("*/*.py"))), most, "its packages")
@@ -107,10 +109,6 @@ def _history() -> Iterator[Pairs]:
                     (b"commit", number), (b"time", date), (b"author", author),
                     (b"subject", subject), (b"file", name), (b"added", added), (b"removed", removed),
                 ]  # fmt: skip
-
-
-def _tracked() -> list[Path]:
-    return [Path(name.decode("utf-8", "surrogateescape")) for name in _git("ls-files", "-z").split(b"\0") if name]
 
 
 def _lines_of(files: list[Path]) -> Iterator[Pairs]:

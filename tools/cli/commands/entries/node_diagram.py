@@ -113,8 +113,7 @@ def read(stream: bytes, key: bytes, value: bytes) -> DrawnNode:
 
 
 def _taken_apart(stream: bytes, master_id: StreamID, key: bytes, value: bytes) -> DrawnNode:
-    head = records.block_header(key, value)
-    packed = records.listpack_of(key, value, head)
+    head, packed = records.open_block(key, value)
     live, deleted, _, _ = decode.validate_node(packed, *master_id)
     offsets, values = _elements(packed)
     width = int(values[2])
