@@ -28,7 +28,7 @@ from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parent
 COPY = Path("build", "kernels")
-# a C function that nobody declared must fail here, not when the kernel is imported
+# a C function without a declaration must fail here, not when the kernel is imported
 FLAGS = ["-O2", "-g0", "-Werror=implicit-function-declaration"]
 DIRECTIVES = {
     "language_level": 3,

@@ -336,7 +336,7 @@ def key_form(raw: bytes) -> bytes:
 
 
 def from_key_form(form: bytes) -> bytes:
-    """The pattern that key_form() made this of."""
+    """The inverse of key_form(): the pattern, with dots and wildcards."""
     return b".".join([_WILDCARDS.get(token, token) for token in form[: len(form) - 1].split(b"\0")])
 
 

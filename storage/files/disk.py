@@ -47,9 +47,9 @@ def remove_tree(folder: Path, ignore_errors: bool = True) -> None:
 
 
 def cause(error: BaseException) -> int:
-    """The system's number for what an error of its own, or of LMDB's, says; 0 where it says none."""
+    """The errno of an OSError or of an error of LMDB's; 0 where it has none."""
     number = getattr(error, "errno", None) or getattr(error, "code", None)
-    if number is None:  # LMDB's binding says it in words only, before its release 3
+    if number is None:  # before its release 3, LMDB's binding gives the text only
         number = next((known for known in _KNOWN if os.strerror(known) in str(error)), 0)
     return int(number)
 

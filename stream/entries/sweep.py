@@ -1,7 +1,7 @@
 """Sweep: free the space of streams and groups that have been deleted.
 
-    delete stream, destroy group     one commit: name and record go, a DOOMED row comes
-    sweep                            the rest goes, 2,000 keys a commit; last, the DOOMED row
+    delete stream, destroy group     one commit: deletes name and record, adds a DOOMED row
+    sweep                            deletes the rest, 2,000 keys a commit, and last the DOOMED row
 
 Nothing leads to doomed rows any more, and numbers are never used again, so a crash between
 two steps costs nothing but space: the next open() of the store sweeps on.

@@ -119,7 +119,7 @@ class StreamID(_Pair):
 
     @classmethod
     def from_int(cls, number: int) -> StreamID:
-        """The ID whose ``int()`` this is; InvalidStreamID outside 0 .. 2**128 - 1."""
+        """The inverse of ``int(sid)``: ms * 2**64 + seq as an ID. InvalidStreamID outside 0 .. 2**128 - 1."""
         if not 0 <= number <= MAX128:
             side = "before 0-0" if number < 0 else f"after {StreamID.MAX}"
             raise InvalidStreamID(f"there is no stream ID {side}")
