@@ -12,7 +12,6 @@ from pathlib import Path
 from .....storage.errors import NoStream
 from .....storage.files import directory
 from .....stream.entries.header import shown
-from .....stream.group.waiter import wait_for_more
 from .....stream.node.entry import Entry
 from .....stream.node.stream_id import StreamID, parse_id
 from .....stream.stream import Stream
@@ -90,7 +89,7 @@ def _tail(args: argparse.Namespace) -> None:
             sys.stdout.flush()
             if left == 0 or after == StreamID.MAX:
                 return
-            wait_for_more(stream, after, _LOOK_ANYWAY)
+            store.read({args.stream: after}, 1, _LOOK_ANYWAY)
             last = stream.last_id
             if last > after:
                 entries = stream.range(after.next(), last)
