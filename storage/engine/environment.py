@@ -310,6 +310,9 @@ class Environment:
 
 
 def _before_fork() -> None:
+    if _environments:
+        # The child's hook needs it. Were it imported by another thread at this moment, the child would wait for ever.
+        import ctypes  # noqa: F401, PLC0415 - only a process that forks, or waits, pays for it
     for env in list(_environments):
         env.before_fork()
 

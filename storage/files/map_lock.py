@@ -71,7 +71,7 @@ def part_from_parent(inode: int) -> None:
         for line in maps.readlines():
             span, access, _, _, number = line.split(maxsplit=5)[:5]
             if inode and access.endswith("s") and int(number) == inode:
-                import ctypes  # noqa: PLC0415 - only a forked child pays for it
+                import ctypes  # noqa: PLC0415 - it is imported before the fork
 
                 start, end = (int(address, 16) for address in span.split("-"))
                 call = ctypes.CDLL(None).mmap

@@ -228,3 +228,36 @@ def test_a_dropped_transaction_may_be_collected_in_the_middle_of_a_fork(tmp_path
     done = subprocess.run([sys.executable, "-c", COLLECTED, str(tmp_path / "s.rax")], capture_output=True, text=True,
                           timeout=60, check=False)  # fmt: skip
     assert (done.stdout, done.stderr) == ("2\n", "")
+
+
+IMPORTING = """
+import os, sys, threading, time
+import raxlog
+
+assert "ctypes" not in sys.modules
+begun = threading.Event()
+
+class Slowly:  # as on a busy machine
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name == "ctypes":
+            begun.set()
+            time.sleep(0.5)
+
+sys.meta_path.insert(0, Slowly)
+with raxlog.open(sys.argv[1]) as store:
+    stream = store.stream("s")
+    threading.Thread(target=__import__, args=("ctypes",)).start()  # as a thread does that waits for other writers
+    begun.wait()
+    child = os.fork()
+    if not child:
+        stream.append({"by": "child"})
+        os._exit(0)
+    print(os.waitpid(child, 0)[1], len(stream))
+"""
+
+
+def test_a_fork_beside_a_thread_that_imports_what_the_child_needs_leaves_a_child_that_works(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", IMPORTING, str(tmp_path / "s.rax")], capture_output=True, text=True,
+                          timeout=60, check=False)  # fmt: skip
+    assert (done.stdout, done.stderr) == ("0 1\n", "")
