@@ -20,6 +20,7 @@ import pytest
 import raxlog
 from children import Child, wait_until_stopped
 from crowd import Notes
+from raxlog.storage import crash_point
 from raxlog.storage.files import futex as turn_words
 from raxlog.storage.files import ofd_lock
 from raxlog.storage.files.writer_lock import WriterLock
@@ -264,8 +265,15 @@ def compete(path: Path, many: int, seconds: float, victims: int) -> list[int]:
                 if i < many:
                     longest[i] = max(longest[i], others() - before)
 
+            def flush_slowly(name: str) -> None:
+                if name == "commit.before":
+                    time.sleep(0.001)  # a disk in memory commits 50 times while a process that was woken gets to run
+
             stand, sleep = WriterLock._enter_line, WriterLock._wait
-            with patch.multiple(WriterLock, _enter_line=stand_in_line, _wait=wait):
+            with (
+                patch.multiple(WriterLock, _enter_line=stand_in_line, _wait=wait),
+                patch.object(crash_point, "listener", flush_slowly),
+            ):
                 while time.monotonic() < end:
                     stream.append({"n": i})
                     commits[i] += 1
