@@ -152,6 +152,8 @@ def test_ctrl_c_keeps_what_was_imported_and_tells_from_where_to_go_on(tmp_path: 
 
 
 def test_a_progress_bar_is_drawn_on_a_terminal_only(tmp_path: Path) -> None:
+    tmp_path /= "a" * 100  # a long path leaves room for the figures
+    tmp_path.mkdir()
     (tmp_path / "a.txt").write_text("line\n" * 3000)
     ours, theirs = pty.openpty()
     done = subprocess.run([*CLI, "import", str(tmp_path / "s.rax"), "log", str(tmp_path / "a.txt")],

@@ -52,6 +52,10 @@ class _TextLine:
         sys.stderr.flush()
 
 
+def _short(path: str) -> str:
+    return path if len(path) <= 40 else f"…{path[-39:]}"  # a long one would leave no room for the figures
+
+
 @contextlib.contextmanager
 def progress(name: str, size: int | None) -> Iterator[ByteReport]:
     """A function to report bytes and entries to. ``size`` is None where the input's length is unknown."""
@@ -64,7 +68,7 @@ def progress(name: str, size: int | None) -> Iterator[ByteReport]:
         if bars is None:
             yield lambda position, entries: None
             return
-        task = bars.add_task("", total=size, source=name, entries=0, rate=0.0)
+        task = bars.add_task("", total=size, source=_short(name), entries=0, rate=0.0)
 
         def report(position: int, entries: int) -> None:
             rate = entries / max(time.monotonic() - began, 1e-9)
@@ -80,7 +84,7 @@ def steps(name: str, words: Mapping[str, str], *columns: str) -> Iterator[StepRe
         if bars is None:
             yield None
             return
-        task = bars.add_task("", total=None, source=name)
+        task = bars.add_task("", total=None, source=_short(name))
 
         def report(step: str, done: int, total: int) -> None:
             bars.update(task, description=words.get(step, step))
