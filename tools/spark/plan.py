@@ -17,9 +17,8 @@ Of a store that does not change a piece is a range of ranks, whose IDs the task 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 
 from ...index.pubsub.glob import glob_matches_bytes
 from ...recovery.snapshot.manifest import Manifest, ShardFile, StreamSummary
@@ -127,16 +126,17 @@ def plan(source: Source, windows: dict[bytes, Window], options: Options, at_rest
             before, upto = _bounds(counter, header, window)
             if upto > before:
                 found.append((counter, header, window, before, upto - before))
-        size = part_size(sum(entries for *_, entries in found), options)
-        pieces: list[Piece] = []
-        for counter, header, window, before, entries in found:
-            whole = Piece(
+        wholes = [
+            Piece(
                 str(source.env.path), header.name, max(window.start, make_id(*header.first)),
                 min(window.end, make_id(*header.last)), entries, before,
-            )
-            cut = _cut(whole, size, options)
-            pieces += cut if at_rest else [_resolved(counter, header, piece) for piece in cut]
-    return packed(pieces, size)
+            ) for counter, header, window, before, entries in found
+        ]
+        parts = divided(wholes, options, _ranks)
+        if at_rest:
+            return parts
+        counters = {header.name: (counter, header) for counter, header, *_ in found}
+        return [Part(tuple(_resolved(*counters[piece.stream], piece) for piece in part.pieces)) for part in parts]
 
 
 def plan_whole(snapshot: Manifest, path: str, windows: dict[bytes, Window], options: Options) -> list[Part] | None:
@@ -150,8 +150,7 @@ def plan_whole(snapshot: Manifest, path: str, windows: dict[bytes, Window], opti
             if window.start > stream.first or window.end < stream.last:
                 return None
             found.append(Piece(path, name, stream.first, stream.last, stream.length))
-    size = part_size(sum(piece.entries for piece in found), options)
-    return packed([piece for whole in found for piece in _cut(whole, size, options)], size)
+    return divided(found, options, _ranks)
 
 
 def resolved(source: Source, piece: Piece) -> Piece:
@@ -175,13 +174,11 @@ def _resolved(counter: Counter, header: headers.StreamHeader, piece: Piece) -> P
     return replace(piece, start=start, end=end, skip=0, by_rank=False)
 
 
-def _cut(whole: Piece, size: int, options: Options) -> list[Piece]:
-    """Pieces of even size, by rank; ``whole.skip`` entries of the stream precede the first."""
-    parts = min(_parts(whole.entries, size, options), whole.entries)
-    if parts <= 1:
-        return [replace(whole, skip=0)]
-    borders = [whole.skip + whole.entries * i // parts for i in range(parts + 1)]
-    return [replace(whole, entries=upto - at, skip=at, by_rank=True) for at, upto in pairwise(borders)]
+def _ranks(whole: Piece, low: int, upto: int) -> Piece:
+    """The entries of a piece from the ``low``-th up to the one before the ``upto``-th."""
+    if (low, upto) == (0, whole.entries):
+        return replace(whole, skip=0)
+    return replace(whole, entries=upto - low, skip=whole.skip + low, by_rank=True)
 
 
 def _bounds(counter: Counter, header: headers.StreamHeader, window: Window) -> tuple[int, int]:
@@ -199,36 +196,42 @@ def _located(txn: RaxTransaction, name: bytes, source: Source) -> tuple[int, hea
     return located
 
 
-def part_size(total: int, options: Options) -> int:
-    """How many entries a part should have."""
-    parts = max(1, total // LEAST_ENTRIES, options.min_partitions or 1)
-    size = -(-total // parts) or 1
-    size = size if options.max_records is None else min(size, options.max_records)
-    if total > MOST_PARTS * size:
+def _count(total: int, options: Options) -> int:
+    """How many parts so many entries are cut into: one for each LEAST_ENTRIES, or more where options ask for it."""
+    least = min(options.min_partitions or 1, total)
+    parts = max(1, total // LEAST_ENTRIES, least, -(-total // (options.max_records or total or 1)))
+    if parts > MOST_PARTS:
         raise InvalidArgument(
-            f"minPartitions and maxRecordsPerPartition would cut {total} entries into {-(-total // size)} partitions, "
+            f"minPartitions and maxRecordsPerPartition would cut {total} entries into {parts} partitions, "
             f"more than Spark can plan; at most {MOST_PARTS} are made. Ask for larger ones."
         )
-    return size
+    return parts
 
 
-def _parts(entries: int, size: int, options: Options) -> int:
-    if options.max_records is not None:
-        return -(-entries // size)
-    return max(1, round(entries / size))
+def divided(wholes: Sequence[Piece], options: Options, cut: Callable[[Piece, int, int], Piece | None]) -> list[Part]:
+    """Parts that are even to one entry, of pieces one after the other; ``cut`` makes a piece of a part of one.
 
-
-def packed(pieces: Sequence[Piece], size: int) -> list[Part]:
-    """Pieces put together, in their order, as long as a part stays within ``size``."""
-    parts: list[list[Piece]] = []
-    room = 0
-    for piece in pieces:
-        if not parts or piece.entries > room:
-            parts.append([])
-            room = size
-        parts[-1].append(piece)
-        room -= piece.entries
-    return [Part(tuple(held)) for held in parts]
+    A part has no piece where ``cut`` returns None: it is left out then.
+    """
+    total = sum(whole.entries for whole in wholes)
+    parts = _count(total, options)
+    made: list[Part] = []
+    held: list[Piece] = []
+    number, left = 1, total // parts  # of the part under way, and how many entries it still wants
+    for whole in wholes:
+        low = 0
+        while low < whole.entries:
+            upto = min(whole.entries, low + left)
+            piece = cut(whole, low, upto)
+            held += [] if piece is None else [piece]
+            left -= upto - low
+            low = upto
+            if not left:
+                made += [Part(tuple(held))] if held else []
+                held = []
+                number += 1
+                left = total * number // parts - total * (number - 1) // parts
+    return made
 
 
 def plan_shards(shards: Manifest, url: str, windows: dict[bytes, Window], options: Options) -> list[Part]:
@@ -236,24 +239,39 @@ def plan_shards(shards: Manifest, url: str, windows: dict[bytes, Window], option
 
     The manifest holds the ID of every n-th entry, a point. A part begins at a point, less some entries
     to skip, so that sizes are exact; in a window of IDs, whose bounds are between two points, parts begin
-    at points. A part is never smaller than the distance of two points.
+    at points, so one is never smaller than the distance of two points.
     """
-    found = []
+    found: dict[bytes, tuple[int, list[StreamID], tuple[ShardFile, ...]]] = {}
+    wholes = []
     for stream in shards.streams:
         window = windows.get(stream.name)
         if window is None or stream.first is None or stream.last is None:
             continue
         low, high = max(window.start, stream.first), min(window.end, stream.last)
         if low <= high:
-            found.append((stream, low, high, (low, high) == (stream.first, stream.last)))
-    size = part_size(sum(_about(*row) for row in found), options)
-    pieces = []
-    for stream, low, high, whole in found:
-        files = [shard for shard in shards.shards if shard.stream == stream.number]
-        for start, end, entries, skip in _shard_ranges(stream, low, high, whole, size, options):
-            needed = tuple(shard for shard in files if shard.last >= start and shard.first <= end)
-            pieces.append(Piece(url, stream.name, start, end, entries, skip, needed, whole))
-    return packed(pieces, size)
+            files = tuple(shard for shard in shards.shards if shard.stream == stream.number)
+            whole = (low, high) == (stream.first, stream.last)
+            wholes.append(Piece(url, stream.name, low, high, _about(stream, low, high, whole), 0, files, whole))
+            found[stream.name] = stream.every, [low, *(point for point in stream.points if low < point <= high)], files
+
+    def cut(whole: Piece, low: int, upto: int) -> Piece | None:
+        every, starts, files = found[whole.stream]
+        skip = 0
+        if whole.exact:
+            place, skip = divmod(low, every)
+            behind = -(-upto // every)
+            end = starts[behind] if behind < len(starts) else whole.end
+        else:
+            place = min(low // every, len(starts))
+            behind = len(starts) if upto == whole.entries else min(upto // every, len(starts))
+            if place == behind:
+                return None
+            end = starts[behind].prev() if behind < len(starts) else whole.end
+        start = starts[place]
+        needed = tuple(shard for shard in files if shard.last >= start and shard.first <= end)
+        return Piece(whole.path, whole.stream, start, end, upto - low, skip, needed, whole.exact)
+
+    return divided(wholes, options, cut)
 
 
 def _about(stream: StreamSummary, low: StreamID, high: StreamID, whole: bool) -> int:
@@ -261,24 +279,3 @@ def _about(stream: StreamSummary, low: StreamID, high: StreamID, whole: bool) ->
         return stream.length
     inside = sum(low <= point <= high for point in stream.points)
     return min(stream.length, (inside + 1) * stream.every)
-
-
-def _shard_ranges(stream: StreamSummary, low: StreamID, high: StreamID, whole: bool, size: int,
-                  options: Options) -> Iterator[tuple[StreamID, StreamID, int, int]]:
-    """First ID, last ID, entries, and entries to skip after the first, of each piece."""
-    entries = _about(stream, low, high, whole)
-    parts = _parts(entries, size if options.max_records else max(size, stream.every), options)
-    if whole:
-        assert stream.first is not None
-        known = [stream.first, *stream.points]
-        borders = [entries * i // parts for i in range(parts + 1)]
-        for before, upto in pairwise(borders):
-            place, skip = divmod(before, stream.every)
-            last = -(-upto // stream.every)
-            yield known[place], known[last] if last < len(known) else high, upto - before, skip
-        return
-    points = [point for point in stream.points if low < point <= high]
-    parts = min(parts, len(points) + 1)
-    starts = [low, *(points[len(points) * i // parts] for i in range(1, parts))]
-    for start, behind in zip(starts, [*starts[1:], None], strict=True):
-        yield start, high if behind is None else behind.prev(), -(-entries // parts), 0
