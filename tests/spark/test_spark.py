@@ -13,7 +13,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import raxlog
-from pyspark.sql.types import IntegerType, StringType, StructField, StructType
+from pyspark.sql.types import (
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 from raxlog.stream.columns.arrow import projection
 from raxlog.tools.spark import live_snapshot, scan
 from raxlog.tools.spark.location import find
@@ -251,6 +259,24 @@ def test_filters_are_pushed_down_where_asked_and_the_answer_is_the_same(spark: A
     assert pushed.rdd.getNumPartitions() == 1
     assert plain.rdd.getNumPartitions() == 4
     assert sorted(pushed.collect()) == sorted(plain.collect()) != []
+
+
+def test_filters_narrow_by_what_a_column_reads_never_by_its_name(spark: Any, store: raxlog.Store) -> None:
+    entry = {"ms": 7, "raw": b"A" * 16, "when": "2020-01-01T00:00:00Z", "of": "mail", "n": 1}
+    sid = store.stream("orders").extend([entry] * 3)[0]
+    schema = StructType([
+        StructField("id_ms", LongType(), metadata={"field": "ms"}),
+        StructField("id", BinaryType(), metadata={"field": "raw"}),
+        StructField("timestamp", TimestampType(), metadata={"field": "when"}),
+        StructField("stream", StringType(), metadata={"field": "of"}),
+        StructField("began", LongType(), metadata={"field": "id_ms"}),
+    ])
+    reader = spark.read.format("raxlog").option("path", str(store.path)).option("streamPattern", "*").schema(schema)
+    frame = reader.options(pushdown="true", includeId="true", includeTimestamp="true").load()
+    for where in ("id_ms = 7", "id_ms < 8", "id = X'" + "41" * 16 + "'", "stream = 'mail'", f"began >= {sid.ms}",
+                  "timestamp = TIMESTAMP '2020-01-01 00:00:00Z'", "id_ms in (7, 8) and stream <> 'orders'"):
+        assert frame.where(where).count() == 3, where
+    assert frame.where(f"id_ms = {sid.ms}").count() == frame.where("stream = 'orders'").count() == 0
 
 
 def test_groups_and_pending_entries_are_small_tables(spark: Any, store: raxlog.Store) -> None:

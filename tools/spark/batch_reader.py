@@ -30,7 +30,7 @@ from ...stream.node.stream_id import MAX64, StreamID, make_id
 from . import live_snapshot, plan, scan, worker_gc
 from .location import find
 from .options import Options
-from .schema import ID, STREAM, TIMESTAMP, Columns
+from .schema import Columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -81,7 +81,8 @@ class FilteringReader(BatchReader):
         value = getattr(wanted, "value", None)
         if len(column) != 1 or value is None:
             return everything
-        values = [self._id(column[0], item) for item in (value if isinstance(wanted, In) else (value,))]
+        kind = self._columns.reads(column[0])
+        values = [_ids(kind, item) for item in (value if isinstance(wanted, In) else (value,))]
         held = [item for item in values if item is not None]
         if not held or len(held) < len(values):
             return everything
@@ -94,26 +95,28 @@ class FilteringReader(BatchReader):
             return StreamID.MIN, high
         return everything
 
-    def _id(self, column: str, value: Any) -> tuple[StreamID, StreamID] | None:
-        """The first and last ID that a column's value can belong to."""
-        if column == "id_ms" and isinstance(value, int):
-            ms = min(max(value, 0), MAX64)
-            return make_id(ms, 0), make_id(ms, MAX64)
-        if column == ID and self._options.include_id and isinstance(value, bytes):
-            padded = StreamID.from_bytes(value[:16].ljust(16, b"\0"))
-            return padded, padded
-        if column == TIMESTAMP and self._options.include_timestamp and isinstance(value, datetime):
-            ms = min(max((value - _EPOCH) // timedelta(milliseconds=1), 0), MAX64)
-            return make_id(ms, 0), make_id(ms, MAX64)
-        return None
-
     def _narrow_streams(self, wanted: Filter) -> None:
-        if self._options.stream_pattern is None or getattr(wanted, "attribute", None) != (STREAM,):
+        column: tuple[str, ...] = getattr(wanted, "attribute", ())
+        if len(column) != 1 or self._columns.reads(column[0]) != "constant":
             return
         if isinstance(wanted, (EqualTo, EqualNullSafe, In)) and wanted.value is not None:
             values = wanted.value if isinstance(wanted, In) else (wanted.value,)
             named = {value.encode() for value in values if isinstance(value, str)}
             self._only = named if self._only is None else self._only & named
+
+
+def _ids(kind: str, value: Any) -> tuple[StreamID, StreamID] | None:
+    """The first and last ID that a value of a column of this kind can belong to."""
+    if kind == "id_ms" and isinstance(value, int):
+        ms = min(max(value, 0), MAX64)
+        return make_id(ms, 0), make_id(ms, MAX64)
+    if kind == "id_bytes" and isinstance(value, bytes):
+        padded = StreamID.from_bytes(value[:16].ljust(16, b"\0"))
+        return padded, padded
+    if kind == "id_time" and isinstance(value, datetime):
+        ms = min(max((value - _EPOCH) // timedelta(milliseconds=1), 0), MAX64)
+        return make_id(ms, 0), make_id(ms, MAX64)
+    return None
 
 
 _EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")

@@ -36,6 +36,11 @@ class Columns:
     projection: Projection
     schema: pa.Schema
 
+    def reads(self, name: str) -> str:
+        """What a column holds, whatever its name is: "id_ms", "id_bytes", "id_time", "constant" (the stream), or a
+        field's type."""
+        return self.projection.columns[self.schema.names.index(name)][0]
+
 
 def default(options: Options) -> StructType:
     """The schema of a load without ``.schema()``."""
@@ -64,9 +69,8 @@ def columns(schema: StructType, options: Options) -> Columns:
         raise InvalidArgument(f"the schema {shown} cannot be read: {error}. There are {_TYPES}") from error
     extras = {"id_column": options.include_id and ID, "timestamp_column": options.include_timestamp and TIMESTAMP,
               "stream_column": options.stream_pattern is not None and STREAM}
-    asked: dict[str, Any] = {
-        name: column for name, column in extras.items() if column and column in schema.fieldNames()
-    }
+    own = {field.name for field in schema.fields if not (field.metadata or {}).get(FIELD)}
+    asked: dict[str, Any] = {name: column for name, column in extras.items() if column in own}
     for field in schema.fields:
         sure = field.name in asked.values()
         if not field.nullable and not sure and field.name != "fields":
