@@ -58,6 +58,24 @@ def test_columns_become_fields_and_come_back_as_they_were(spark: Any, store: rax
     assert dict(store.state) == {}  # nothing of the write is left
 
 
+def test_times_are_written_in_utc_and_floats_as_short_as_they_read_back(spark: Any, store: raxlog.Store) -> None:
+    zone = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "America/New_York")
+    try:
+        frame = spark.sql("select timestamp'1883-01-01 00:00:00' old, timestamp'2020-07-01 12:00:00' new, "
+                          "cast(0.1 as float) tenth")
+        save(frame, store.path)
+        back = reading(spark, store.path).schema("old timestamp, new timestamp, tenth double").load()
+        assert back.select("old", "new").collect() == frame.select("old", "new").collect()
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", zone)
+    save(spark.sql("select map('tenth', cast(0.1 as float)) m"), store.path)
+    first, second = store.stream("orders").range()
+    old, new = b"1883-01-01 04:56:02+00:00", b"2020-07-01 16:00:00+00:00"
+    assert first.fields == {b"old": old, b"new": new, b"tenth": b"0.1"}
+    assert second.fields == {b"tenth": b"0.1"}
+
+
 def test_a_map_becomes_an_entry_and_one_partition_keeps_its_order(spark: Any, store: raxlog.Store) -> None:
     save(spark.range(300).selectExpr("map('n', cast(id as string), 'x', null) as fields").coalesce(1), store.path)
 

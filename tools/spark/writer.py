@@ -20,6 +20,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -140,12 +141,13 @@ class AppendingWriter(DataSourceArrowWriter):
             yield held
 
     def _entries(self, batch: pa.RecordBatch) -> Iterator[Fields]:
+        columns = [_shortest(column).to_pylist() for column in batch.columns]
         if self._is_map:
-            for value in batch.column(0).to_pylist():
+            for value in columns[0]:
                 yield _fields({} if value is None else dict(value))
             return
         names = batch.schema.names
-        for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+        for row in zip(*columns, strict=True):
             yield _fields(dict(zip(names, row, strict=True)))
 
     def _store(self, create: bool) -> Store:
@@ -186,9 +188,22 @@ def _fields(row: Mapping[Any, Any]) -> Fields:
     return fields
 
 
+def _shortest(column: pa.Array) -> pa.Array:
+    """The column with floats of 32 bits as the shortest text that reads back as such: 0.1, not 0.10000000149011612."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    def texts(kind: pa.DataType) -> pa.DataType:
+        return pa.string() if pa.types.is_float32(kind) else kind
+
+    kind = column.type
+    return column.cast(pa.map_(texts(kind.key_type), texts(kind.item_type)) if pa.types.is_map(kind) else texts(kind))
+
+
 def _text(value: Any) -> Any:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str | bytes | int | float):
         return value
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        value = value.astimezone(UTC)  # some zones have offsets with seconds, which ISO 8601 has not
     return str(value)  # Decimal, date, datetime
