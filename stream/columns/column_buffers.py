@@ -433,7 +433,7 @@ class Column:
         return 1
 
     def add_text(self, p: bytes, pos: int, size: int, row: int, literal: Literal) -> int:
-        """A number or a time from a text: 1, 0 if the text is empty, -1 if it is none of the type."""
+        """A number or a time from a text: 1, or -1 if it is none of the type."""
         kind = self.kind
         if kind == DOUBLE:
             good = literal.read_double(p, pos, size)

@@ -3,7 +3,6 @@
 cimport cython
 
 cdef int GOOD
-cdef int EMPTY
 cdef int BAD
 cdef unsigned long long TOP
 cdef unsigned long long EXACT

@@ -11,9 +11,8 @@
                  ISO 8601; UTC unless it says otherwise; beyond    2018-05-21T16:10:30.474Z
                  the microsecond digits are cut off                2018-05-21 18:10+02:00  2018-05-21
 
-As with Spark's CSV, white space at either end is passed over, and a text that is then empty is no
-malformed value but none at all: null. Where Spark's casts would round (12.5 as a bigint) this
-is malformed: it would lose something.
+White space of ASCII at either end is passed over; a text that is then empty is malformed, as where
+Spark's casts would round (12.5 as a bigint): it would lose something.
 
 The results are the same, bit for bit, compiled and not: doubles are read correctly rounded.
 """
@@ -24,7 +23,7 @@ from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 
 SOURCE_HASH = ""
 
-GOOD, EMPTY, BAD = 1, 0, -1
+GOOD, BAD = 1, -1
 TOP = (1 << 63) - 1
 EXACT = 1 << 53  # integers up to here are doubles
 
@@ -38,7 +37,7 @@ ZERO, F, FALSE, N, NO = 0x30, 0x66, 0x66616C7365, 0x6E, 0x6E6F
 class Literal:
     """Reads one text after the other; the last value is in ``number``, ``real`` or ``big``.
 
-    Every method takes the text's place in ``p`` and answers GOOD, EMPTY or BAD.
+    Every method takes the text's place in ``p`` and answers GOOD or BAD.
     """
 
     __slots__ = ("big", "digits", "exponent", "negative", "number", "real", "start", "stop", "word")
@@ -57,9 +56,9 @@ class Literal:
     def trim(self, p: bytes, pos: int, size: int) -> bool:
         """Find the text between white space; False if there is none."""
         end = pos + size
-        while pos < end and p[pos] <= 0x20:
+        while pos < end and (p[pos] == 0x20 or 0x09 <= p[pos] <= 0x0D):
             pos += 1
-        while end > pos and p[end - 1] <= 0x20:
+        while end > pos and (p[end - 1] == 0x20 or 0x09 <= p[end - 1] <= 0x0D):
             end -= 1
         self.start = pos
         self.stop = end
@@ -68,7 +67,7 @@ class Literal:
     def read_integer(self, p: bytes, pos: int, size: int) -> int:
         """A bigint, into ``number``."""
         if not self.trim(p, pos, size):
-            return EMPTY
+            return BAD
         at = self.start
         stop = self.stop
         negative = p[at] == 0x2D
@@ -152,7 +151,7 @@ class Literal:
     def read_double(self, p: bytes, pos: int, size: int) -> int:
         """A double, into ``real``."""
         if not self.trim(p, pos, size):
-            return EMPTY
+            return BAD
         if not self.scan(p):
             text = p[self.start : self.stop].lower()
             if (text[1:] if text[:1] in (b"-", b"+") else text) not in _NAMED:
@@ -177,7 +176,7 @@ class Literal:
     def read_decimal(self, p: bytes, pos: int, size: int, precision: int, scale: int) -> int:
         """A decimal: its digits without the point, into ``number``, or ``big`` if there are many."""
         if not self.trim(p, pos, size):
-            return EMPTY
+            return BAD
         if not self.scan(p):
             return BAD
         self.big = None
@@ -239,7 +238,7 @@ class Literal:
     def read_boolean(self, p: bytes, pos: int, size: int) -> int:
         """A truth value, into ``number``."""
         if not self.trim(p, pos, size):
-            return EMPTY
+            return BAD
         if self.stop - self.start > 5:
             return BAD
         word = 0
@@ -266,7 +265,7 @@ class Literal:
     def read_timestamp(self, p: bytes, pos: int, size: int) -> int:
         """Microseconds since 1970, into ``number``, from a date and time of ISO 8601."""
         if not self.trim(p, pos, size):
-            return EMPTY
+            return BAD
         at = self.start
         stop = self.stop
         if stop - at < 10 or p[at + 4] != 0x2D or p[at + 7] != 0x2D:

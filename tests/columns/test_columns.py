@@ -273,9 +273,19 @@ def test_every_value_is_read_in_every_type_or_told() -> None:
     for place, (value, text) in enumerate(zip(VALUES, told, strict=True)):
         row = table.slice(place, 1).to_pylist()[0]
         missing = any(row[name] is None for name in schema if name.startswith("v"))
-        assert (text is not None) == (missing and value != b""), value
+        assert (text is not None) == missing, value
         if text is not None:
             assert json.loads(text)["fields"]["v0"] == value.decode("utf-8", "backslashreplace")
+
+
+@pytest.mark.parametrize("kind", ["bigint", "int", "double", "boolean", "timestamp", "decimal(20,3)"])
+@pytest.mark.parametrize("value", [b"", b" \t", b"\x00", b"1\x00", b"\x1f1"])
+def test_a_text_without_a_value_is_malformed(kind: str, value: bytes) -> None:
+    tally = Tally()
+    table = table_of([node_of([(1, 1, [(b"v", value)])])], {"v": kind, "_corrupt_record": "string"}, tally=tally)
+    assert table.column("v").to_pylist() == [None]
+    assert table.column("_corrupt_record").to_pylist() != [None]
+    assert tally.malformed == 1
 
 
 def test_failfast_names_stream_entry_field_and_value() -> None:
