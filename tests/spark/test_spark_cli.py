@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -105,3 +106,34 @@ def test_a_query_that_cannot_be_is_told_without_sparks_stack(thousand: str, requ
     assert told.returncode == 2
     assert told.stderr.decode().splitlines()[-1].endswith("the stream is the table 'entries'")
     assert b"org.apache" not in told.stderr
+
+
+STARTING = """
+import sys
+import raxlog.spark
+from pyspark.sql import SparkSession
+
+def rows(spark):
+    return spark.read.format("raxlog").option("path", sys.argv[1]).option("stream", "orders").load().count()
+
+spark = SparkSession.builder.master("local[1]").config("spark.log.level", "OFF").getOrCreate()
+raxlog.spark.register(spark)
+print(rows(spark), rows(raxlog.spark.session("local[1]", {"spark.app.name": "again"})))
+spark.stop()
+print(rows(raxlog.spark.session("local[1]")))
+"""
+
+
+@pytest.mark.spark
+def test_a_python_called_by_its_path_needs_no_variable(
+    require: Callable[[str], str], thousand: str, tmp_path: Path
+) -> None:
+    without = {name: value for name, value in os.environ.items() if name not in ("PYSPARK_PYTHON", "PYTHONPATH")}
+    folders = [tmp_path / "bin", Path(require("java")).parent, Path("/usr/bin"), Path("/bin")]
+    folders[0].mkdir()
+    (folders[0] / "python3").write_text("#!/bin/sh\necho no module named raxlog >&2\nexit 1\n")
+    (folders[0] / "python3").chmod(0o755)
+    done = subprocess.run(
+        [sys.executable, "-c", STARTING, thousand], capture_output=True, text=True, timeout=300, check=False,
+        env=without | {"PATH": os.pathsep.join(map(str, folders)), "SPARK_LOCAL_IP": "127.0.0.1"})
+    assert done.stdout == "1000 1000\n1000\n", done.stderr

@@ -39,7 +39,8 @@ class Columns:
     def reads(self, name: str) -> str:
         """What a column holds, whatever its name is: "id_ms", "id_bytes", "id_time", "constant" (the stream), or a
         field's type."""
-        return self.projection.columns[self.schema.names.index(name)][0]
+        place: int = self.schema.names.index(name)
+        return self.projection.columns[place][0]
 
 
 def default(options: Options) -> StructType:
