@@ -108,6 +108,16 @@ def test_a_query_that_cannot_be_is_told_without_sparks_stack(thousand: str, requ
     assert b"org.apache" not in told.stderr
 
 
+def test_scan_names_a_stream_that_is_not_there_before_java_starts(raxlog_cli: Run, thousand: str,
+                                                                  monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    monkeypatch.setenv("PATH", "/nowhere")
+    status, out, err = raxlog_cli("scan", thousand, "ordesr")
+    assert (status, out) == (1, "")
+    assert "no stream 'ordesr'" in one_line(err)
+    assert "'orders'" in err
+
+
 STARTING = """
 import sys
 import raxlog.spark

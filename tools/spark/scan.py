@@ -50,6 +50,14 @@ def planned(place: DataLocation, options: Options, window: Window, only: set[byt
         return plan.plan(source, _windows(names, window, only), options, at_rest=True)
 
 
+def streams_in(place: DataLocation) -> list[bytes]:
+    """The names of all streams at a location."""
+    if place.kind == SHARDS or (place.manifest is not None and place.manifest.streams):
+        return [stream.name for stream in (place.manifest or ShardSet(place.path).manifest).streams]
+    with opened(place.path) as source:
+        return plan.names_in(source)
+
+
 def resolved(parts: list[Part]) -> list[Part]:
     """The parts, each piece with the IDs of its own first and last entry, to be printed."""
     path = next((piece.path for part in parts for piece in part.pieces if piece.by_rank), None)

@@ -19,7 +19,7 @@ from .....storage.errors import InvalidArgument
 from ....spark import live_snapshot, scan
 from ....spark.location import find
 from ....spark.options import Options, parse
-from ....spark.plan import Part, Window
+from ....spark.plan import Part, Window, chosen
 from ....spark.requirements import require, require_java
 from ... import output
 from ...arguments import OF_STREAM, argument, command, positive
@@ -31,7 +31,7 @@ _VIEW = "entries"
 
 _RANGE = (*OF_STREAM, argument("--start", metavar="ID", default="earliest", help="first ID (default: earliest)"),
           argument("--end", metavar="ID", default="latest", help="last ID, included (default: latest)"),
-          argument("--partitions", type=positive, metavar="N", help="at least N partitions"),
+          argument("--partitions", type=positive, metavar="N", help="cut it into N partitions"),
           argument("--max-records", type=positive, metavar="N", help="at most N entries in a partition"))
 
 def _given(args: argparse.Namespace) -> dict[str, str]:
@@ -102,7 +102,7 @@ decoded alone, which is faster than the map. Exit status 1 if the query has no r
 )
 def _scan(args: argparse.Namespace) -> int:
     options = parse(_given(args))
-    find(options.path)  # a wrong path is reported before Java starts, which takes seconds
+    chosen(scan.streams_in(find(options.path)), options)  # before Java starts, which takes seconds
     require()
     require_java()
     with tempfile.TemporaryDirectory(prefix="raxlog-scan-") as folder:  # for the snapshot of a live store
