@@ -15,9 +15,12 @@ parse_values.py defines which values can become values of a type.
 
 from __future__ import annotations
 
+import re
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime, timedelta, timezone, tzinfo
 from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from ...storage.errors import CorruptionError, InvalidArgument, MalformedValue
 from ..node.stream_id import StreamID
@@ -35,6 +38,9 @@ __all__ = [
 
 ROWS = 65_536  # of a batch, at most
 _MOST_ROWS = 1 << 22
+_UTC = ("UTC", "Etc/UTC", "Z", "GMT")
+_OFFSET = re.compile(r"([+-])(\d{1,2})(?::(\d\d))?")
+_EPOCH, _MICROSECOND = datetime(1970, 1, 1), timedelta(microseconds=1)
 PERMISSIVE, FAILFAST = MODES = ("PERMISSIVE", "FAILFAST")  # as Spark's own sources name them
 
 
@@ -77,7 +83,8 @@ def batches(nodes: Iterable[StoredNode], columns: Projection, *, start: StreamID
     """
     if type(batch_size) is not int or not 1 <= batch_size <= _MOST_ROWS:
         raise InvalidArgument(f"batch_size={batch_size!r} must be a whole number from 1 to {_MOST_ROWS:,}")
-    decoder = Decoder(columns.columns, batch_size, stream, checked_mode(mode) == FAILFAST)
+    local = None if columns.zone in _UTC else _to_utc(time_zone(columns.zone))
+    decoder = Decoder(columns.columns, batch_size, stream, checked_mode(mode) == FAILFAST, local)
     decoder.between(*start, *end)
     return _batches(nodes, columns, decoder, end, stream, skip_damaged, tally or Tally())
 
@@ -113,6 +120,28 @@ def _batches(nodes: Iterable[StoredNode], columns: Projection, decoder: Decoder,
 def reader(nodes: Iterable[StoredNode], columns: Projection, **options: Any) -> pa.RecordBatchReader:
     """batches() as a pyarrow.RecordBatchReader, which DuckDB, Polars and pyarrow read; lazy."""
     return load().RecordBatchReader.from_batches(columns.schema, batches(nodes, columns, **options))
+
+
+def time_zone(name: str) -> tzinfo:
+    """A time zone by its name, or by its offset: Europe/Berlin, +02:00. InvalidArgument for any other text."""
+    try:
+        return ZoneInfo(name)
+    except (ValueError, OSError, ZoneInfoNotFoundError):
+        offset = _OFFSET.fullmatch(name)
+        if offset is None:
+            raise InvalidArgument(f"there is no time zone {name!r}; write Europe/Berlin, or +02:00") from None
+        east = timedelta(hours=int(offset[2]), minutes=int(offset[3] or 0))
+        return timezone(-east if offset[1] == "-" else east)
+
+
+def _to_utc(zone: tzinfo) -> Callable[[int], int]:
+    """From a local time to UTC, in µs since 1970. Of two instants the first; in a gap, as the clock before it."""
+    def utc(local: int) -> int:
+        offset = (_EPOCH + timedelta(microseconds=local)).replace(tzinfo=zone).utcoffset()
+        assert offset is not None
+        return local - offset // _MICROSECOND
+
+    return utc
 
 
 def checked_mode(mode: str) -> str:

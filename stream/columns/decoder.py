@@ -16,7 +16,7 @@ so that a CorruptionError leaves whole rows behind.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import NoReturn
 
@@ -87,7 +87,8 @@ class Decoder:
     marks: bytes
     names_good: bool  # whether the map can have the master's names as its keys
 
-    def __init__(self, columns: Sequence[tuple[str, bytes, int, int]], most: int, stream: str, failfast: bool) -> None:
+    def __init__(self, columns: Sequence[tuple[str, bytes, int, int]], most: int, stream: str, failfast: bool,
+                 local: Callable[[int], int] | None = None) -> None:
         self.every = [Column(*column) for column in columns]
         kinds = [KINDS[column[0]] for column in columns]
         self.columns = [column for column, kind in zip(self.every, kinds, strict=True) if kind < CORRUPT]
@@ -97,7 +98,7 @@ class Decoder:
         self.most = most
         self.stream = stream
         self.failfast = failfast
-        self.literal = Literal()
+        self.literal = Literal(local)
         self.walk = self.like = None
         self.full = False
         self.lo_ms = self.lo_seq = 0

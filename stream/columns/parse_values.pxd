@@ -28,6 +28,7 @@ cdef class Literal:
     cdef Py_ssize_t digits
     cdef unsigned long long word
     cdef Py_ssize_t exponent
+    cdef object local
 
     @cython.locals(end="Py_ssize_t")
     cdef bint trim(self, const unsigned char *p, Py_ssize_t pos, Py_ssize_t size) noexcept
@@ -61,7 +62,7 @@ cdef class Literal:
     @cython.locals(tens="int", ones="int")
     cdef int pair(self, const unsigned char *p, Py_ssize_t at) noexcept
 
-    @cython.locals(at="Py_ssize_t", stop="Py_ssize_t", century="int", years="int", month="int", day="int",
+    @cython.locals(zoned=bint, at="Py_ssize_t", stop="Py_ssize_t", century="int", years="int", month="int", day="int",
                    year="int", hour="int", minute="int", second="int", micros="long long", offset="int",
                    first="Py_ssize_t", count="Py_ssize_t", seconds="long long")
     cdef int read_timestamp(self, const unsigned char *p, Py_ssize_t pos, Py_ssize_t size) except -2

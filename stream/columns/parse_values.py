@@ -8,7 +8,8 @@
                  to the scale; malformed if it has more digits     1234.5 is no decimal(5,2)
     boolean      1 t true y yes / 0 f false n no, in any case      TRUE
     timestamp    milliseconds since 1970, or a date and time of    1526919030474
-                 ISO 8601; UTC unless it says otherwise; beyond    2018-05-21T16:10:30.474Z
+                 ISO 8601; UTC, or the zone asked for,
+                 unless it says otherwise; beyond    2018-05-21T16:10:30.474Z
                  the microsecond digits are cut off                2018-05-21 18:10+02:00  2018-05-21
 
 White space of ASCII at either end is passed over; a text that is then empty is malformed, as where
@@ -19,6 +20,7 @@ The results are the same, bit for bit, compiled and not: doubles are read correc
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
 
 SOURCE_HASH = ""
@@ -40,8 +42,9 @@ class Literal:
     Every method takes the text's place in ``p`` and answers GOOD or BAD.
     """
 
-    __slots__ = ("big", "digits", "exponent", "negative", "number", "real", "start", "stop", "word")
+    __slots__ = ("big", "digits", "exponent", "local", "negative", "number", "real", "start", "stop", "word")
 
+    local: Callable[[int], int] | None  # from µs of a local time to UTC, for times without a zone; None: they are UTC
     number: int  # an int64
     real: float
     big: int | None  # an unscaled decimal of more than 18 digits
@@ -52,6 +55,9 @@ class Literal:
     digits: int  # significant ones; at most 19 of them are in word
     word: int
     exponent: int
+
+    def __init__(self, local: Callable[[int], int] | None = None) -> None:
+        self.local = local
 
     def trim(self, p: bytes, pos: int, size: int) -> bool:
         """Find the text between white space; False if there is none."""
@@ -279,6 +285,7 @@ class Literal:
             return BAD
         if day > days_in(year, month):
             return BAD
+        zoned = False
         hour = minute = second = micros = offset = 0
         at += 10
         if at < stop:
@@ -315,9 +322,12 @@ class Literal:
                 offset = self.zone(p, at)
                 if offset < -2000:
                     return BAD
+                zoned = True
         seconds = days_before(year, month, day) * 86400
         seconds += hour * 3600 + (minute - offset) * 60 + second
         self.number = seconds * 1000000 + micros
+        if not zoned and self.local is not None:
+            self.number = self.local(self.number)
         return GOOD
 
     def zone(self, p: bytes, at: int) -> int:

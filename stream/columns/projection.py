@@ -46,6 +46,7 @@ class Projection:
 
     schema: pa.Schema  # of every batch
     columns: tuple[tuple[str, bytes, int, int], ...]  # for decoder.Decoder: kind, field, precision, scale
+    zone: str = "UTC"  # of times that state none
 
     @property
     def has_corrupt_column(self) -> bool:

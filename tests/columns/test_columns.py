@@ -9,6 +9,7 @@ import json
 import math
 import random
 import struct
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import ROUND_HALF_UP, Context, Decimal
 
@@ -286,6 +287,19 @@ def test_a_text_without_a_value_is_malformed(kind: str, value: bytes) -> None:
     assert table.column("v").to_pylist() == [None]
     assert table.column("_corrupt_record").to_pylist() != [None]
     assert tally.malformed == 1
+
+
+@pytest.mark.parametrize(("zone", "text", "utc"), [
+    ("Europe/Berlin", "2020-07-01 12:00", "2020-07-01 10:00"), ("Europe/Berlin", "2020-01-01", "2019-12-31 23:00"),
+    ("Europe/Berlin", "2020-07-01 12:00Z", "2020-07-01 12:00"), ("UTC", "2020-07-01 12:00+01", "2020-07-01 11:00"),
+    ("Europe/Berlin", "2020-10-25 02:30", "2020-10-25 00:30"),
+    ("Europe/Berlin", "2020-03-29 02:30", "2020-03-29 01:30"),
+    ("-05:30", "2020-07-01 12:00", "2020-07-01 17:30"), ("UTC", "2020-07-01 12:00", "2020-07-01 12:00"),
+])  # fmt: skip
+def test_a_time_without_a_zone_is_one_of_the_zone_asked_for(zone: str, text: str, utc: str) -> None:
+    columns = replace(projection({"at": "timestamp"}), zone=zone)
+    batch, = batches([node_of([(1, 1, [(b"at", text.encode())])])], columns)
+    assert batch.column(0).to_pylist() == [datetime.fromisoformat(utc).replace(tzinfo=UTC)]
 
 
 def test_failfast_names_stream_entry_field_and_value() -> None:

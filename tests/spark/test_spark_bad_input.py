@@ -57,6 +57,7 @@ GIVEN = {"path": "backup.rax", "stream": "orders"}
         ({"rowsPerCommit": "5"}, ["belongs to writing"]),
         ({"snapshotMaxAge": "long"}, ["15m"]),
         ({"cacheSize": "10 parsecs"}, ["with k, m or g"]),
+        ({"timeZone": "Europe/Atlantis"}, ["timeZone", "Europe/Berlin"]),
     ],
 )
 def test_a_wrong_option_is_named_with_what_would_be_right(options: dict[str, Any], words: list[str]) -> None:

@@ -67,6 +67,16 @@ def test_times_are_written_in_utc_and_floats_as_short_as_they_read_back(spark: A
         save(frame, store.path)
         back = reading(spark, store.path).schema("old timestamp, new timestamp, tenth double").load()
         assert back.select("old", "new").collect() == frame.select("old", "new").collect()
+
+        # A time without a zone is one of the session's, as Spark's own casts have it: in a gap, of two, a date.
+        texts = ["2020-03-08 02:30:00", "2020-11-01 01:30:00", "2020-07-01", "1883-11-18T12:01:00",
+                 "2020-07-01 12:00:00Z"]
+        store.stream("local").extend([{"at": text} for text in texts])
+        read = reading(spark, store.path, "local").schema("at timestamp").load()
+        cast = ", ".join(f"('{text}')" for text in texts)
+        assert read.collect() == spark.sql(f"select cast(at as timestamp) at from values {cast} t(at)").collect()
+        there = reading(spark, store.path, "local", timeZone="+02:00").schema("at timestamp").load()
+        assert there.selectExpr("unix_seconds(at)").collect()[2][0] == 1593554400  # 2020-06-30 22:00 UTC
     finally:
         spark.conf.set("spark.sql.session.timeZone", zone)
     save(spark.sql("select map('tenth', cast(0.1 as float)) m"), store.path)

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSourceReader,
     EqualNullSafe,
@@ -54,7 +55,13 @@ class BatchReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The partition's entries, as batches of the schema asked for."""
         worker_gc.settle()
-        return scan.batches(partition.value, self._columns, self._options)
+        return scan.batches(partition.value, self._columns.in_zone(session_zone(self._options)), self._options)
+
+
+def session_zone(options: Options) -> str:
+    """Where times without a zone are: as the option timeZone says, else the session if it has one set, else UTC."""
+    context = TaskContext.get()
+    return options.time_zone or (context and context.getLocalProperty("spark.sql.session.timeZone")) or "UTC"
 
 
 class FilteringReader(BatchReader):

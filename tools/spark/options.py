@@ -18,7 +18,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
 from ...storage.errors import InvalidArgument, InvalidStreamID
-from ...stream.columns.arrow import MODES, PERMISSIVE
+from ...stream.columns.arrow import MODES, PERMISSIVE, time_zone
 from ...stream.node.stream_id import MAX64, StreamID, make_id, parse_end, parse_start
 
 EARLIEST, LATEST = "earliest", "latest"
@@ -92,6 +92,11 @@ def _size(text: str) -> int:
     return size
 
 
+def _zone(text: str) -> str:
+    time_zone(text.strip())
+    return text.strip()
+
+
 _ANY = (READ, FOLLOW, WRITE)
 _IN = (READ, FOLLOW)
 _COUNT = "a whole number >= 1"
@@ -117,6 +122,7 @@ class Options:
     mode: str = _option("mode", _one_of(MODES), f"one of {', '.join(MODES)}", _IN, PERMISSIVE)
     corrupt_column: str = _option("columnNameOfCorruptRecord", str, "a column's name", _IN, "_corrupt_record")
     include_timestamp: bool = _option("includeTimestamp", _flag, _TRUTH, _IN, False)
+    time_zone: str | None = _option("timeZone", _zone, "a time zone: Europe/Berlin, +02:00", _IN)
     include_id: bool = _option("includeId", _flag, _TRUTH, _IN, False)
     pushdown: bool = _option("pushdown", _flag, _TRUTH, (READ,), False)
     batch_rows: int = _option("batchRows", _whole(1), _COUNT, _IN, BATCH_ROWS)

@@ -10,7 +10,7 @@ A column of another name than its field: ``StructField("when", StringType(), met
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -35,6 +35,10 @@ class Columns:
 
     projection: Projection
     schema: pa.Schema
+
+    def in_zone(self, zone: str) -> Columns:
+        """The same, with times that state no zone in this one."""
+        return Columns(replace(self.projection, zone=zone), self.schema)
 
     def reads(self, name: str) -> str:
         """What a column holds, whatever its name is: "id_ms", "id_bytes", "id_time", "constant" (the stream), or a
