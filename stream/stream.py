@@ -370,7 +370,8 @@ class Stream:
         Lazy, in short transactions, as range(); what is appended after the call is not read.
         Decoded without an object per entry, several times as fast. Without a ``schema`` the
         columns are id_ms, id_seq and fields, a map; else those it names, each the field of that
-        name: a pyarrow.Schema or {"qty": "bigint", …}.
+        name: a pyarrow.Schema or {"qty": "bigint", …}. A "timestamp" has the zone UTC, for which DuckDB
+        wants pytz; a "timestamp_ntz" has none.
 
         ``columns`` are id_column, timestamp_column, stream_column, corrupt_column: see
         projection.projection(); the rest is explained at arrow.batches(). Raises InvalidStreamID,

@@ -440,7 +440,7 @@ class Column:
             if good > 0:
                 put_double(self.out, row, literal.real)
         elif kind == TIMESTAMP:
-            good = literal.read_timestamp(p, pos, size)
+            good = literal.read_timestamp(p, pos, size, self.precision > 0)
             if good > 0:
                 put_int64(self.out, row, literal.number)
         elif kind == BOOLEAN:

@@ -65,7 +65,7 @@ cdef class Literal:
     @cython.locals(zoned=bint, at="Py_ssize_t", stop="Py_ssize_t", century="int", years="int", month="int", day="int",
                    year="int", hour="int", minute="int", second="int", micros="long long", offset="int",
                    first="Py_ssize_t", count="Py_ssize_t", seconds="long long")
-    cdef int read_timestamp(self, const unsigned char *p, Py_ssize_t pos, Py_ssize_t size) except -2
+    cdef int read_timestamp(self, const unsigned char *p, Py_ssize_t pos, Py_ssize_t size, bint naive) except -2
 
     @cython.locals(stop="Py_ssize_t", hours="int", minutes="int", after="Py_ssize_t", offset="int")
     cdef int zone(self, const unsigned char *p, Py_ssize_t at) except -32768

@@ -268,8 +268,8 @@ class Literal:
             return -1
         return tens * 10 + ones
 
-    def read_timestamp(self, p: bytes, pos: int, size: int) -> int:
-        """Microseconds since 1970, into ``number``, from a date and time of ISO 8601."""
+    def read_timestamp(self, p: bytes, pos: int, size: int, naive: bool) -> int:
+        """Microseconds since 1970, into ``number``, from a date and time of ISO 8601. ``naive`` ignores ``local``."""
         if not self.trim(p, pos, size):
             return BAD
         at = self.start
@@ -326,7 +326,7 @@ class Literal:
         seconds = days_before(year, month, day) * 86400
         seconds += hour * 3600 + (minute - offset) * 60 + second
         self.number = seconds * 1000000 + micros
-        if not zoned and self.local is not None:
+        if not (zoned or naive) and self.local is not None:
             self.number = self.local(self.number)
         return GOOD
 

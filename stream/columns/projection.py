@@ -11,7 +11,10 @@
     the one named by corrupt_column   string                             a malformed entry, as JSON
     any other NAME                    string, binary, bigint, int,       the field NAME; null where
                                       double, boolean, timestamp (µs,    an entry has none
-                                      UTC), decimal(p, s)
+                                      UTC), timestamp_ntz (µs, date
+                                      and time as they are written, of
+                                      one with a zone those of UTC),
+                                      decimal(p, s)
 
 Without a schema the columns are id_ms, id_seq and fields. parse_values.py defines which texts are values of
 a type. A part of an ID beyond 2^63 - 1 is malformed as a bigint.
@@ -33,7 +36,7 @@ if TYPE_CHECKING:
 
 CORRUPT_COLUMN = "_corrupt_record"  # Spark's own default name
 
-_SCALARS = "string, binary, bigint, int, double, boolean, timestamp, decimal(p,s)"
+_SCALARS = "string, binary, bigint, int, double, boolean, timestamp, timestamp_ntz, decimal(p,s)"
 _DECIMAL = re.compile(r"decimal\s*\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)")
 _MAP = re.compile(r"map\s*<\s*(string|binary)\s*,\s*(string|binary)\s*>")
 _DEFAULT = {"id_ms": "bigint", "id_seq": "bigint", "fields": "map<string,binary>"}
@@ -146,7 +149,7 @@ def _column(pa: Any, field: Any, role: str) -> tuple[str, bytes, int, int]:
             raise InvalidArgument(f"column {name!r} is {kind}; the scale must lie in 0 … {kind.precision}")
         return "decimal", raw, kind.precision, kind.scale
     if _is_time(pa, kind):
-        return "timestamp", raw, 0, 0
+        return "timestamp", raw, int(kind.tz is None), 0
     simple = {
         pa.string(): "string", pa.binary(): "binary", pa.int64(): "bigint", pa.int32(): "int",
         pa.float64(): "double", pa.bool_(): "boolean",
@@ -166,7 +169,7 @@ def _required(field: Any, role: str, right: bool, wanted: str, kind: str) -> tup
 
 
 def _is_time(pa: Any, kind: Any) -> bool:
-    return pa.types.is_timestamp(kind) and kind.unit == "us" and kind.tz is not None
+    return bool(pa.types.is_timestamp(kind) and kind.unit == "us")
 
 
 def _checked_name(name: object) -> str:
@@ -188,8 +191,8 @@ def _type(name: str, kind: object) -> Any:
     }
     if text in simple:
         return simple[text]()
-    if text == "timestamp":
-        return pa.timestamp("us", "UTC")
+    if text in ("timestamp", "timestamp_ntz"):
+        return pa.timestamp("us", "UTC" if text == "timestamp" else None)
     decimal = _DECIMAL.fullmatch("decimal(10,0)" if text == "decimal" else text)  # Spark's default
     if decimal is not None:
         precision, scale = int(decimal[1]), int(decimal[2] or 0)

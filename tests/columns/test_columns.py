@@ -302,6 +302,18 @@ def test_a_time_without_a_zone_is_one_of_the_zone_asked_for(zone: str, text: str
     assert batch.column(0).to_pylist() == [datetime.fromisoformat(utc).replace(tzinfo=UTC)]
 
 
+@pytest.mark.parametrize(("text", "read"), [
+    ("2020-07-01 12:00", "2020-07-01 12:00"), ("2020-07-01 12:00+02:00", "2020-07-01 10:00"),
+    ("2020-07-01", "2020-07-01"),
+])  # fmt: skip
+def test_a_time_of_no_zone_is_read_as_it_is_written_whatever_the_zone(text: str, read: str) -> None:
+    schema = {"at": "timestamp_ntz", "id": "timestamp_ntz"}
+    columns = replace(projection(schema, timestamp_column="id"), zone="Asia/Tokyo")
+    batch, = batches([node_of([(1593604800000, 1, [(b"at", text.encode())])])], columns)
+    assert batch.column(0).to_pylist() == [datetime.fromisoformat(read)]
+    assert batch.column(1).to_pylist() == [datetime(2020, 7, 1, 12)]
+
+
 def test_failfast_names_stream_entry_field_and_value() -> None:
     nodes = [node_of([(1, 1, [(b"qty", b"3")]), (1, 2, [(b"qty", b"many")])])]
     told = r"stream orders: entry 1-2: field b'qty' is b'many', which is no bigint"

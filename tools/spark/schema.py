@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 STREAM, TIMESTAMP, ID = "stream", "timestamp", "id"
 FIELD = "field"  # in a column's metadata: the field it comes from
 
-_TYPES = "string, binary, bigint, int, double, boolean, timestamp, decimal; fields: map<string,binary>"
+_TYPES = "string, binary, bigint, int, double, boolean, timestamp, timestamp_ntz, decimal; fields: map<string,binary>"
 
 
 @dataclass(frozen=True)
