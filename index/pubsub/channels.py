@@ -117,7 +117,7 @@ class Subscriber(Queue[ChannelMessage]):
 
     def close(self) -> None:
         """End all subscriptions, in one commit. Messages left in the queue are dropped."""
-        if self._closed:
+        if self.closed:
             return
         with self._changing:
             self._change([(kind, name) for kind, held in self._held.items() for name in held], -1)
@@ -186,7 +186,7 @@ class Subscriber(Queue[ChannelMessage]):
         return len(self._held[CHANNEL]) + len(self._held[GLOB])
 
     def _require_open(self) -> None:
-        if self._closed:
+        if self.closed:
             raise InvalidArgument("this subscriber has been closed; make another with store.channels.subscriber()")
 
 

@@ -175,9 +175,8 @@ class DurableSubscription(Inbox[Message]):
         if self.closed:
             return  # also in a forked child, where the lock may be held for ever
         with self._taking:
-            if self._closed:
+            if not self.shut():
                 return
-            self._closed = True
             self._ahead.clear()
             if not self._live.inherited:
                 with contextlib.suppress(RaxlogError):  # else it is redelivered after ack_wait seconds
@@ -198,19 +197,19 @@ class DurableSubscription(Inbox[Message]):
     def _look(self) -> bool:
         """Read ahead, if nothing is left from the last read; whether there are messages."""
         with self._taking:
-            if not (self._closed or self._ahead):
+            if not (self.closed or self._ahead):
                 try:
                     self._read_ahead()
                     if not self._ahead and self._release_dead_consumers():
                         self._read_ahead()
                 except NoGroup:
-                    self._closed = True  # the subscription has been removed
-            return not self._closed and bool(self._ahead)
+                    self.shut()  # the subscription has been removed
+            return not self.closed and bool(self._ahead)
 
     def _ready(self) -> Message | None:
         """A message that has been read ahead, if there is one."""
         with contextlib.suppress(IndexError):
-            return None if self._closed else self._message(self._ahead.popleft())
+            return None if self.closed else self._message(self._ahead.popleft())
         return None
 
     def _read_ahead(self) -> None:
@@ -222,7 +221,7 @@ class DurableSubscription(Inbox[Message]):
         while bool(self._ahead) or await asyncio.to_thread(self._look):
             # Not taken in that thread: a task that is cancelled while it waits would lose the message.
             message = self._ready()
-            if message is not None or self._closed:
+            if message is not None or self.closed:
                 return message
         return None
 

@@ -168,13 +168,18 @@ class Inbox(Generic[M]):
     def end(self, error: BaseException | None = None) -> None:
         """End it: waiting takers return, and with an ``error`` raise it."""
         self._error = error
-        self._closed = True
+        self.shut()
         self.signal()
+
+    def shut(self) -> bool:
+        """Let nothing be taken any more; whether it was open."""
+        was_closed, self._closed = self._closed, True
+        return not was_closed
 
     def forget(self) -> None:
         """In a child after fork: end here; it is the parent's."""
         self._sleepers = []
-        self._closed = True
+        self.shut()
 
     def call_back(self) -> bool:
         """Take one message and call the callback with it; whether there was one. What is raised is reported."""

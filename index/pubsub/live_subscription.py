@@ -99,7 +99,7 @@ class LiveSubscription(Queue[Message]):
         return Message(message.name.decode("utf-8", UNDECODABLE), list(zip(texts[::2], texts[1::2], strict=True)))
 
     def __repr__(self) -> str:
-        state = "closed" if self._closed else f"{len(self)} waiting"
+        state = "closed" if self.closed else f"{len(self)} waiting"
         return f"<raxlog subscription {self.id} to {self.subject!r}, live, {state}>"
 
 

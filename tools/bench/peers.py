@@ -37,48 +37,48 @@ class SqliteLog:
 
     def __init__(self, path: Path, synchronous: str = "FULL") -> None:
         self.path = path
-        self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        self._db.execute("PRAGMA journal_mode=WAL")
-        self._db.execute(f"PRAGMA synchronous={synchronous}")
-        self._db.execute("CREATE TABLE log (id INTEGER PRIMARY KEY, data BLOB NOT NULL)")
+        self.db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        self.db.execute("PRAGMA journal_mode=WAL")
+        self.db.execute(f"PRAGMA synchronous={synchronous}")
+        self.db.execute("CREATE TABLE log (id INTEGER PRIMARY KEY, data BLOB NOT NULL)")
 
     def execute(self, *statements: str) -> None:
         """Any statements, each in a commit of its own."""
         for statement in statements:
-            self._db.execute(statement)
+            self.db.execute(statement)
 
     def append(self, row: Row) -> None:
         """One durable insert."""
-        self._db.execute("INSERT INTO log (data) VALUES (?)", (msgpack.packb(row),))
+        self.db.execute("INSERT INTO log (data) VALUES (?)", (msgpack.packb(row),))
 
     def extend(self, rows: Iterable[Row]) -> None:
         """Many inserts, one durable commit."""
-        self._db.execute("BEGIN IMMEDIATE")
-        self._db.executemany("INSERT INTO log (data) VALUES (?)", ((msgpack.packb(row),) for row in rows))
-        self._db.execute("COMMIT")
+        self.db.execute("BEGIN IMMEDIATE")
+        self.db.executemany("INSERT INTO log (data) VALUES (?)", ((msgpack.packb(row),) for row in rows))
+        self.db.execute("COMMIT")
 
     def scan(self) -> int:
         """Every row to a dict; how many."""
         count = 0
         unpack = msgpack.unpackb
-        for _, data in self._db.execute("SELECT id, data FROM log ORDER BY id"):
+        for _, data in self.db.execute("SELECT id, data FROM log ORDER BY id"):
             unpack(data)
             count += 1
         return count
 
     def range(self, start: int, count: int) -> list[Row]:
         """``count`` rows from the id ``start`` on."""
-        cursor = self._db.execute("SELECT id, data FROM log WHERE id >= ? ORDER BY id LIMIT ?", (start, count))
+        cursor = self.db.execute("SELECT id, data FROM log WHERE id >= ? ORDER BY id LIMIT ?", (start, count))
         return [msgpack.unpackb(data) for _, data in cursor]
 
     def size(self) -> int:
         """Bytes on disk once the log has been folded in."""
-        self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        self.db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         return self.path.stat().st_size
 
     def close(self) -> None:
         """Close the database."""
-        self._db.close()
+        self.db.close()
 
 
 class BareLmdb:

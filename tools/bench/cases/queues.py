@@ -39,7 +39,7 @@ class SqliteQueue(SqliteLog):
         self.execute(*self.tables)
 
     def _read(self) -> list[int]:
-        db = self._db
+        db = self.db
         (last,) = db.execute("SELECT last FROM position").fetchone()
         rows = db.execute("SELECT id, data FROM log WHERE id > ? ORDER BY id LIMIT ?", (last, BATCH)).fetchall()
         for _, data in rows:
@@ -50,15 +50,15 @@ class SqliteQueue(SqliteLog):
         return ids
 
     def _deliver(self, ids: list[int], last: int, now: int) -> None:
-        self._db.executemany("INSERT OR REPLACE INTO pending VALUES (?, 'w', ?, 1)", ((i, now) for i in ids))
-        self._db.execute("UPDATE position SET last = ?", (ids[-1],))
+        self.db.executemany("INSERT OR REPLACE INTO pending VALUES (?, 'w', ?, 1)", ((i, now) for i in ids))
+        self.db.execute("UPDATE position SET last = ?", (ids[-1],))
 
     def _ack(self, ids: list[int]) -> None:
-        self._db.executemany("DELETE FROM pending WHERE id = ?", ((i,) for i in ids))
+        self.db.executemany("DELETE FROM pending WHERE id = ?", ((i,) for i in ids))
 
     def read_and_ack(self) -> int:
         """Two calls, two durable commits."""
-        db = self._db
+        db = self.db
         db.execute("BEGIN IMMEDIATE")
         ids = self._read()
         db.execute("COMMIT")
@@ -69,10 +69,10 @@ class SqliteQueue(SqliteLog):
 
     def fused(self, ids: list[int]) -> list[int]:
         """Acknowledge one batch and read the next in one durable commit."""
-        self._db.execute("BEGIN IMMEDIATE")
+        self.db.execute("BEGIN IMMEDIATE")
         self._ack(ids)
         fresh = self._read()
-        self._db.execute("COMMIT")
+        self.db.execute("COMMIT")
         return fresh
 
     def rewind(self) -> None:
@@ -98,7 +98,7 @@ class SqliteGroups(SqliteQueue):
     )
 
     def _deliver(self, ids: list[int], last: int, now: int) -> None:
-        db = self._db
+        db = self.db
         db.execute("INSERT INTO pending SELECT 1, id, 1, ?, 1 FROM log WHERE id > ? ORDER BY id LIMIT ?",
                    (now, last, BATCH))
         db.execute("UPDATE position SET last = ?, entries_read = entries_read + ? WHERE number = 1",
@@ -106,7 +106,7 @@ class SqliteGroups(SqliteQueue):
         db.execute("UPDATE consumer SET seen = ?, active = ? WHERE number = 1", (now, now))
 
     def _ack(self, ids: list[int]) -> None:
-        self._db.execute("DELETE FROM pending WHERE number = 1 AND id IN (SELECT value FROM json_each(?))",
+        self.db.execute("DELETE FROM pending WHERE number = 1 AND id IN (SELECT value FROM json_each(?))",
                          (json.dumps(ids),))
 
 
