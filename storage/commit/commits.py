@@ -477,12 +477,11 @@ class Commits:
                 )
             try:
                 with (store_map.mapped or self.env.live()).begin(write=True) as raw:
+                    superseded = False
                     if raw.id() - 1 != self.warm_id:
                         self.epoch += 1
                         store_map.forget_room()
                         superseded = generation.successor(raw.get) is not None
-                    else:
-                        superseded = False
                     if not superseded:
                         self.open_write = raw
                         if len(self.warm) > _WARM_LIMIT:

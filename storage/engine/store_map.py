@@ -20,6 +20,7 @@ limit is on the pages that the records occupy, so the reserve comes back by itse
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import resource
 import threading
@@ -296,7 +297,8 @@ class StoreMap:
         What the system could not flush it takes for flushed from then on. A later commit with
         a flush that succeeds would be on disk beside a meta page that never came there.
         """
-        if self.failed_flush is None and lmdb_errors.is_disk_failure(self._path, error):
+        is_failure = disk.cause(error) == errno.EIO and lmdb_errors.why_full(self._path, error) is None
+        if is_failure and self.failed_flush is None:
             self.failed_flush = error
             if isinstance(self._files.presence, Presence):
                 self._files.presence.doubt()

@@ -34,11 +34,6 @@ def why_full(path: Path, error: Exception) -> str | None:
     return disk.FULL.get(number)
 
 
-def is_disk_failure(path: Path, error: lmdb.Error) -> bool:
-    """True for an I/O error that is no want of room: the disk, or its flush, has failed."""
-    return disk.cause(error) == errno.EIO and why_full(path, error) is None
-
-
 def translate_error(path: Path, error: Exception) -> StoreError | CorruptionError:
     """The error to raise for one that came out of a transaction on the store at ``path``."""
     if isinstance(error, lmdb.MapFullError):
