@@ -65,7 +65,7 @@ class WriteTransaction:
         """Store a value. False, and nothing done, if the key is there and overwrite is off."""
         self.changes += 1
         self.pages_more += self.pages_a_change
-        if len(value) > 2006:  # it has pages of its own
+        if len(value) > 2006:  # it has pages of its own, as many as records.page_run() says
             self.pages_more += 1 + (len(value) + 15 >> 12)
         if not self.raw.put(key, value, overwrite=overwrite):
             return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -137,6 +138,26 @@ def test_parts_of_several_streams_are_even_too(store: raxlog.Store, tmp_path: Pa
         parts = scan.planned(find(options.path), options, Window())
         assert [part.entries for part in parts] == [10] * 50
         assert rows_of(parts, options) == [n + 1000 * k for k, many in enumerate((5, 400, 1, 94)) for n in range(many)]
+
+
+def test_windows_of_shards_lose_nothing_and_repeat_nothing_however_they_are_cut(
+    store: raxlog.Store, snapshot: Path, tmp_path: Path
+) -> None:
+    seed = int(os.environ.get("RAXLOG_SEED") or random.randrange(1 << 32))
+    print(f"RAXLOG_SEED={seed}")
+    rng = random.Random(seed)
+    store.snapshot(tmp_path / "shards", shards=3)
+    for _ in range(40):
+        first = rng.randrange(1, ENTRIES // 7)
+        window = f"{first}-{rng.randrange(7)}", f"{rng.randrange(first, ENTRIES // 7 + 9)}-6"
+        given = {"minPartitions": str(rng.choice([1, 2, 3, 7, 20, 100, 1000]))}
+        if rng.random() < 0.3:
+            given["maxRecordsPerPartition"] = str(rng.choice([50, 997, 5000]))
+        options = parse({"path": str(tmp_path / "shards"), "streamPattern": "*", "startingOffsets": window[0],
+                         "endingOffsets": window[1]} | given)
+        parts = scan.planned(find(options.path), options, Window.of(options))
+        expected = [int(entry.fields[b"n"]) for name in store.streams() for entry in store.stream(name).range(*window)]
+        assert sorted(rows_of(parts, options)) == sorted(expected), (window, given)
 
 
 # -- what has been trimmed away ---------------------------------------------------------------

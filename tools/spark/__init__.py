@@ -1,6 +1,6 @@
 """The Spark data source: ``spark.read.format("raxlog")``, its stream reader and its writer.
 
-    raxlog.spark.register ──> source.py        the class Spark asks for readers and writers
+    raxlog.spark ──> session.py ──> source.py  the class Spark asks for readers and writers
                                 ├── options.py      the options given, checked
                                 ├── schema.py       which columns, of which types, from which fields
                                 ├── location.py     what is at the path: snapshot, shards, live store
@@ -13,6 +13,7 @@
                                 ├── stream_reader.py   an endless one, by offsets
                                 └── writer.py       appending a DataFrame, once
 
+    session.py                  register() and session(): a Spark that knows it, and its Python
     requirements.py             what must be installed, and how to get it
     discovery/pyspark_raxlog    a top-level package of its own, by which Spark finds the source
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from ....spark.location import find
 from ....spark.options import Options, parse
 from ....spark.plan import Part, Window, chosen
 from ....spark.requirements import require, require_java
+from ....spark.session import session
 from ... import output
 from ...arguments import OF_STREAM, argument, command, positive
 from ...status import DONE, NO, USAGE, CommandError
@@ -127,24 +127,16 @@ appender.console.layout.pattern = %p %c: %m%n
 
 def _session(cores: int | None, folder: Path) -> Any:
     from pyspark.logger import PySparkLogger  # noqa: PLC0415 - half a second, and only here
-    from pyspark.sql import SparkSession  # noqa: PLC0415
-
-    from ....spark.source import RaxlogDataSource  # noqa: PLC0415
 
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # else tasks run whatever "python3" is
     logging = folder / "log4j2.properties"  # read before the session is there: its own setting comes after warnings
     logging.write_text(_LOGGING, encoding="ascii")
-    spark = (
-        SparkSession.builder.master(f"local[{cores or '*'}]").appName("raxlog scan")
-        .config("spark.ui.enabled", "false").config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={logging.as_uri()}")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.driver.bindAddress", "127.0.0.1").config("spark.sql.shuffle.partitions", "8")
-        .getOrCreate()
-    )
+    spark = session(f"local[{cores or '*'}]", {
+        "spark.app.name": "raxlog scan", "spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false",
+        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={logging.as_uri()}",
+        "spark.driver.bindAddress": "127.0.0.1", "spark.sql.shuffle.partitions": "8",
+    })
     PySparkLogger.getLogger("SQLQueryContextLogger").setLevel("CRITICAL")  # it prints errors again, with stacks
-    spark.dataSource.register(RaxlogDataSource)
     return spark
 
 
