@@ -15,8 +15,8 @@ from __future__ import annotations
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, DataSourceWriter
 from pyspark.sql.types import StructType
 
+from . import scan, tables
 from . import schema as schemas
-from . import tables
 from .batch_reader import BatchReader, FilteringReader
 from .location import find
 from .options import FOLLOW, WRITE, parse
@@ -35,8 +35,15 @@ class RaxlogDataSource(DataSource):
     def schema(self) -> StructType:
         """The columns of a load without ``.schema()``. Spark does not pass which use it is for."""
         options = parse(self.options, None)
-        find(options.path)  # load() reports a wrong path, not the first action
-        return tables.schema(options.dataset) if options.dataset != "entries" else schemas.default(options)
+        place = find(options.path)  # load() reports a wrong path, not the first action
+        if options.dataset != "entries":
+            return tables.schema(options.dataset)
+        fields, *others = scan.schemas(place, options).values() or [{}]
+        if any(fields != other for other in others):
+            fields = {}
+        if options.infer_schema and not fields:
+            fields = schemas.inferred(place, options)
+        return schemas.default(options, fields)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader for one query."""
