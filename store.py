@@ -450,7 +450,7 @@ class Store:
         else:
             made = full.make(self.path, Path(destination), progress)
         if keep is not None and place is not None:
-            restore.keep_last(place.absolute().parent, made.store, keep)
+            restore.keep_last(place.absolute().parent, made, keep)
         return made
 
     def readers(self) -> list[Reader]:

@@ -111,14 +111,9 @@ def copy(progress: Progress, store: str, place: str) -> None:
                 txn, lambda key, value: digest.add(key, bytes(value[:8])), progress, copied.stat()["entries"]
             )
         with copied.begin() as txn:
-            made = new_manifest(txn, "full", source_transaction(env.path, transaction), digest.records,
+            made = new_manifest(txn, "full", env.path, transaction, digest.records,
                                 streams=streams_of(txn, node_bytes))
     finish(building, made, FILES, progress)
-
-
-def source_transaction(store: Path, transaction: int) -> int:
-    """The number of the store's last commit; of a snapshot that is its source's, from the manifest."""
-    return manifest.read(store).transaction if directory.is_snapshot(store) else transaction
 
 
 def finish(building: Path, made: Manifest, names: Iterable[str], progress: Progress) -> None:
@@ -143,14 +138,20 @@ def verify_records(txn: ReadTransaction, visit: Callable[[bytes, bytes], None], 
     return node_bytes
 
 
-def new_manifest(txn: ReadTransaction, kind: str, transaction: int, count: int, **more: Any) -> Manifest:
-    """A manifest of the store in ``txn``, with the time, a new id and the version of raxlog."""
+def new_manifest(txn: ReadTransaction, kind: str, source: Path, transaction: int, count: int, **more: Any) -> Manifest:
+    """A manifest of the store in ``txn``, with the time, a new id and the version of raxlog.
+
+    Of a copy of a snapshot, the last commit and its time are the snapshot's.
+    """
     from ... import __version__  # noqa: PLC0415 - the package's __init__ imports this one
 
-    row = store_row(txn)
+    row, now = store_row(txn), time.time_ns() // 1_000_000
+    if directory.is_snapshot(source):
+        copied = manifest.read(source)
+        transaction, now = copied.transaction, copied.created_ms
     return Manifest(
         kind=kind, id=os.urandom(16).hex(), store=row[1].hex(), store_created_ms=row[2],
-        created_ms=time.time_ns() // 1_000_000, transaction=transaction, raxlog=__version__,
+        created_ms=now, transaction=transaction, raxlog=__version__,
         store_format=row[0], records=count, **more,
     )
 

@@ -30,7 +30,6 @@ from .full import (
     finish,
     new_manifest,
     open_for_reading,
-    source_transaction,
     store_row,
     streams_of,
     verify_records,
@@ -80,7 +79,7 @@ def compare(progress: Progress, store: str, place: str, parent: str) -> None:
 
             node_bytes = verify_records(txn, visit, progress, env.live().stat()["entries"])
         made = new_manifest(
-            txn, "increment", source_transaction(env.path, int(txn.id())), digest.records,
+            txn, "increment", env.path, int(txn.id()), digest.records,
             parent=before.id, parent_name=Path(parent).resolve().name, streams=streams_of(txn, node_bytes),
             changed=changes.changed, gone=changes.gone, changed_bytes=changes.bytes,
         )

@@ -12,6 +12,7 @@ from typing import Any, BinaryIO
 from urllib.parse import unquote
 
 from ...storage.errors import NotAStore, NotInstalled, StoreError
+from ...storage.files import directory
 
 
 class LocalFolder:
@@ -35,6 +36,12 @@ class LocalFolder:
             raise _absent(self.path / name) from None
         except OSError as error:
             raise StoreError(f"{self.path / name} cannot be read: {error}.") from error
+
+    def folders(self) -> list[str]:
+        """The names of the folders in it; [] for a store's own."""
+        if not self.path.is_dir() or (self.path / directory.CURRENT).exists():
+            return []
+        return sorted(child.name for child in self.path.iterdir() if directory.is_snapshot(child))
 
 
 class RemoteFolder:
@@ -60,6 +67,11 @@ class RemoteFolder:
     def open(self, name: str) -> BinaryIO:
         found: BinaryIO = self._do("read", name, lambda path: self._files.open(path, "rb"))
         return found
+
+    def folders(self) -> list[str]:
+        self._files.invalidate_cache()
+        found = self._do("list", "", lambda path: self._files.ls(path, detail=True))
+        return sorted(one["name"].rstrip("/").rpartition("/")[2] for one in found if one["type"] == "directory")
 
     def fetch(self, name: str, to: Path) -> None:
         self._do("read", name, lambda path: self._files.get_file(path, str(to)))

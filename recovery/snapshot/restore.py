@@ -209,19 +209,20 @@ def verify(snapshot: str | os.PathLike[str], *, progress: Progress | None = None
     return Verification(place.url, made.kind, files, done, tuple(problems))
 
 
-def keep_last(beside: Path, store: str, keep: int) -> list[Path]:
+def keep_last(beside: Path, last: Manifest, keep: int) -> list[Path]:
     """Remove all but the newest ``keep`` snapshots of a store in a folder. Returns those removed.
 
-    What a kept increment builds on stays too. Only readable snapshots of that store are removed.
+    ``last``, the one just made, stays, and what a kept increment builds on. Only readable snapshots of that
+    store are removed.
     """
     directory.clear_leftovers(beside)  # of an interrupted removal
     found: dict[str, tuple[Path, Manifest]] = {}
     for path, made in _snapshots_in(beside):
-        if made.store == store and not path.is_symlink():
+        if made.store == last.store and not path.is_symlink():
             found[made.id] = (path, made)
     newest = sorted(found.values(), key=lambda item: (item[1].created_ms, item[0].name), reverse=True)
     kept: set[str] = set()
-    for _, made in newest[:keep]:
+    for made in (last, *(made for _, made in newest[:keep])):
         link: Manifest | None = made
         while link is not None and link.id not in kept:
             kept.add(link.id)

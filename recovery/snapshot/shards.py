@@ -37,7 +37,7 @@ from ...stream.node.stream_id import StreamID, make_id, pack_id
 from .. import subprocess_task
 from ..subprocess_task import Progress
 from . import manifest
-from .full import build, copy, finish, new_manifest, open_copy, source_transaction, verify_records
+from .full import build, copy, finish, new_manifest, open_copy, verify_records
 from .location import LocalFolder, RemoteFolder, local_path, location_of
 from .manifest import Manifest, ShardFile
 from .shard_cache import ShardCache
@@ -113,7 +113,7 @@ def cut(progress: Progress, store: str, place: str, shards: int | None, shard_by
                 verify_records(txn, lambda *_: None, progress, opened.stat()["entries"])
         with opened.begin() as txn:
             listed = manifest.read(source)
-            made = new_manifest(txn, "shards", source_transaction(source, 0), listed.records, streams=listed.streams)
+            made = new_manifest(txn, "shards", source, 0, listed.records, streams=listed.streams)
             total, done = sum(stream.bytes for stream in listed.streams), 0
             files: list[ShardFile] = []
             for stream in listed.streams:

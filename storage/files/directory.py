@@ -120,7 +120,7 @@ def _reaches_beyond_its_end(folder: Path) -> bool:
 
 def is_snapshot(path: Path) -> bool:
     """True for a snapshot: a store at rest, which is never written and so is read without lock."""
-    return (path / MANIFEST).is_file()
+    return (path / MANIFEST).is_file() and not _LEFTOVER.search(path.name)  # nor one that is still being built
 
 
 def can_register(folder: Path) -> bool:

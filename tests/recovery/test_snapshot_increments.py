@@ -205,5 +205,5 @@ def test_a_removal_that_was_broken_off_is_finished_with_the_next(chain: list[Pat
         child.wait()
     assert not other.exists()
     assert len(left_beside(other)) == 1
-    assert restore.keep_last(other.parent, manifest.read(chain[0]).store, 5) == []
+    assert restore.keep_last(other.parent, manifest.read(chain[0]), 5) == []
     assert left_beside(other) == []

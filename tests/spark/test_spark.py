@@ -181,6 +181,20 @@ def test_timestamps_win_over_offsets_and_the_end_is_not_included(store: raxlog.S
     assert [sid for part in parts for sid in ids_of(part, options)] == [(1003, 0), (1004, 0), (1005, 0)]
 
 
+def test_a_folder_of_snapshots_is_read_as_of_a_time(spark: Any, store: raxlog.Store, tmp_path: Path) -> None:
+    orders = store.stream("orders")
+    orders.append({"n": 1})
+    first = store.snapshot(tmp_path / "days" / "first")
+    orders.append({"n": 2})
+    orders.create_group("billing")
+    store.snapshot(tmp_path / "days" / "second", shards=1)
+
+    assert reading(spark, tmp_path / "days").load().count() == 2
+    assert reading(spark, tmp_path / "days", asOf=first.created_ms).load().count() == 1
+    assert reading(spark, tmp_path / "days", asOf=first.created_ms, dataset="groups").load().count() == 0
+    assert "nothing at" in refusal(reading(spark, tmp_path / "days", asOf="2001-01-01T00:00:00Z").load)
+
+
 # -- columns ----------------------------------------------------------------------------------
 
 

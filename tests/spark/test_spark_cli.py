@@ -61,6 +61,21 @@ def test_plan_of_nothing_is_a_no_and_wrong_input_one_line(raxlog_cli: Run, thous
     assert raxlog_cli("plan", thousand + "-not", "orders")[0] == 3
 
 
+def test_plan_of_a_folder_of_snapshots_takes_the_one_of_a_time(raxlog_cli: Run, thousand: str, tmp_path: Path) -> None:
+    with raxlog.open(tmp_path / "live.rax") as store:
+        first = store.snapshot(tmp_path / "days" / "monday")
+        store.stream("orders").append({"item": "ink"})
+        store.snapshot(tmp_path / "days" / "tuesday")
+    for moment in (str(first.created_ms), f"transaction {first.transaction}"):
+        status, out, _ = raxlog_cli("plan", "days", "orders", "--as-of", moment)
+        assert (status, out.splitlines()[0]) == (0, "stream orders: 1,000 entries in 1 partition of 1,000 to 1,000")
+    assert raxlog_cli("plan", "days", "orders")[1].startswith("stream orders: 1,001 entries")
+    status, _, err = raxlog_cli("plan", "days", "orders", "--as-of", "2001-01-01T00:00:00Z")
+    assert status == 2
+    assert "--as-of 2001-01-01T00:00:00.000+00:00: nothing at" in one_line(err)
+    assert "monday (20" in err
+
+
 def test_more_partitions_than_any_job_could_have_are_refused_at_once(thousand: str) -> None:
     with raxlog.open(Path(thousand).parent / "live.rax", durability="relaxed") as store:
         for _ in range(11):

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 import raxlog
+from raxlog.recovery.snapshot.manifest import Manifest
 from raxlog.storage.files import directory
 from raxlog.stream.columns.arrow import projection
 from raxlog.tools.spark import scan
 from raxlog.tools.spark.location import find
-from raxlog.tools.spark.options import Options, parse
+from raxlog.tools.spark.options import FOLLOW, WRITE, Options, parse
 from raxlog.tools.spark.plan import Part, Window
 
 ENTRIES = 30_000
@@ -211,6 +215,88 @@ def test_a_stream_of_which_all_is_gone_is_lost_up_to_its_last_id(store: raxlog.S
         with pytest.raises(raxlog.StreamError, match="first entry is none"):
             planned(path, startingOffsets="10")
         assert planned(path, startingOffsets="11")[0] == []
+
+
+# -- as of a time ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def days(store: raxlog.Store, tmp_path: Path, request: pytest.FixtureRequest) -> tuple[str, list[Manifest]]:
+    """A folder of four states of a stream, of 10, 20, 30 and 40 entries, and their manifests."""
+    where = str(tmp_path / "days") if request.param != "memory" else f"memory://{tmp_path.name}/days"
+    made = []
+    for number in range(4):
+        store.stream("orders").extend([{"n": n} for n in range(10 * number, 10 * number + 10)])
+        cut = request.param != "full" and (number % 2 == 0 or request.param == "memory")
+        made.append(store.snapshot(f"{where}/day{9 - number}", **({"shards": 2} if cut else {})))
+        time.sleep(0.002)
+    return where, made
+
+
+def entries_as_of(where: str, moment: object) -> int:
+    options = parse({"path": where, "stream": "orders", "asOf": str(moment)})
+    parts = scan.planned(find(options.path, options.as_of), options, Window())
+    rows = rows_of(parts, options)
+    assert rows == list(range(len(rows)))
+    return len(rows)
+
+
+@pytest.mark.parametrize("days", ["full", "mixed", "memory"], indirect=True)
+def test_of_several_snapshots_the_newest_up_to_a_moment_is_read(days: tuple[str, list[Manifest]]) -> None:
+    where, made = days
+    for number, one in enumerate(made):
+        at = datetime.fromtimestamp(one.created_ms / 1000, timezone(timedelta(hours=2)))
+        last = made[number + 1].created_ms - 1 if number < 3 else one.created_ms + 10**9
+        for moment in (one.created_ms, last, at.isoformat(timespec="milliseconds"), f"transaction {one.transaction}"):
+            assert entries_as_of(where, moment) == 10 * number + 10
+        alone = f"{where}/day{9 - number}"
+        assert entries_as_of(alone, one.created_ms) == 10 * number + 10
+        with pytest.raises(raxlog.InvalidArgument, match=f"day{9 - number} .*transaction {one.transaction}"):
+            entries_as_of(alone, one.created_ms - 1)
+    listed = r"asOf=1999-12-31T23:59:59\.000\+00:00: nothing at .*days is that old.*day9 \(20.*\), day8 \("
+    with pytest.raises(raxlog.InvalidArgument, match=listed):
+        entries_as_of(where, "1999-12-31T23:59:59Z")
+
+
+def test_a_copy_of_a_snapshot_is_of_the_snapshots_time_and_is_kept(store: raxlog.Store, tmp_path: Path) -> None:
+    days = tmp_path / "days"
+    store.stream("orders").append({"n": 0})
+    monday = store.snapshot(days / "monday")
+    store.stream("orders").append({"n": 1})
+    tuesday = store.snapshot(days / "tuesday")
+    with raxlog.open(days / "monday", readonly=True) as old:
+        for name, how in (("copy", {}), ("shards", {"shards": 1}), ("increment", {"incremental_to": days / "monday"})):
+            made = old.snapshot(days / name, **how)  # type: ignore[arg-type]
+            assert (made.created_ms, made.transaction) == (monday.created_ms, monday.transaction)
+        assert entries_as_of(str(days), tuesday.created_ms) == 2
+        old.snapshot(days / "last", keep=1)
+    assert sorted(child.name for child in days.iterdir()) == ["last", "tuesday"]
+
+
+def test_what_is_still_being_built_beside_snapshots_is_none(store: raxlog.Store, tmp_path: Path) -> None:
+    store.snapshot(tmp_path / "days" / "monday")
+    shutil.copytree(tmp_path / "days" / "monday", tmp_path / "days" / "monday.creating-77-0123abcd")
+    assert find(str(tmp_path / "days")).path == str(tmp_path / "days" / "monday")
+
+
+def test_a_moment_that_no_snapshot_can_be_of_is_refused(store: raxlog.Store, tmp_path: Path) -> None:
+    with pytest.raises(raxlog.InvalidArgument, match="is a store, which holds its present state only"):
+        entries_as_of(str(tmp_path / "store.rax"), 5)
+    for wrong in ("yesterday", "2026-11-22", "2026-11-22T10:00:00", "-5", "9" * 30, "transaction x"):
+        with pytest.raises(raxlog.InvalidArgument, match=r"asOf=.* must be a time with its zone"):
+            entries_as_of("anywhere", wrong)
+    for use in (FOLLOW, WRITE):
+        with pytest.raises(raxlog.InvalidArgument, match="asOf belongs to reading"):
+            parse({"path": "x", "stream": "orders", "asOf": "5"}, use)
+
+    for _ in range(5):
+        store.stream("orders").append({"n": 0})
+    before = store.snapshot(tmp_path / "days" / "monday")
+    store.compact()
+    after = store.snapshot(tmp_path / "days" / "tuesday")
+    assert after.transaction < before.transaction
+    with pytest.raises(raxlog.InvalidArgument, match=r"has been compacted.*name a time"):
+        entries_as_of(str(tmp_path / "days"), f"transaction {before.transaction}")
 
 
 _SETTLES = """

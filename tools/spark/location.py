@@ -1,7 +1,7 @@
 """What is at a path: a snapshot, a folder of them, shards, or a live store.
 
     backup.rax/manifest.json             a snapshot: read in place, without any lock
-    backups/{mon,tue}/manifest.json      a folder of snapshots of one store: the newest
+    backups/{mon,tue}/manifest.json      a folder of snapshots of one store: the newest, or the one asOf a time
     https://…/shards, or a folder        shards: a manifest that names files by ID range
     events.rax/CURRENT                   a store that may be written to: see live_snapshot.py
 
@@ -10,18 +10,20 @@ A store on a read-only medium cannot change, and is read in place too.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from ...recovery.snapshot import manifest
+from ...recovery.snapshot.location import LocalFolder, Location, local_path, location_of
 from ...recovery.snapshot.manifest import Manifest
 from ...recovery.snapshot.shards import ShardSet
 from ...storage.errors import CorruptionError, InvalidArgument, NotAStore
 from ...storage.files import directory
 from ...storage.lifecycle import registry
 from ...stream.entries.session import Direct
+from .options import AsOf
 
 SNAPSHOT, SHARDS, LIVE = "snapshot", "shards", "live store"
 
@@ -35,41 +37,67 @@ class DataLocation:
     manifest: Manifest | None = None
 
 
-def find(path: str) -> DataLocation:
-    """What is at ``path``; reads manifests, no data. NotAStore, UnsupportedFormat, CorruptionError, StoreError."""
-    if "://" in path and not path.startswith("file://"):
-        return DataLocation(SHARDS, path, ShardSet(path).manifest)
-    there = Path(path.removeprefix("file://")).absolute()
-    if directory.is_snapshot(there):
-        found = manifest.read(there)
-        if found.kind == "shards":
-            return DataLocation(SHARDS, str(there), found)
-        if found.kind != "full":
-            raise InvalidArgument(
-                f"{there} is an {found.kind}: it holds what changed since {found.parent_name}, and cannot be "
-                "scanned alone. Restore it into a store, and scan that."
-            )
-        return DataLocation(SNAPSHOT, str(there), found)
-    if (newest := newest_snapshot(there)) is not None:
-        return newest
+def find(path: str, as_of: AsOf | None = None, kinds: tuple[str, ...] = ("full", "shards")) -> DataLocation:
+    """What is at ``path``; reads manifests, no data. NotAStore, UnsupportedFormat, CorruptionError, StoreError.
+
+    Where there are several of these kinds: the newest one, or the newest one up to ``as_of``. InvalidArgument if there
+    is none of that time, or if they are of different stores.
+    """
+    local = local_path(path)
+    there = location_of(path if local is None else local.absolute())
+    try:
+        held = {there.url: ShardSet(path).manifest if local is None else manifest.read(there.url)}
+    except NotAStore:
+        held = _snapshots_in(there, kinds if local is not None else ("shards",))
+        if not held and isinstance(there, LocalFolder):
+            return _store(there.path, as_of)
+        if not held:
+            raise
+    return _newest(there.url, held, as_of)
+
+
+def _snapshots_in(there: Location, kinds: tuple[str, ...]) -> dict[str, Manifest]:
+    found = {}
+    for name in there.folders():
+        with contextlib.suppress(NotAStore):
+            made = manifest.read(f"{there.url}/{name}")
+            if made.kind in kinds:
+                found[f"{there.url}/{name}"] = made
+    return found
+
+
+def _newest(where: str, held: dict[str, Manifest], as_of: AsOf | None) -> DataLocation:
+    if len({made.store for made in held.values()}) > 1:
+        names = ", ".join(url.rpartition("/")[2] for url in held)
+        raise InvalidArgument(f"{where} holds snapshots of different stores ({names}); name one of them")
+    found = sorted(held.items(), key=lambda pair: pair[1].created_ms)
+    if as_of is not None:
+        known = ", ".join(f"{url.rpartition('/')[2]} ({AsOf('created_ms', made.created_ms)}, transaction "
+                          f"{made.transaction})" for url, made in found[:20])
+        counts = [made.transaction for _, made in found]
+        if as_of.member == "transaction" and counts != sorted(counts):  # each generation counts them from 1
+            raise InvalidArgument(f"option asOf={as_of}: the store has been compacted, and counts anew since; name a "
+                                  f"time. The oldest: {known}")
+        found = [pair for pair in found if getattr(pair[1], as_of.member) <= as_of.value]
+        if not found:
+            raise InvalidArgument(f"option asOf={as_of}: nothing at {where} is that old. The oldest: {known}")
+    url, made = found[-1]
+    if made.kind == "increment":
+        raise InvalidArgument(
+            f"{url} is an {made.kind}: it holds what changed since {made.parent_name}, and cannot be "
+            "scanned alone. Restore it into a store, and scan that."
+        )
+    return DataLocation(SHARDS if made.kind == "shards" else SNAPSHOT, url, made)
+
+
+def _store(there: Path, as_of: AsOf | None) -> DataLocation:
+    """A store that is no snapshot."""
     generation = directory.generation(there)  # raises where there is no store
     directory.require_whole(generation)
+    if as_of is not None:
+        raise InvalidArgument(f"option asOf={as_of}: {there} is a store, which holds its present state only. Name a "
+                              "folder of its snapshots")
     return DataLocation(LIVE if directory.can_register(generation) else SNAPSHOT, str(there))
-
-
-def newest_snapshot(parent: Path) -> DataLocation | None:
-    """The newest full snapshot in a folder, None if there is none. InvalidArgument if they are of different stores."""
-    if not parent.is_dir() or (parent / directory.CURRENT).exists():
-        return None
-    held = [(manifest.read(child), child) for child in sorted(parent.iterdir()) if directory.is_snapshot(child)]
-    found = [(made, child) for made, child in held if made.kind == "full"]
-    if not found:
-        return None
-    if len({made.store for made, _ in found}) > 1:
-        names = ", ".join(child.name for _, child in found)
-        raise InvalidArgument(f"{parent} holds snapshots of different stores ({names}); name one of them")
-    made, child = max(found, key=lambda pair: pair[0].created_ms)  # each generation counts commits from 1
-    return DataLocation(SNAPSHOT, str(child), made)
 
 
 def require_data(place: DataLocation) -> None:
@@ -82,7 +110,7 @@ def require_data(place: DataLocation) -> None:
             raise CorruptionError(f"the data file {data} is cut off: it has {size} bytes, its manifest states {stated}")
 
 
-@contextmanager
+@contextlib.contextmanager
 def opened(path: str) -> Iterator[Direct]:
     """The store or snapshot at ``path``, for reading; closed and unmapped at the end."""
     if not Path(path).is_dir():

@@ -3,6 +3,7 @@
     path  stream | streamPattern  dataset        what to read
     startingOffsets  endingOffsets               IDs as Redis writes them, both included
     startingTimestamp  endingTimestamp           milliseconds; they override the offsets
+    asOf                                         which of several snapshots: the newest of that time
     minPartitions  maxRecordsPerPartition        how it is cut
     maxOffsetsPerTrigger  minOffsetsPerTrigger   how much a micro-batch takes
 
@@ -15,7 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
 
 from ...storage.errors import InvalidArgument, InvalidStreamID
 from ...stream.columns.arrow import MODES, PERMISSIVE, time_zone
@@ -97,6 +99,31 @@ def _zone(text: str) -> str:
     return text.strip()
 
 
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class AsOf(NamedTuple):
+    """A moment of the past by a member of manifests: ``created_ms``, a time in ms since 1970, or ``transaction``."""
+
+    member: str
+    value: int
+
+    def __str__(self) -> str:
+        if self.member == "transaction":
+            return f"transaction {self.value}"
+        return (_EPOCH + timedelta(milliseconds=self.value)).isoformat(timespec="milliseconds")
+
+
+def _as_of(text: str) -> AsOf:
+    number = text.strip().removeprefix("transaction ")
+    if number != text.strip():
+        return AsOf("transaction", int(number))
+    at = _EPOCH + timedelta(milliseconds=int(number)) if number.isdecimal() else datetime.fromisoformat(number)
+    if at.tzinfo is None:
+        raise ValueError
+    return AsOf("created_ms", (at - _EPOCH) // timedelta(milliseconds=1))
+
+
 _ANY = (READ, FOLLOW, WRITE)
 _IN = (READ, FOLLOW)
 _COUNT = "a whole number >= 1"
@@ -112,6 +139,7 @@ class Options:
     stream: str | None = _option("stream", str, "a name", _ANY)
     stream_pattern: str | None = _option("streamPattern", str, "a pattern", _IN)
     dataset: str = _option("dataset", _one_of(DATASETS), f"one of {', '.join(DATASETS)}", (READ,), "entries")
+    as_of: AsOf | None = None
     start: StreamID | None = None  # None: earliest, or latest where a query follows
     end: StreamID | None = None  # None: latest
     since: StreamID | None = None  # the start, if startingOffsets names an ID
@@ -138,10 +166,13 @@ class Options:
     write_rows: int = _option("rowsPerCommit", _whole(1), _COUNT, (WRITE,), WRITE_ROWS)
 
 
-_OF_TABLES = ("path", "stream", "streamPattern", "dataset", "snapshotDir", "snapshotMaxAge", "snapshotRetention")
+_OF_TABLES = ("path", "stream", "streamPattern", "dataset", "asOf", "snapshotDir", "snapshotMaxAge",
+              "snapshotRetention")
 _OPTIONS = {
     name: _Option(made.name, *how) for made in fields(Options) for name, how in made.metadata.items()
 } | {
+    "asOf": _Option("as_of", _as_of, "a time with its zone (2026-11-22T10:00:00Z), milliseconds since 1970, or "
+                    "'transaction 57'", (READ,)),
     "startingOffsets": _Option("start_offset", str.strip, "an ID", _IN),
     "endingOffsets": _Option("end_offset", str.strip, "an ID", (READ,)),
     "startingTimestamp": _Option("start_ms", _whole(0, MAX64), "milliseconds since 1970", _IN),
@@ -165,7 +196,7 @@ def parse(given: Mapping[str, str], use: str | None = READ) -> Options:
             values[option.field] = option.read(value)
         except InvalidArgument as error:
             raise InvalidArgument(f"option {allowed[name]}={value!r}: {error}") from None
-        except ValueError:
+        except (ValueError, OverflowError):
             raise InvalidArgument(f"option {allowed[name]}={value!r} must be {option.what}") from None
     if not values.get("path"):
         raise InvalidArgument(

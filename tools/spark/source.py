@@ -35,7 +35,7 @@ class RaxlogDataSource(DataSource):
     def schema(self) -> StructType:
         """The columns of a load without ``.schema()``. Spark does not pass which use it is for."""
         options = parse(self.options, None)
-        place = find(options.path)  # load() reports a wrong path, not the first action
+        place = find(options.path, options.as_of)  # load() reports a wrong path, not the first action
         if options.dataset != "entries":
             return tables.schema(options.dataset)
         fields, *others = scan.schemas(place, options).values() or [{}]

@@ -252,7 +252,7 @@ class FollowingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- within -------------------------------------------------------------------------
 
     def _place(self) -> DataLocation:
-        place = find(self._options.path)
+        place = find(self._options.path, kinds=("full",))
         if place.kind == SHARDS:
             raise InvalidArgument(
                 f"{place.path} is a set of shards, which does not grow; readStream follows a live store, or a folder "

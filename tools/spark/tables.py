@@ -72,7 +72,7 @@ class TableReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """One for each stream's groups, one for each group's pending entries."""
-        place = live_snapshot.at_rest(find(self._options.path), self._options)
+        place = live_snapshot.at_rest(find(self._options.path, self._options.as_of), self._options)
         return [InputPartition(table) for table in _tables(place, self._options)] or [InputPartition(None)]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:

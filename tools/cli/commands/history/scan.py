@@ -31,6 +31,8 @@ _VIEW = "entries"
 
 _RANGE = (*OF_STREAM, argument("--start", metavar="ID", default="earliest", help="first ID (default: earliest)"),
           argument("--end", metavar="ID", default="latest", help="last ID, included (default: latest)"),
+          argument("--as-of", metavar="TIME", help="where STORE holds several snapshots: the newest up to this time, "
+                   "2026-11-22T10:00:00Z or milliseconds since 1970; or up to 'transaction 57'"),
           argument("--partitions", type=positive, metavar="N", help="cut it into N partitions"),
           argument("--max-records", type=positive, metavar="N", help="at most N entries in a partition"))
 
@@ -38,11 +40,8 @@ def _given(args: argparse.Namespace) -> dict[str, str]:
     """The data source's options that the arguments stand for."""
     given = {"path": args.store, "stream": os.fsdecode(args.stream), "startingOffsets": args.start,
              "endingOffsets": args.end, "failOnDataLoss": "false"}
-    if args.partitions is not None:
-        given["minPartitions"] = str(args.partitions)
-    if args.max_records is not None:
-        given["maxRecordsPerPartition"] = str(args.max_records)
-    return given
+    more = {"asOf": args.as_of, "minPartitions": args.partitions, "maxRecordsPerPartition": args.max_records}
+    return given | {name: str(value) for name, value in more.items() if value is not None}
 
 
 @command(
@@ -55,7 +54,7 @@ range has no entries.""",
 )
 def _plan(args: argparse.Namespace) -> int:
     options = parse(_given(args))
-    place = live_snapshot.at_rest(find(options.path), options)
+    place = live_snapshot.at_rest(find(options.path, options.as_of), options)
     parts = scan.resolved(scan.planned(place, options, Window.of(options)))
     pieces = [{"start": piece.start, "end": piece.end, "entries": piece.entries}
               for part in parts for piece in part.pieces]
@@ -102,7 +101,7 @@ decoded alone, which is faster than the map. Exit status 1 if the query has no r
 )
 def _scan(args: argparse.Namespace) -> int:
     options = parse(_given(args))
-    chosen(list(scan.streams_in(find(options.path))), options)  # before Java starts, which takes seconds
+    chosen(list(scan.streams_in(find(options.path, options.as_of))), options)  # before Java starts, which takes seconds
     require()
     require_java()
     with tempfile.TemporaryDirectory(prefix="raxlog-scan-") as folder:  # for the snapshot of a live store
