@@ -179,24 +179,27 @@ class CorruptionError(RaxlogError):
 
     ``stream`` is the name (or number) of the stream, ``node`` the master ID of the node,
     ``offset`` the byte within the node's listpack (or within the record); each is None
-    where it is not known. The rest of the store stays readable.
+    where it is not known. The rest of the store stays readable. ``snapshot``: the damage is in a
+    snapshot's manifest, a shard or an increment, which can only be replaced.
     """
 
     def __init__(self, what: str, *, stream: str | None = None, node: str | None = None,
-                 offset: int | None = None) -> None:
+                 offset: int | None = None, snapshot: bool = False) -> None:
         super().__init__(what)
         self.what = what
         self.stream = stream
         self.node = node
         self.offset = offset
+        self.snapshot = snapshot
 
     def __str__(self) -> str:
         known = (("stream", self.stream), ("node", self.node), ("offset", self.offset))
         places = [f"{kind} {place}" for kind, place in known if place is not None]
         where = f" ({', '.join(places)})" if places else ""
-        return (
-            f"{self.what}{where}. Run 'raxlog check STORE' for all that is wrong; 'raxlog salvage' brings "
-            "what is whole into a new store."
+        return f"{self.what}{where}. " + (
+            "Put the file back from a copy, or write the snapshot again; 'raxlog verify' names all that is wrong in it."
+            if self.snapshot else
+            "Run 'raxlog check STORE' for all that is wrong; 'raxlog salvage' brings what is whole into a new store."
         )
 
 

@@ -65,9 +65,9 @@ def read_rows(path: Path, what: str, head: struct.Struct,
                     at = end
                 held = held[at:]
     except (OSError, *zstd.ERRORS) as error:
-        raise CorruptionError(f"{what} cannot be read ({error})") from error
+        raise CorruptionError(f"{what} cannot be read ({error})", snapshot=True) from error
     if held:
-        raise CorruptionError(f"{what} ends in the middle of a row")
+        raise CorruptionError(f"{what} ends in the middle of a row", snapshot=True)
 
 
 def verified(cursor: Any) -> Iterator[tuple[bytes, Any]]:

@@ -133,7 +133,7 @@ class Manifest:
     def sums(self, name: str) -> FileSums:
         """Size and checksums of a file. CorruptionError if the manifest does not list it."""
         if name not in self.files:
-            raise CorruptionError(f"the manifest of this {self.kind} snapshot lists no file {name}")
+            raise CorruptionError(f"the manifest of this {self.kind} snapshot lists no file {name}", snapshot=True)
         return self.files[name]
 
     @property
@@ -165,7 +165,7 @@ def read(where: str | os.PathLike[str]) -> Manifest:
 
 def _no_snapshot(place: Location) -> str:
     if not isinstance(place, LocalFolder):
-        return f"there is no snapshot at {place.url}: it has no {MANIFEST}."
+        return f"there is no snapshot at {place.url}: it has no {MANIFEST}. 'raxlog snapshot --shards' writes one."
     path = place.path
     if not path.exists():
         return f"there is no snapshot at {path}: nothing is there."
@@ -213,7 +213,7 @@ def require(place: Location, made: Manifest, *names: str) -> None:
     for name in names:
         for _, problem in chunks_of(place, name, made.sums(name)):
             if problem:
-                raise CorruptionError(f"{place.url}: {problem}")
+                raise CorruptionError(f"{place.url}: {problem}", snapshot=True)
 
 
 def _exactly(file: BinaryIO, size: int) -> bytes:
@@ -234,7 +234,7 @@ def decode(data: bytes, place: str) -> Manifest:
     """The inverse of encode(). ``place`` names the file in errors."""
     body, tail = data[:-_TAIL_BYTES], data[-_TAIL_BYTES:]
     if tail != _TAIL.format(xxh3_64_hexdigest(body)).encode():
-        raise CorruptionError(f"{place} fails its checksum: the snapshot's manifest is damaged or cut off")
+        raise CorruptionError(f"{place} fails its checksum: the manifest is damaged or cut off", snapshot=True)
     try:
         row = json.loads(data)
         if row["format"] > FORMAT:
@@ -246,7 +246,7 @@ def decode(data: bytes, place: str) -> Manifest:
             raise ValueError(f"kind {made.kind!r}")
         return made
     except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
-        raise CorruptionError(f"{place} is no manifest: {type(error).__name__} {error}") from None
+        raise CorruptionError(f"{place} is no manifest: {type(error).__name__} {error}", snapshot=True) from None
 
 
 def _made(kind: Any, row: dict[str, Any]) -> Any:

@@ -159,7 +159,7 @@ def _apply_changes(opened: lmdb.Environment, changes: Path, made: Manifest, prog
                 done += 1
         progress("apply", done, total)
         if done == before:
-            raise CorruptionError(f"the increment {changes} has {done} changes, its manifest states {total}")
+            raise CorruptionError(f"increment {changes} has {done} changes, its manifest states {total}", snapshot=True)
 
 
 def _require_equal(opened: lmdb.Environment, source: Path, made: Manifest, progress: Progress) -> None:
@@ -167,12 +167,12 @@ def _require_equal(opened: lmdb.Environment, source: Path, made: Manifest, progr
 
     def compare(key: bytes, value: bytes) -> None:
         if next(wanted, None) != (key, bytes(value[:8])):
-            raise CorruptionError(f"what {source} restores to differs from its digest at key {key.hex()}")
+            raise CorruptionError(f"what {source} restores to differs from its digest at {key.hex()}", snapshot=True)
 
     with opened.begin(buffers=True) as txn:
         verify_records(txn, compare, progress, made.records)
     if next(wanted, None) is not None:
-        raise CorruptionError(f"what {source} restores to has fewer records than its digest")
+        raise CorruptionError(f"what {source} restores to has fewer records than its digest", snapshot=True)
 
 
 def verify(snapshot: str | os.PathLike[str], *, progress: Progress | None = None) -> Verification:

@@ -65,7 +65,7 @@ class ShardCache:
                     kept.unlink(missing_ok=True)
                 return file
         except OSError as error:
-            raise StoreError(f"a shard cannot be kept in {self.folder}: {error}. Name another cache.") from error
+            raise StoreError(f"cannot keep shards in {self.folder}: {error}. Name another cache (cacheDir).") from error
 
     @contextlib.contextmanager
     def _locked(self, name: str, how: int = fcntl.LOCK_EX) -> Iterator[None]:
@@ -90,7 +90,7 @@ class ShardCache:
             place.fetch(shard.path, part)
             file = _opened(part, shard)
             if file is None:
-                raise CorruptionError(f"{place.url}/{shard.path} is not the file that its manifest lists")
+                raise CorruptionError(f"{place.url}/{shard.path} is not what its manifest lists", snapshot=True)
             part.rename(kept)
             return file
         finally:

@@ -182,7 +182,7 @@ class ShardReader:
         _, version, size = _HEAD.unpack(head)
         row = self._file.read(min(size, _MOST_HEADER))
         if self._file.read(_SUM.size) != _SUM.pack(xxh3_64_intdigest(head + row)):
-            raise CorruptionError(f"{self._name} fails the checksum of its header")
+            raise CorruptionError(f"{self._name} fails the checksum of its header", snapshot=True)
         if version > FORMAT:
             raise UnsupportedFormat(
                 f"{self._name} has format {version}; this raxlog reads up to {FORMAT}. Read it with a newer raxlog."
@@ -190,10 +190,10 @@ class ShardReader:
         try:
             name, number, *ids, entries = msgpack.unpackb(row)[:7]
             first, last = StreamID(*ids[:2]), StreamID(*ids[2:])
+            if not isinstance(name, bytes) or type(number) is not int or type(entries) is not int:
+                raise TypeError(f"{name!r:.40}, {number!r:.40}, {entries!r:.40}")
         except (ValueError, TypeError, RecursionError) as error:
-            raise CorruptionError(f"{self._name} has a header that makes no sense ({error})") from None
-        if not isinstance(name, bytes) or type(number) is not int or type(entries) is not int:
-            raise CorruptionError(f"{self._name} has a header that makes no sense")
+            raise CorruptionError(f"{self._name} has a header that makes no sense ({error})", snapshot=True) from None
         return ShardHeader(name, number, first, last, entries)
 
     def _read_frame(self, number: int) -> tuple[int, int, tuple[int, int], bytes]:
@@ -212,4 +212,4 @@ class ShardReader:
 
     def _damaged(self, what: str, node: Any = None) -> CorruptionError:
         where = None if node is None else "{}-{}".format(*node)
-        return CorruptionError(f"{self._name} {what}", stream=shown(self.header.stream), node=where)
+        return CorruptionError(f"{self._name} {what}", stream=shown(self.header.stream), node=where, snapshot=True)

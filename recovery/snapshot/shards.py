@@ -38,7 +38,7 @@ from .. import subprocess_task
 from ..subprocess_task import Progress
 from . import manifest
 from .full import build, copy, finish, new_manifest, open_copy, verify_records
-from .location import LocalFolder, RemoteFolder, local_path, location_of
+from .location import LocalFolder, Location, RemoteFolder, local_path, location_of
 from .manifest import Manifest, ShardFile
 from .shard_cache import ShardCache
 from .shard_format import ShardHeader, ShardReader, ShardWriter
@@ -177,6 +177,20 @@ def _write_pending(txn: RaxTransaction, building: Path, number: int) -> None:
                 rows.write(msgpack.packb([group.name, *sid, owner, nack.time, nack.count]))
 
 
+@contextlib.contextmanager
+def open_shard(place: Location, shard: ShardFile, cache: ShardCache | None) -> Iterator[ShardReader]:
+    """A reader of one shard, fetched through ``cache`` if it is remote. NotAStore names what is missing with it."""
+    with contextlib.ExitStack() as stack:
+        try:
+            file = stack.enter_context(
+                place.open(shard.path) if cache is None or isinstance(place, LocalFolder) else cache.open(place, shard))
+            reader = ShardReader(file, f"{place.url}/{shard.path}")
+        except NotAStore as error:
+            raise NotAStore(f"{str(error).rstrip('.')}. It is to hold entries {shard.first} to {shard.last}: put it "
+                            "back from a copy of the set, or write the set again.") from None
+        yield reader
+
+
 class ShardSet:
     """A set of shards at a local path or a URL, open for reading. Needs no LMDB. Picklable.
 
@@ -187,7 +201,8 @@ class ShardSet:
         self.place = location_of(where)
         self.manifest = manifest.read(where)
         if self.manifest.kind != "shards":
-            raise NotAStore(f"{self.place.url} is a snapshot of kind {self.manifest.kind!r}, not a set of shards.")
+            raise NotAStore(f"{self.place.url} is a snapshot of kind {self.manifest.kind!r}, no set of shards; "
+                            "'raxlog snapshot --shards' writes one.")
 
     def shards(self, stream: bytes, start: tuple[int, int] | None = None,
                end: tuple[int, int] | None = None) -> list[ShardFile]:
@@ -199,15 +214,9 @@ class ShardSet:
             and (start is None or shard.last >= start) and (end is None or shard.first <= end)
         ]
 
-    @contextlib.contextmanager
-    def open(self, shard: ShardFile, cache: ShardCache | None = None) -> Iterator[ShardReader]:
+    def open(self, shard: ShardFile, cache: ShardCache | None = None) -> contextlib.AbstractContextManager[ShardReader]:
         """A reader of one shard, fetched through ``cache`` if the set is remote."""
-        if cache is None or isinstance(self.place, LocalFolder):
-            file = self.place.open(shard.path)
-        else:
-            file = cache.open(self.place, shard)
-        with file:
-            yield ShardReader(file, f"{self.place.url}/{shard.path}")
+        return open_shard(self.place, shard, cache)
 
     def pending(self, stream: bytes) -> Iterator[PendingEntry]:
         """The pending entries of all groups of a stream, group by group, in the order of IDs."""
@@ -223,4 +232,4 @@ class ShardSet:
                         yield PendingEntry(group, make_id(ms, seq), consumer, time, count)
             except (*zstd.ERRORS, ValueError, TypeError) as error:
                 raise CorruptionError(f"{self.place.url}/{name} cannot be read ({error})",
-                                      stream=shown(stream)) from None
+                                      stream=shown(stream), snapshot=True) from None

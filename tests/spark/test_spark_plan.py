@@ -8,15 +8,17 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pytest
 import raxlog
 from raxlog.recovery.snapshot.manifest import Manifest
+from raxlog.recovery.snapshot.shards import ShardSet
 from raxlog.storage.files import directory
 from raxlog.stream.columns.arrow import projection
 from raxlog.tools.spark import scan
@@ -215,6 +217,67 @@ def test_a_stream_of_which_all_is_gone_is_lost_up_to_its_last_id(store: raxlog.S
         with pytest.raises(raxlog.StreamError, match="first entry is none"):
             planned(path, startingOffsets="10")
         assert planned(path, startingOffsets="11")[0] == []
+
+
+# -- what is wrong with a set of shards -------------------------------------------------------
+
+
+DAMAGES: list[tuple[str, Callable[[bytes], bytes] | None, str]] = [
+    ("1/00001.shard", None, "00001.shard is not there. It is to hold entries FIRST to LAST: put it back from a copy"),
+    ("1/00001.shard", lambda data: b"no shard" + data[8:], "It is to hold entries FIRST to LAST: put it back"),
+    ("1/00001.shard", lambda data: data[:-90] + bytes(10) + data[-80:], "00001.shard fails"),
+    ("1/00001.shard", lambda data: data[: len(data) // 2], "00001.shard is cut off"),
+    ("manifest.json", lambda data: data[:50] + data[51:], "manifest.json fails its checksum"),
+    ("manifest.json", None, "manifest.json"),
+    ("1/pending", None, "1/pending"),
+    ("1/pending", lambda data: data[:-1] + b"!", "1/pending"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("remote", [False, True])
+def test_what_is_wrong_with_shards_comes_with_what_helps_shards(
+    store: raxlog.Store, tmp_path: Path, remote: bool
+) -> None:
+    orders = store.stream("orders")
+    orders.extend([{"n": n} for n in range(2000)])
+    orders.create_group("billing", "0").read("worker", count=10)
+    where = f"memory://{tmp_path.name}" if remote else str(tmp_path / "shards")
+    hurt = store.snapshot(where, shards=3).shards[1]
+    files = fsspec.filesystem("memory" if remote else "file")
+
+    def read(number: int) -> None:
+        parts, options = planned(where, cacheDir=tmp_path / f"cache{number}")  # type: ignore[arg-type]
+        assert rows_of(parts, options) == list(range(2000))
+        assert len(list(ShardSet(where).pending(b"orders"))) == 10
+
+    for number, (name, damage, wanted) in enumerate(DAMAGES):
+        read(-1 - number)
+        file = f"{where}/{name}"
+        whole = files.cat_file(file)
+        files.rm(file)
+        if damage is not None:
+            files.pipe_file(file, damage(whole))
+        with pytest.raises((raxlog.NotAStore, raxlog.CorruptionError)) as caught:
+            read(number)
+        message = str(caught.value)
+        if remote and damage is not None and name.endswith("shard"):
+            wanted = "00001.shard is not what its manifest lists"
+        assert wanted.replace("FIRST", str(hurt.first)).replace("LAST", str(hurt.last)) in message
+        assert "raxlog check" not in message
+        assert "salvage" not in message
+        if isinstance(caught.value, raxlog.CorruptionError):
+            assert "write the snapshot again; 'raxlog verify' names all" in message
+            assert name in raxlog.verify(where).problems[0]
+        files.pipe_file(file, whole)
+
+
+def test_a_folder_of_increments_alone_is_named_as_such(store: raxlog.Store, tmp_path: Path) -> None:
+    store.snapshot(tmp_path / "monday")
+    store.snapshot(tmp_path / "days" / "tuesday", incremental_to=tmp_path / "monday")
+    with pytest.raises(raxlog.NotAStore, match=r"holds no full ones.*'raxlog restore' makes a store of an increment"):
+        planned(tmp_path / "days")
+    with pytest.raises(raxlog.InvalidArgument, match="since monday, and cannot be scanned alone"):
+        planned(tmp_path / "days" / "tuesday")
 
 
 # -- as of a time ------------------------------------------------------------------------------

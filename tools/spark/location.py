@@ -92,6 +92,9 @@ def _newest(where: str, held: dict[str, Manifest], as_of: AsOf | None) -> DataLo
 
 def _store(there: Path, as_of: AsOf | None) -> DataLocation:
     """A store that is no snapshot."""
+    if there.is_dir() and not (there / directory.CURRENT).exists():
+        raise NotAStore(f"{there} is a folder but no raxlog store, no snapshot, and holds no full ones. A set of shards"
+                        f" needs its {directory.MANIFEST}; 'raxlog restore' makes a store of an increment.")
     generation = directory.generation(there)  # raises where there is no store
     directory.require_whole(generation)
     if as_of is not None:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING
 
-from ...recovery.snapshot.location import LocalFolder, location_of
+from ...recovery.snapshot.location import location_of
 from ...recovery.snapshot.shard_cache import ShardCache
-from ...recovery.snapshot.shard_format import ShardReader
+from ...recovery.snapshot.shards import open_shard
 from ...stream.columns import arrow
 from ...stream.columns.scan import StoredNode, read_nodes
 from ...stream.entries import header as headers
@@ -116,9 +116,8 @@ def _shard_nodes(piece: Piece, options: Options) -> Iterator[StoredNode]:
     place = location_of(piece.path)
     cache = ShardCache(options.cache_dir or live_snapshot.default_folder("shards"), options.cache_bytes or CACHE_BYTES)
     for shard in piece.shards:
-        file = place.open(shard.path) if isinstance(place, LocalFolder) else cache.open(place, shard)
-        with file:
-            yield from ShardReader(file, f"{place.url}/{shard.path}").nodes(piece.start, piece.end)
+        with open_shard(place, shard, cache) as reader:
+            yield from reader.nodes(piece.start, piece.end)
 
 
 def _decoded(nodes: Iterator[StoredNode], piece: Piece, columns: Columns, options: Options,

@@ -9,21 +9,26 @@ Both take a snapshot of a live store first: plan a shared one, scan one of its o
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
+import re
+import signal
+import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from .....storage.errors import InvalidArgument
+from .....storage import errors
 from ....spark import live_snapshot, scan
 from ....spark.location import find
 from ....spark.options import Options, parse
 from ....spark.plan import Part, Window, chosen
 from ....spark.requirements import require, require_java
 from ....spark.session import session
-from ... import output
-from ...arguments import OF_STREAM, argument, command, positive
-from ...status import DONE, NO, USAGE, CommandError
+from ... import messages, output
+from ...arguments import OF_STREAM, argument, command, flag, positive
+from ...status import DONE, NO, USAGE, CommandError, status_of
 
 _WIDTH = 50
 _VIEW = "entries"
@@ -92,6 +97,7 @@ def _picture(parts: list[Part], options: Options) -> str:
               help="fields to read as columns: 'item string, qty int'; id_ms and id_seq can be among them "
               "(default: id_ms, id_seq, fields as a map)"),
      argument("--cores", type=positive, metavar="N", help="how many to use (default: all)"),
+     flag("--verbose", "show what Java and Spark print"),
      argument("--rows", type=positive, default=1000, metavar="N", help="print at most N rows (default: 1000)")),
     """Starts a Spark on this machine, which takes some ten seconds, runs the query and prints a table;
 with --json a line a row. Needs Java 17 and the extra 'spark'. Columns that --schema names are
@@ -100,81 +106,108 @@ decoded alone, which is faster than the map. Exit status 1 if the query has no r
     "    --sql 'select item, sum(qty) from entries group by item order by 2 desc'",
 )
 def _scan(args: argparse.Namespace) -> int:
+    _check_sql(args.sql)
     options = parse(_given(args))
     chosen(list(scan.streams_in(find(options.path, options.as_of))), options)  # before Java starts, which takes seconds
     require()
     require_java()
-    with tempfile.TemporaryDirectory(prefix="raxlog-scan-") as folder:  # for the snapshot of a live store
-        given = _given(args) | {"snapshotDir": folder}
-        spark = _session(args.cores, Path(folder))
-        try:
-            return _query(spark, given, args)
-        finally:
-            spark.stop()
-
-
-_LOGGING = """\
-rootLogger.level = error
-rootLogger.appenderRef.console.ref = console
-appender.console.type = Console
-appender.console.name = console
-appender.console.target = SYSTEM_ERR
-appender.console.layout.type = PatternLayout
-appender.console.layout.pattern = %p %c: %m%n
-"""
-
-
-def _session(cores: int | None, folder: Path) -> Any:
-    from pyspark.logger import PySparkLogger  # noqa: PLC0415 - half a second, and only here
-
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    logging = folder / "log4j2.properties"  # read before the session is there: its own setting comes after warnings
-    logging.write_text(_LOGGING, encoding="ascii")
-    spark = session(f"local[{cores or '*'}]", {
-        "spark.app.name": "raxlog scan", "spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false",
-        "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={logging.as_uri()}",
-        "spark.driver.bindAddress": "127.0.0.1", "spark.sql.shuffle.partitions": "8",
-    })
-    PySparkLogger.getLogger("SQLQueryContextLogger").setLevel("CRITICAL")  # it prints errors again, with stacks
-    return spark
-
-
-def _query(spark: Any, given: dict[str, str], args: argparse.Namespace) -> int:
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]  # noqa: PLC0415
     from pyspark.errors import PySparkException  # noqa: PLC0415
 
-    try:
-        reader = spark.read.format("raxlog").options(**given)
-        if args.schema is not None:
-            reader = reader.schema(args.schema)
-        reader.load().createOrReplaceTempView(_VIEW)
-        found = spark.sql(args.sql)
-        rows = found.limit(args.rows).collect()
-    except PySparkException as error:
-        raise _spark_failure(error) from None
+    with tempfile.TemporaryDirectory(prefix="raxlog-scan-") as folder:  # for the snapshot of a live store, too
+        log = Path(folder) / "log"
+        log.touch()
+        try:
+            with contextlib.nullcontext() if args.verbose else _redirected(log):
+                columns, rows = _answered(args, folder)
+        except (PySparkException, Py4JError) as error:
+            raise _spark_failure(str(error), log.read_text(errors="replace")) from None
+        for warning in dict.fromkeys(_OURS.findall(log.read_text(errors="replace"))):
+            print(f"raxlog: {output.one_line(warning)}", file=sys.stderr)
     if args.json:
         for row in rows:
             output.print_json(_json(row.asDict()))
     else:
         numbers = {"bigint", "int", "double", "float", "smallint", "tinyint"}
-        right = [at for at, (_, kind) in enumerate(found.dtypes) if kind in numbers or kind.startswith("decimal")]
-        output.print_text(*output.table([found.columns, *([_cell(value) for value in row] for row in rows)], right))
+        right = [at for at, (_, kind) in enumerate(columns) if kind in numbers or kind.startswith("decimal")]
+        names = [name for name, _ in columns]
+        output.print_text(*output.table([names, *([_cell(value) for value in row] for row in rows)], right))
     return DONE if rows else NO
 
 
-def _spark_failure(error: Exception) -> Exception:
+_QUOTED = re.compile(
+    r"""(?is)(?<!\w)r(?:'[^']*'|"[^"]*")|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|`[^`]*`|--(?:\\\n|[^\r\n])*|/\*.*?\*/"""
+)
+
+
+def _check_sql(sql: str) -> None:
+    """Refuse what no SQL can be, before Java starts; the rest is for Spark, which alone knows its SQL."""
+    bare = _QUOTED.sub(" ", sql)
+    if not bare.strip(" \t\r\n;"):
+        raise CommandError("--sql is empty", USAGE)
+    odd = [mark for mark in "'\"`" if mark in bare] + ["parenthesis"] * (bare.count("(") != bare.count(")"))
+    if odd and "$" not in bare and "*/" not in bare:  # a string in dollars, a comment in a comment
+        raise CommandError(f"--sql has a {odd[0]} without its counterpart", USAGE)
+    if _VIEW not in sql.lower():
+        print(f"raxlog: --sql does not name the table '{_VIEW}', which is the stream", file=sys.stderr)
+
+
+@contextlib.contextmanager
+def _redirected(log: Path) -> Iterator[None]:
+    """Standard output and error of this process, and of those that it starts, go to a file."""
+    kept = {number: os.dup(number) for number in (1, 2)}
+    sys.stdout.flush()
+    try:
+        with log.open("wb") as file:
+            for number in kept:
+                os.dup2(file.fileno(), number)
+        yield
+    finally:
+        for number, descriptor in kept.items():
+            os.dup2(descriptor, number)
+            os.close(descriptor)
+
+
+def _answered(args: argparse.Namespace, folder: str) -> tuple[list[tuple[str, str]], list[Any]]:
+    """Names and types of the columns, and the rows."""
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    java = Path(folder) / "java"
+    os.register_at_fork(after_in_child=lambda: java.parent.exists() and java.write_text(str(os.getpid())))
+    try:
+        spark = session(f"local[{args.cores or '*'}]", {
+            "spark.app.name": "raxlog scan", "spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false",
+            "spark.driver.bindAddress": "127.0.0.1", "spark.sql.shuffle.partitions": "8",
+        })
+    except KeyboardInterrupt:  # pyspark leaves a Java behind that it is interrupted in starting
+        if java.exists():
+            os.kill(int(java.read_text()), signal.SIGTERM)
+        raise
+    try:
+        reader = spark.read.format("raxlog").options(**_given(args) | {"snapshotDir": folder})
+        if args.schema is not None:
+            reader = reader.schema(args.schema)
+        reader.load().createOrReplaceTempView(_VIEW)
+        found = spark.sql(args.sql)
+        return found.dtypes, found.limit(args.rows).collect()
+    finally:
+        spark.stop()
+
+
+_OURS = re.compile(r"/raxlog/\S+\.py:\d+: \w+Warning: (.+)")  # in what the tasks print
+
+
+def _spark_failure(text: str, printed: str) -> Exception:
     """Spark's error without its stack: raxlog's own message where it is one of raxlog's."""
-    text = str(error)
-    for line in text.splitlines():
-        name, colon, message = line.strip().partition(": ")
-        if colon and name.startswith("raxlog.") and name.endswith(tuple(_OURS)):
-            return InvalidArgument(message)
+    ours = re.search(r"^\s*raxlog\.(\w+): (.+)", text, re.M)
+    if ours is not None:
+        kind = getattr(errors, ours[1], errors.RaxlogError)
+        return CommandError(messages.in_options(ours[2]), status_of(kind("")))
     if "[TABLE_OR_VIEW_NOT_FOUND]" in text:
         return CommandError(f"--sql names a table that is not there: the stream is the table '{_VIEW}'", USAGE)
-    return CommandError(" ".join(text.split("JVM stacktrace", maxsplit=1)[0].split())[:2000], USAGE)
-
-
-_OURS = ("InvalidArgument", "InvalidStreamID", "NoStream", "NotAStore", "CorruptionError", "MalformedValue",
-         "UnsupportedFormat", "StoreError", "StoreFull")
+    line = text.strip().partition("\n")[0]
+    if not re.search(r"SQLSTATE: (?!XX)", line):  # not an error of the query: what Java has printed may explain it
+        sys.stderr.write(printed)
+    return CommandError(line[:2000], USAGE)
 
 
 def _json(value: Any) -> Any:
