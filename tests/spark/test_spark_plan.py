@@ -307,6 +307,7 @@ def entries_as_of(where: str, moment: object) -> int:
 @pytest.mark.parametrize("days", ["full", "mixed", "memory"], indirect=True)
 def test_of_several_snapshots_the_newest_up_to_a_moment_is_read(days: tuple[str, list[Manifest]]) -> None:
     where, made = days
+    assert len(rows_of(*planned(where))) == 40  # type: ignore[arg-type]
     for number, one in enumerate(made):
         at = datetime.fromtimestamp(one.created_ms / 1000, timezone(timedelta(hours=2)))
         last = made[number + 1].created_ms - 1 if number < 3 else one.created_ms + 10**9
