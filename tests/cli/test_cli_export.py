@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import duckdb
@@ -23,6 +24,7 @@ from raw_records import changed_copy, flipped, records_of
 from raxlog.storage.format import keys, records
 from raxlog.tools.cli.arguments import parsed_columns
 from raxlog.tools.cli.status import CommandError
+from raxlog.tools.spark.location import opened
 
 pytest_plugins = ["cli_fixtures"]
 
@@ -63,6 +65,74 @@ def test_columns_are_read_by_duckdb_and_polars_from_every_format(raxlog_cli: Run
         assert (frame.height, frame["qty"].sum(), frame["id"].min()) == expected
     with pa.ipc.open_file("a.arrow") as file:
         assert str(file.read_all().column("price")[1].as_py()) == "0.25"
+
+
+def about(path: str) -> dict[str, str]:
+    """What a file says of raxlog, as pyarrow and DuckDB read it."""
+    held = pq.ParquetFile(path).metadata.metadata
+    found = {key.decode(): value.decode() for key, value in held.items() if key.startswith(b"raxlog.")}
+    query = f"select decode(key), decode(value) from parquet_kv_metadata('{path}') where decode(key) like 'raxlog.%'"
+    assert dict(duckdb.sql(query).fetchall()) == found
+    return found
+
+
+def order(path: str) -> list[str]:
+    """The columns that each row group is sorted by, nulls last."""
+    file = pq.ParquetFile(path)
+    groups = {file.metadata.row_group(at).sorting_columns for at in range(file.metadata.num_row_groups)}
+    (columns,) = groups
+    assert not any(column.descending or column.nulls_first for column in columns)
+    return [file.schema.column(column.column_index).path for column in columns]
+
+
+def test_parquet_names_its_stream_its_store_its_range_and_its_order(raxlog_cli: Run, sales: str) -> None:
+    first, last = 1526919030474, 1526919030474 + 999
+    raxlog_cli("export", sales, "orders", "all.parquet")
+    with opened(sales) as source:
+        uuid = source.env.record.uuid.hex()
+    assert about("all.parquet") == {"raxlog.stream": "orders", "raxlog.store": uuid,
+                                    "raxlog.first_id": f"{first}-0", "raxlog.last_id": f"{last}-0"}
+    assert order("all.parquet") == ["id_ms", "id_seq"]
+
+    raxlog_cli("export", sales, "orders", "b.parquet", f"({first}", f"{first + 9}-7", "--columns", "qty int",
+               "--timestamp", "at")
+    assert about("b.parquet")["raxlog.first_id"] == f"{first + 1}-0"
+    assert about("b.parquet")["raxlog.last_id"] == f"{first + 9}-0"
+    assert order("b.parquet") == ["at"]
+    columns = "fields map<string,string>, qty int, id_seq bigint, id_ms bigint"
+    raxlog_cli("export", sales, "orders", "c.parquet", "--columns", columns)
+    assert order("c.parquet") == ["id_ms", "id_seq"]
+    raxlog_cli("export", sales, "orders", "d.parquet", "5", "9", "--columns", "id_seq bigint, qty int")
+    assert about("d.parquet") == {"raxlog.stream": "orders", "raxlog.store": uuid}
+    raxlog_cli("export", sales, "orders", "e.parquet", "--columns", "id_seq bigint, qty int")
+    assert order("e.parquet") == []
+
+
+def test_duckdb_reads_times_without_a_zone_as_the_page_says(raxlog_cli: Run, sales: str) -> None:
+    raxlog_cli("export", sales, "orders", "a.parquet", "--columns", "qty int", "--timestamp", "time")
+    held = duckdb.connect()
+    held.sql("set TimeZone = 'Asia/Tokyo'")
+    query = "select {} from 'a.parquet' where qty = 0"
+    first = datetime(2018, 5, 21, 16, 10, 30, 474000)
+    assert held.sql(query.format("time at time zone 'UTC'")).fetchall() == [(first,)]
+    assert held.sql(query.format("time::timestamp")).fetchall() == [(first + timedelta(hours=9),)]
+    assert held.sql(query.format("time")).to_arrow_table().num_rows == 1
+
+
+def test_parquet_of_a_stream_with_any_name_and_any_ids_can_be_read(raxlog_cli: Run, tmp_path: Path) -> None:
+    most = (1 << 64) - 1
+    names = {b"\xff\\": '{"base64": "/1w="}', "наказ".encode(): "наказ"}
+    with raxlog.open(tmp_path / "s.rax") as store:
+        for name in names:
+            store.stream(name).extend([{"n": n} for n in range(3)], [f"{1 << 63}-9", f"{most}-3", f"{most}-{most}"])
+    for number, (name, shown) in enumerate(names.items()):
+        path = f"{number}.parquet"
+        assert raxlog_cli("export", "s.rax", os.fsdecode(name), path)[0] == 0
+        found = about(path)
+        assert found["raxlog.stream"] == shown
+        assert (found["raxlog.first_id"], found["raxlog.last_id"]) == (f"{1 << 63}-9", f"{most}-{most}")
+        assert order(path) == ["id_ms"]  # where it is null for all, id_seq is in no order
+        assert polars.read_parquet(path)["id_seq"].to_list() == [9, 3, None]
 
 
 def test_a_range_of_ids_is_cut_out(raxlog_cli: Run, sales: str) -> None:

@@ -9,15 +9,20 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from .....stream.columns.arrow import MODES, PERMISSIVE, Projection, Tally, load, projection, reader
 from .....stream.columns.projection import default_columns
+from .....stream.node.json_form import json_form
+from .....stream.node.stream_id import StreamID
+from ....spark.location import opened
 from ... import output
 from ...arguments import OF_STREAM, RANGE, argument, command, flag, parsed_columns
 from ...progress import ByteReport, progress
@@ -27,6 +32,8 @@ from ...stores import stream_of
 _FORMATS = {"parquet": (".parquet", ".pq"), "arrow": (".arrow", ".ipc", ".feather"), "csv": (".csv",)}
 _COMPRESSIONS = ("zstd", "snappy", "none")
 _ROW_GROUP = 1 << 20  # rows that a reader of Parquet can skip at once
+_SORTED = ("id_ms", "id_time", "id_seq")
+_NO_NULLS = 1 << 53  # ms up to which an ID's time is one
 
 
 @command(
@@ -53,10 +60,12 @@ fields and their types: string, binary, bigint, int, double, boolean,
 timestamp, decimal(p,s); an entry without the field has null there. A name with spaces or
 commas is put in backquotes. CSV needs --columns.
 
+Parquet names stream, store and the first and last ID in its metadata, and its sorted columns.
+
 The file appears when it is complete. Exit status 1 if the range has no entry.""",
     "raxlog export events.rax orders orders.parquet",
     'raxlog export events.rax orders sales.csv --id id --columns "item string, price decimal(10,2)"',
-    "raxlog export events.rax orders may.parquet 1525132800000 1527811199999 --timestamp at",
+    "raxlog export events.rax orders may.parquet 1525132800000 1527811199999 --timestamp time",
 )
 def _run(args: argparse.Namespace) -> int:
     path = Path(args.file)
@@ -72,8 +81,10 @@ def _run(args: argparse.Namespace) -> int:
         if kind == "csv" and any(column[0] == "map" for column in columns.columns):
             raise CommandError('CSV holds no maps: name fields, as in --columns "item string, qty bigint"', USAGE)
         start, end = args.start, min(args.end, stream.last_id)
+        with_id = replace(columns, schema=columns.schema.append(load().field("", "binary")),
+                          columns=(*columns.columns, ("id_bytes", b"", 0, 0)))
         batches = reader(
-            stream.nodes(start, end), columns, start=start, end=end, mode=args.mode, skip_damaged=args.skip_damaged,
+            stream.nodes(start, end), with_id, start=start, end=end, mode=args.mode, skip_damaged=args.skip_damaged,
             stream=name, tally=tally,
         )  # fmt: skip
         # The summary names the damaged nodes, of which the reader warns.
@@ -81,7 +92,9 @@ def _run(args: argparse.Namespace) -> int:
             warnings.catch_warnings(action="ignore"), _whole(path) as part,
             progress(name, stream.count(start, end)) as report,
         ):
-            _write(kind, part, columns, batches, args.compression, tally, report)
+            with opened(args.store) as source:
+                about = {"raxlog.stream": _text(args.stream), "raxlog.store": source.env.record.uuid.hex()}
+            _write(kind, part, columns, batches, args.compression, end, about, tally, report)
     _summary(args, path, kind, tally, time.perf_counter() - began)
     return DONE if tally.rows else NO
 
@@ -109,8 +122,22 @@ def _whole(path: Path) -> Iterator[Path]:
         part.unlink(missing_ok=True)
 
 
-def _write(kind: str, part: Path, columns: Projection, batches: Any, compression: str, tally: Tally,
-           report: ByteReport) -> None:
+def _text(name: bytes) -> str:
+    """A stream's name as in a manifest: itself, or {"base64": …} where it is no UTF-8, which Parquet demands."""
+    shown = json_form(name)
+    return shown if isinstance(shown, str) else json.dumps(shown)
+
+
+def _order(columns: Projection, end: StreamID) -> list[tuple[str, str]]:
+    """The columns by which entries up to ``end`` are sorted."""
+    names = {column[0]: name for column, name in zip(columns.columns, columns.schema.names, strict=True)}
+    found = [names[kind] for kind in _SORTED if kind in names and (kind != "id_seq" or end.ms < _NO_NULLS)]
+    return [(name, "ascending") for name in found] if found and found[0] != names.get("id_seq") else []
+
+
+def _write(kind: str, part: Path, columns: Projection, batches: Any, compression: str, end: StreamID,
+           about: dict[str, str], tally: Tally, report: ByteReport) -> None:
+    """Write the batches, whose last column is the ID."""
     pa = load()
     write: Callable[[Any], None]
     held: list[Any] = []
@@ -118,7 +145,10 @@ def _write(kind: str, part: Path, columns: Projection, batches: Any, compression
         if kind == "parquet":
             from pyarrow import parquet  # noqa: PLC0415
 
-            out = stack.enter_context(parquet.ParquetWriter(part, columns.schema, compression=compression))
+            order = parquet.SortingColumn.from_ordering(columns.schema, _order(columns, end))
+            out = stack.enter_context(
+                parquet.ParquetWriter(part, columns.schema, compression=compression, sorting_columns=order))
+            stack.callback(out.add_key_value_metadata, about)  # before it is closed
 
             def write(table: Any) -> None:
                 out.write_table(table, row_group_size=_ROW_GROUP)
@@ -131,7 +161,10 @@ def _write(kind: str, part: Path, columns: Projection, batches: Any, compression
 
             write = stack.enter_context(csv.CSVWriter(str(part), columns.schema)).write_table
         for batch in batches:
-            held.append(batch)
+            *arrays, ids = batch.columns
+            about.setdefault("raxlog.first_id", str(StreamID.from_bytes(ids[0].as_py())))
+            about["raxlog.last_id"] = str(StreamID.from_bytes(ids[-1].as_py()))
+            held.append(pa.RecordBatch.from_arrays(arrays, schema=columns.schema))
             if sum(map(len, held)) >= _ROW_GROUP:
                 write(pa.Table.from_batches(held))
                 held = []
