@@ -139,10 +139,7 @@ def verify_records(txn: ReadTransaction, visit: Callable[[bytes, bytes], None], 
 
 
 def new_manifest(txn: ReadTransaction, kind: str, source: Path, transaction: int, count: int, **more: Any) -> Manifest:
-    """A manifest of the store in ``txn``, with the time, a new id and the version of raxlog.
-
-    Of a copy of a snapshot, the last commit and its time are the snapshot's.
-    """
+    """A manifest of the copy of ``source`` in ``txn``; of a snapshot's, last commit and time are the snapshot's."""
     from ... import __version__  # noqa: PLC0415 - the package's __init__ imports this one
 
     row, now = store_row(txn), time.time_ns() // 1_000_000

@@ -37,11 +37,10 @@ class LocalFolder:
         except OSError as error:
             raise StoreError(f"{self.path / name} cannot be read: {error}.") from error
 
-    def folders(self) -> list[str]:
-        """The names of the folders in it; [] for a store's own."""
-        if not self.path.is_dir() or (self.path / directory.CURRENT).exists():
-            return []
-        return sorted(child.name for child in self.path.iterdir() if directory.is_snapshot(child))
+    def snapshots(self) -> list[str]:
+        """The names of the snapshots in it; [] for a store's own folder."""
+        inside = () if (self.path / directory.CURRENT).exists() else self.path.glob(f"*/{directory.MANIFEST}")
+        return sorted(file.parent.name for file in inside if directory.is_snapshot(file.parent))
 
 
 class RemoteFolder:
@@ -68,10 +67,10 @@ class RemoteFolder:
         found: BinaryIO = self._do("read", name, lambda path: self._files.open(path, "rb"))
         return found
 
-    def folders(self) -> list[str]:
+    def snapshots(self) -> list[str]:
         self._files.invalidate_cache()
-        found = self._do("list", "", lambda path: self._files.ls(path, detail=True))
-        return sorted(one["name"].rstrip("/").rpartition("/")[2] for one in found if one["type"] == "directory")
+        found = self._do("list", "", lambda path: self._files.glob(f"{path}*/{directory.MANIFEST}"))
+        return sorted(path.split("/")[-2] for path in found)
 
     def fetch(self, name: str, to: Path) -> None:
         self._do("read", name, lambda path: self._files.get_file(path, str(to)))

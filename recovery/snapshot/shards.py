@@ -201,8 +201,7 @@ class ShardSet:
         self.place = location_of(where)
         self.manifest = manifest.read(where)
         if self.manifest.kind != "shards":
-            raise NotAStore(f"{self.place.url} is a snapshot of kind {self.manifest.kind!r}, no set of shards; "
-                            "'raxlog snapshot --shards' writes one.")
+            raise NotAStore(f"{self.place.url} is of kind {self.manifest.kind!r}; 'raxlog snapshot' makes shards, too.")
 
     def shards(self, stream: bytes, start: tuple[int, int] | None = None,
                end: tuple[int, int] | None = None) -> list[ShardFile]:

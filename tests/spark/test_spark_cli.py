@@ -74,7 +74,7 @@ def test_plan_of_a_folder_of_snapshots_takes_the_one_of_a_time(raxlog_cli: Run, 
     assert raxlog_cli("plan", "days", "orders")[1].startswith("stream orders: 1,001 entries")
     status, _, err = raxlog_cli("plan", "days", "orders", "--as-of", "2001-01-01T00:00:00Z")
     assert status == 2
-    assert "--as-of 2001-01-01T00:00:00.000+00:00: nothing at" in one_line(err)
+    assert "--as-of: nothing at" in one_line(err)
     assert "monday (20" in err
 
 

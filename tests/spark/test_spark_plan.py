@@ -317,7 +317,7 @@ def test_of_several_snapshots_the_newest_up_to_a_moment_is_read(days: tuple[str,
         assert entries_as_of(alone, one.created_ms) == 10 * number + 10
         with pytest.raises(raxlog.InvalidArgument, match=f"day{9 - number} .*transaction {one.transaction}"):
             entries_as_of(alone, one.created_ms - 1)
-    listed = r"asOf=1999-12-31T23:59:59\.000\+00:00: nothing at .*days is that old.*day9 \(20.*\), day8 \("
+    listed = r"asOf: nothing at .*days is that old.*day9 \(20.*\), day8 \("
     with pytest.raises(raxlog.InvalidArgument, match=listed):
         entries_as_of(where, "1999-12-31T23:59:59Z")
 
@@ -346,7 +346,7 @@ def test_what_is_still_being_built_beside_snapshots_is_none(store: raxlog.Store,
 def test_a_moment_that_no_snapshot_can_be_of_is_refused(store: raxlog.Store, tmp_path: Path) -> None:
     with pytest.raises(raxlog.InvalidArgument, match="is a store, which holds its present state only"):
         entries_as_of(str(tmp_path / "store.rax"), 5)
-    for wrong in ("yesterday", "2026-11-22", "2026-11-22T10:00:00", "-5", "9" * 30, "transaction x"):
+    for wrong in ("yesterday", "2026-11-22", "2026-11-22T10:00:00", "-5", "transaction x"):
         with pytest.raises(raxlog.InvalidArgument, match=r"asOf=.* must be a time with its zone"):
             entries_as_of("anywhere", wrong)
     for use in (FOLLOW, WRITE):
@@ -359,7 +359,7 @@ def test_a_moment_that_no_snapshot_can_be_of_is_refused(store: raxlog.Store, tmp
     store.compact()
     after = store.snapshot(tmp_path / "days" / "tuesday")
     assert after.transaction < before.transaction
-    with pytest.raises(raxlog.InvalidArgument, match=r"has been compacted.*name a time"):
+    with pytest.raises(raxlog.InvalidArgument, match=r"counted anew by a compaction, and a time is needed"):
         entries_as_of(str(tmp_path / "days"), f"transaction {before.transaction}")
 
 

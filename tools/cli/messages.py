@@ -33,7 +33,7 @@ _PHRASES = tuple((re.compile(python), here) for python, here in (
     (r"or raise max_map_size\. ", "or open the store in Python with a greater max_map_size. "),
     (r"option startingOffsets=", "--start "),
     (r"option endingOffsets=", "--end "),
-    (r"option asOf=", "--as-of "),
+    (r"option asOf", "--as-of"),
 ))  # fmt: skip
 _OPTIONS = re.compile(
     r"(?<!\S)(batch|block|claim_idle|compression|count|delay|durability|idempotence_cap|idempotence_window|idle|keep|limit|"

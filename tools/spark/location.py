@@ -13,17 +13,17 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from ...recovery.snapshot import manifest
-from ...recovery.snapshot.location import LocalFolder, Location, local_path, location_of
+from ...recovery.snapshot.location import LocalFolder, local_path, location_of
 from ...recovery.snapshot.manifest import Manifest
 from ...recovery.snapshot.shards import ShardSet
 from ...storage.errors import CorruptionError, InvalidArgument, NotAStore
 from ...storage.files import directory
 from ...storage.lifecycle import registry
 from ...stream.entries.session import Direct
-from .options import AsOf
 
 SNAPSHOT, SHARDS, LIVE = "snapshot", "shards", "live store"
 
@@ -37,18 +37,18 @@ class DataLocation:
     manifest: Manifest | None = None
 
 
-def find(path: str, as_of: AsOf | None = None, kinds: tuple[str, ...] = ("full", "shards")) -> DataLocation:
+def find(path: str, as_of: tuple[str, int] | None = None, kinds: tuple[str, ...] = ("full", "shards")) -> DataLocation:
     """What is at ``path``; reads manifests, no data. NotAStore, UnsupportedFormat, CorruptionError, StoreError.
 
-    Where there are several of these kinds: the newest one, or the newest one up to ``as_of``. InvalidArgument if there
-    is none of that time, or if they are of different stores.
+    Of several it is the newest, up to ``as_of``; InvalidArgument if there is none, or if they are of different stores.
     """
     local = local_path(path)
     there = location_of(path if local is None else local.absolute())
     try:
         held = {there.url: ShardSet(path).manifest if local is None else manifest.read(there.url)}
     except NotAStore:
-        held = _snapshots_in(there, kinds if local is not None else ("shards",))
+        inside = {url: manifest.read(url) for url in (f"{there.url}/{name}" for name in there.snapshots())}
+        held = {url: made for url, made in inside.items() if made.kind in (kinds if local is not None else ("shards",))}
         if not held and isinstance(there, LocalFolder):
             return _store(there.path, as_of)
         if not held:
@@ -56,41 +56,28 @@ def find(path: str, as_of: AsOf | None = None, kinds: tuple[str, ...] = ("full",
     return _newest(there.url, held, as_of)
 
 
-def _snapshots_in(there: Location, kinds: tuple[str, ...]) -> dict[str, Manifest]:
-    found = {}
-    for name in there.folders():
-        with contextlib.suppress(NotAStore):
-            made = manifest.read(f"{there.url}/{name}")
-            if made.kind in kinds:
-                found[f"{there.url}/{name}"] = made
-    return found
-
-
-def _newest(where: str, held: dict[str, Manifest], as_of: AsOf | None) -> DataLocation:
+def _newest(where: str, held: dict[str, Manifest], as_of: tuple[str, int] | None) -> DataLocation:
     if len({made.store for made in held.values()}) > 1:
-        names = ", ".join(url.rpartition("/")[2] for url in held)
+        names = ", ".join(Path(url).name for url in held)
         raise InvalidArgument(f"{where} holds snapshots of different stores ({names}); name one of them")
-    found = sorted(held.items(), key=lambda pair: pair[1].created_ms)
-    if as_of is not None:
-        known = ", ".join(f"{url.rpartition('/')[2]} ({AsOf('created_ms', made.created_ms)}, transaction "
-                          f"{made.transaction})" for url, made in found[:20])
-        counts = [made.transaction for _, made in found]
-        if as_of.member == "transaction" and counts != sorted(counts):  # each generation counts them from 1
-            raise InvalidArgument(f"option asOf={as_of}: the store has been compacted, and counts anew since; name a "
-                                  f"time. The oldest: {known}")
-        found = [pair for pair in found if getattr(pair[1], as_of.member) <= as_of.value]
-        if not found:
-            raise InvalidArgument(f"option asOf={as_of}: nothing at {where} is that old. The oldest: {known}")
+    every = sorted(held.items(), key=lambda pair: pair[1].created_ms)
+    found = [pair for pair in every if as_of is None or getattr(pair[1], as_of[0]) <= as_of[1]]
+    if as_of is not None and as_of[0] == "transaction":  # counted from 1 by each generation of the store
+        counts = [made.transaction for _, made in every]
+        found = found if counts == sorted(counts) else []
+    if not found:
+        known = ", ".join(f"{Path(url).name} ({datetime.fromtimestamp(made.created_ms / 1000, UTC).isoformat()}, "
+                          f"transaction {made.transaction})" for url, made in every[:20])
+        raise InvalidArgument(f"option asOf: nothing at {where} is that old, or commits have been counted anew by a "
+                              f"compaction, and a time is needed. There is: {known}")
     url, made = found[-1]
     if made.kind == "increment":
-        raise InvalidArgument(
-            f"{url} is an {made.kind}: it holds what changed since {made.parent_name}, and cannot be "
-            "scanned alone. Restore it into a store, and scan that."
-        )
+        raise InvalidArgument(f"{url} is an increment: it holds what changed since {made.parent_name}, and cannot be "
+                              "scanned alone. Restore it into a store, and scan that.")
     return DataLocation(SHARDS if made.kind == "shards" else SNAPSHOT, url, made)
 
 
-def _store(there: Path, as_of: AsOf | None) -> DataLocation:
+def _store(there: Path, as_of: tuple[str, int] | None) -> DataLocation:
     """A store that is no snapshot."""
     if there.is_dir() and not (there / directory.CURRENT).exists():
         raise NotAStore(f"{there} is a folder but no raxlog store, no snapshot, and holds no full ones. A set of shards"
@@ -98,8 +85,8 @@ def _store(there: Path, as_of: AsOf | None) -> DataLocation:
     generation = directory.generation(there)  # raises where there is no store
     directory.require_whole(generation)
     if as_of is not None:
-        raise InvalidArgument(f"option asOf={as_of}: {there} is a store, which holds its present state only. Name a "
-                              "folder of its snapshots")
+        raise InvalidArgument(f"option asOf: {there} is a store, which holds its present state only. Name a folder of "
+                              "its snapshots")
     return DataLocation(LIVE if directory.can_register(generation) else SNAPSHOT, str(there))
 
 

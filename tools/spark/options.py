@@ -1,9 +1,8 @@
 """Options: the text that Spark passes for a load or a save, checked and typed.
 
-    path  stream | streamPattern  dataset        what to read
+    path  asOf  stream | streamPattern  dataset  what to read
     startingOffsets  endingOffsets               IDs as Redis writes them, both included
     startingTimestamp  endingTimestamp           milliseconds; they override the offsets
-    asOf                                         which of several snapshots: the newest of that time
     minPartitions  maxRecordsPerPartition        how it is cut
     maxOffsetsPerTrigger  minOffsetsPerTrigger   how much a micro-batch takes
 
@@ -17,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from datetime import UTC, datetime, timedelta
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...storage.errors import InvalidArgument, InvalidStreamID
 from ...stream.columns.arrow import MODES, PERMISSIVE, time_zone
@@ -99,35 +98,19 @@ def _zone(text: str) -> str:
     return text.strip()
 
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-class AsOf(NamedTuple):
-    """A moment of the past by a member of manifests: ``created_ms``, a time in ms since 1970, or ``transaction``."""
-
-    member: str
-    value: int
-
-    def __str__(self) -> str:
-        if self.member == "transaction":
-            return f"transaction {self.value}"
-        return (_EPOCH + timedelta(milliseconds=self.value)).isoformat(timespec="milliseconds")
-
-
-def _as_of(text: str) -> AsOf:
+def _as_of(text: str) -> tuple[str, int]:
     number = text.strip().removeprefix("transaction ")
-    if number != text.strip():
-        return AsOf("transaction", int(number))
-    at = _EPOCH + timedelta(milliseconds=int(number)) if number.isdecimal() else datetime.fromisoformat(number)
-    if at.tzinfo is None:
-        raise ValueError
-    return AsOf("created_ms", (at - _EPOCH) // timedelta(milliseconds=1))
+    if number.isdecimal():
+        return "created_ms" if number == text.strip() else "transaction", int(number)
+    since = datetime.fromisoformat(number) - datetime(1970, 1, 1, tzinfo=UTC)  # TypeError where it has no zone
+    return "created_ms", since // timedelta(milliseconds=1)
 
 
 _ANY = (READ, FOLLOW, WRITE)
 _IN = (READ, FOLLOW)
 _COUNT = "a whole number >= 1"
 _TIME = "seconds, or a number with a unit: 500ms, 30s, 15m, 1h"
+_MOMENT = "a time with its zone (2026-11-22T10:00:00Z), milliseconds since 1970, or 'transaction 57'"
 _TRUTH = "true or false"
 
 
@@ -139,7 +122,7 @@ class Options:
     stream: str | None = _option("stream", str, "a name", _ANY)
     stream_pattern: str | None = _option("streamPattern", str, "a pattern", _IN)
     dataset: str = _option("dataset", _one_of(DATASETS), f"one of {', '.join(DATASETS)}", (READ,), "entries")
-    as_of: AsOf | None = None
+    as_of: tuple[str, int] | None = _option("asOf", _as_of, _MOMENT, (READ,))  # a member of manifests, and its maximum
     start: StreamID | None = None  # None: earliest, or latest where a query follows
     end: StreamID | None = None  # None: latest
     since: StreamID | None = None  # the start, if startingOffsets names an ID
@@ -171,8 +154,6 @@ _OF_TABLES = ("path", "stream", "streamPattern", "dataset", "asOf", "snapshotDir
 _OPTIONS = {
     name: _Option(made.name, *how) for made in fields(Options) for name, how in made.metadata.items()
 } | {
-    "asOf": _Option("as_of", _as_of, "a time with its zone (2026-11-22T10:00:00Z), milliseconds since 1970, or "
-                    "'transaction 57'", (READ,)),
     "startingOffsets": _Option("start_offset", str.strip, "an ID", _IN),
     "endingOffsets": _Option("end_offset", str.strip, "an ID", (READ,)),
     "startingTimestamp": _Option("start_ms", _whole(0, MAX64), "milliseconds since 1970", _IN),
@@ -196,7 +177,7 @@ def parse(given: Mapping[str, str], use: str | None = READ) -> Options:
             values[option.field] = option.read(value)
         except InvalidArgument as error:
             raise InvalidArgument(f"option {allowed[name]}={value!r}: {error}") from None
-        except (ValueError, OverflowError):
+        except (ValueError, TypeError):
             raise InvalidArgument(f"option {allowed[name]}={value!r} must be {option.what}") from None
     if not values.get("path"):
         raise InvalidArgument(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import json
 import os
 import time
 import warnings
@@ -20,7 +19,6 @@ from typing import Any
 
 from .....stream.columns.arrow import MODES, PERMISSIVE, Projection, Tally, load, projection, reader
 from .....stream.columns.projection import default_columns
-from .....stream.node.json_form import json_form
 from .....stream.node.stream_id import StreamID
 from ....spark.location import opened
 from ... import output
@@ -32,8 +30,6 @@ from ...stores import stream_of
 _FORMATS = {"parquet": (".parquet", ".pq"), "arrow": (".arrow", ".ipc", ".feather"), "csv": (".csv",)}
 _COMPRESSIONS = ("zstd", "snappy", "none")
 _ROW_GROUP = 1 << 20  # rows that a reader of Parquet can skip at once
-_SORTED = ("id_ms", "id_time", "id_seq")
-_NO_NULLS = 1 << 53  # ms up to which an ID's time is one
 
 
 @command(
@@ -58,9 +54,7 @@ Without --columns there are id_ms, id_seq and the columns of the stream's schema
 fields, a map of each entry's fields. --columns lists
 fields and their types: string, binary, bigint, int, double, boolean,
 timestamp, decimal(p,s); an entry without the field has null there. A name with spaces or
-commas is put in backquotes. CSV needs --columns.
-
-Parquet names stream, store and the first and last ID in its metadata, and its sorted columns.
+commas is put in backquotes. CSV needs --columns. Parquet names stream, store, first and last ID.
 
 The file appears when it is complete. Exit status 1 if the range has no entry.""",
     "raxlog export events.rax orders orders.parquet",
@@ -93,7 +87,7 @@ def _run(args: argparse.Namespace) -> int:
             progress(name, stream.count(start, end)) as report,
         ):
             with opened(args.store) as source:
-                about = {"raxlog.stream": _text(args.stream), "raxlog.store": source.env.record.uuid.hex()}
+                about = {"raxlog.stream": output.text(args.stream), "raxlog.store": source.env.record.uuid.hex()}
             _write(kind, part, columns, batches, args.compression, end, about, tally, report)
     _summary(args, path, kind, tally, time.perf_counter() - began)
     return DONE if tally.rows else NO
@@ -122,19 +116,6 @@ def _whole(path: Path) -> Iterator[Path]:
         part.unlink(missing_ok=True)
 
 
-def _text(name: bytes) -> str:
-    """A stream's name as in a manifest: itself, or {"base64": …} where it is no UTF-8, which Parquet demands."""
-    shown = json_form(name)
-    return shown if isinstance(shown, str) else json.dumps(shown)
-
-
-def _order(columns: Projection, end: StreamID) -> list[tuple[str, str]]:
-    """The columns by which entries up to ``end`` are sorted."""
-    names = {column[0]: name for column, name in zip(columns.columns, columns.schema.names, strict=True)}
-    found = [names[kind] for kind in _SORTED if kind in names and (kind != "id_seq" or end.ms < _NO_NULLS)]
-    return [(name, "ascending") for name in found] if found and found[0] != names.get("id_seq") else []
-
-
 def _write(kind: str, part: Path, columns: Projection, batches: Any, compression: str, end: StreamID,
            about: dict[str, str], tally: Tally, report: ByteReport) -> None:
     """Write the batches, whose last column is the ID."""
@@ -145,9 +126,12 @@ def _write(kind: str, part: Path, columns: Projection, batches: Any, compression
         if kind == "parquet":
             from pyarrow import parquet  # noqa: PLC0415
 
-            order = parquet.SortingColumn.from_ordering(columns.schema, _order(columns, end))
-            out = stack.enter_context(
-                parquet.ParquetWriter(part, columns.schema, compression=compression, sorting_columns=order))
+            names = {column[0]: name for column, name in zip(columns.columns, columns.schema.names, strict=True)}
+            wanted = ("id_ms", "id_seq")[: 1 + (end.ms < 1 << 63)] if "id_ms" in names else ("id_time",)  # else null
+            keys = [(names[one], "ascending") for one in wanted if one in names]
+            out = stack.enter_context(parquet.ParquetWriter(
+                part, columns.schema, compression=compression,
+                sorting_columns=parquet.SortingColumn.from_ordering(columns.schema, keys)))
             stack.callback(out.add_key_value_metadata, about)  # before it is closed
 
             def write(table: Any) -> None:

@@ -115,11 +115,14 @@ def _scan(args: argparse.Namespace) -> int:
     from pyspark.errors import PySparkException  # noqa: PLC0415
 
     with tempfile.TemporaryDirectory(prefix="raxlog-scan-") as folder:  # for the snapshot of a live store, too
-        log = Path(folder) / "log"
-        log.touch()
+        log = Path(os.devnull) if args.verbose else Path(folder) / "log"
         try:
             with contextlib.nullcontext() if args.verbose else _redirected(log):
                 columns, rows = _answered(args, folder)
+        except KeyboardInterrupt:  # pyspark leaves a Java behind that it is interrupted in starting
+            with contextlib.suppress(OSError, ValueError):
+                os.kill(int((Path(folder) / "java").read_text()), signal.SIGTERM)
+            raise
         except (PySparkException, Py4JError) as error:
             raise _spark_failure(str(error), log.read_text(errors="replace")) from None
         for warning in dict.fromkeys(_OURS.findall(log.read_text(errors="replace"))):
@@ -130,8 +133,8 @@ def _scan(args: argparse.Namespace) -> int:
     else:
         numbers = {"bigint", "int", "double", "float", "smallint", "tinyint"}
         right = [at for at, (_, kind) in enumerate(columns) if kind in numbers or kind.startswith("decimal")]
-        names = [name for name, _ in columns]
-        output.print_text(*output.table([names, *([_cell(value) for value in row] for row in rows)], right))
+        table = [[name for name, _ in columns], *([_cell(value) for value in row] for row in rows)]
+        output.print_text(*output.table(table, right))
     return DONE if rows else NO
 
 
@@ -155,17 +158,15 @@ def _check_sql(sql: str) -> None:
 @contextlib.contextmanager
 def _redirected(log: Path) -> Iterator[None]:
     """Standard output and error of this process, and of those that it starts, go to a file."""
-    kept = {number: os.dup(number) for number in (1, 2)}
     sys.stdout.flush()
-    try:
-        with log.open("wb") as file:
-            for number in kept:
+    with log.open("wb") as file, os.fdopen(os.dup(1), "wb") as out, os.fdopen(os.dup(2), "wb") as err:
+        try:
+            for number in (1, 2):
                 os.dup2(file.fileno(), number)
-        yield
-    finally:
-        for number, descriptor in kept.items():
-            os.dup2(descriptor, number)
-            os.close(descriptor)
+            yield
+        finally:
+            os.dup2(out.fileno(), 1)
+            os.dup2(err.fileno(), 2)
 
 
 def _answered(args: argparse.Namespace, folder: str) -> tuple[list[tuple[str, str]], list[Any]]:
@@ -173,15 +174,10 @@ def _answered(args: argparse.Namespace, folder: str) -> tuple[list[tuple[str, st
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     java = Path(folder) / "java"
     os.register_at_fork(after_in_child=lambda: java.parent.exists() and java.write_text(str(os.getpid())))
-    try:
-        spark = session(f"local[{args.cores or '*'}]", {
-            "spark.app.name": "raxlog scan", "spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false",
-            "spark.driver.bindAddress": "127.0.0.1", "spark.sql.shuffle.partitions": "8",
-        })
-    except KeyboardInterrupt:  # pyspark leaves a Java behind that it is interrupted in starting
-        if java.exists():
-            os.kill(int(java.read_text()), signal.SIGTERM)
-        raise
+    spark = session(f"local[{args.cores or '*'}]", {
+        "spark.app.name": "raxlog scan", "spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false",
+        "spark.driver.bindAddress": "127.0.0.1", "spark.sql.shuffle.partitions": "8",
+    })
     try:
         reader = spark.read.format("raxlog").options(**_given(args) | {"snapshotDir": folder})
         if args.schema is not None:
