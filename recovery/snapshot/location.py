@@ -6,13 +6,20 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import re
+import time
 from pathlib import Path
 from typing import Any, BinaryIO
 from urllib.parse import unquote
 
 from ...storage.errors import NotAStore, NotInstalled, StoreError
 from ...storage.files import directory
+
+RETRY_SECONDS = 10.0  # no retry begins later
+_CREDENTIALS = (". Set the credentials that this kind of URL takes (s3: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY) "
+                "in the environment; on a cluster in that of the workers, too")
 
 
 class LocalFolder:
@@ -44,7 +51,10 @@ class LocalFolder:
 
 
 class RemoteFolder:
-    """A folder of a file system of fsspec's. Any exception of its libraries becomes a StoreError."""
+    """A folder of a file system of fsspec's. Any exception of its libraries becomes a StoreError.
+
+    An operation is repeated for RETRY_SECONDS while the server cannot be reached or reports a fault of its own.
+    """
 
     def __init__(self, url: str) -> None:
         self.url = url.rstrip("/")
@@ -56,7 +66,10 @@ class RemoteFolder:
             ) from None
         try:
             self._files, self._root = fsspec.core.url_to_fs(self.url)
-        except (ImportError, ValueError) as error:  # an unknown protocol, or its package is missing
+        except ImportError as error:  # its cause names the package that is missing
+            missing = getattr(error.__cause__, "name", None)
+            raise NotInstalled(f"{url} cannot be opened: {error}: pip install {missing}") from error
+        except ValueError as error:  # an unknown protocol
             raise StoreError(f"{url} cannot be opened: {error}") from error
 
     def read(self, name: str) -> bytes:
@@ -90,12 +103,27 @@ class RemoteFolder:
         self._do("remove", name, self._files.rm_file)
 
     def _do(self, what: str, name: str, call: Any) -> Any:
-        try:
-            return call(f"{self._root}/{name}")
-        except FileNotFoundError:
-            raise _absent(f"{self.url}/{name}") from None
-        except Exception as error:
-            raise StoreError(f"cannot {what} {self.url}/{name}: {type(error).__name__}: {error}") from error
+        last, pause = time.monotonic() + RETRY_SECONDS, 0.1
+        while True:
+            try:
+                return call(f"{self._root}/{name}")
+            except FileNotFoundError:
+                raise _absent(f"{self.url}/{name}") from None
+            except Exception as error:
+                if what == "read" and getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
+                    raise  # this machine's disk is full
+                kind = type(error).__name__
+                if time.monotonic() + pause > last or not _may_pass(error):
+                    todo = _CREDENTIALS if re.search("Credential|Permission", kind) else ""
+                    raise StoreError(f"cannot {what} {self.url}/{name}: {kind}: {error}{todo}") from error
+            time.sleep(pause)
+            pause = min(2 * pause, 2.0)
+
+
+def _may_pass(error: Exception) -> bool:
+    """Whether an exception of fsspec's libraries, which share no base class, is about the connection or the server."""
+    name = type(error).__name__
+    return getattr(error, "status", 0) >= 500 or bool(re.search("connect|timeout|payload|incomplete", name, re.I))
 
 
 def local_path(where: str | os.PathLike[str]) -> Path | None:

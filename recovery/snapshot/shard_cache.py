@@ -7,8 +7,8 @@
 
 Any number of processes share one folder. One of them fetches a shard while the others wait
 for it; it appears by a rename, and is verified each time it is opened: one damaged on this disk
-is fetched again. The least recently used are removed first. An open shard can be read to its
-end even if its name is removed.
+is fetched again. The least recently used are removed first, also where the disk is full before the
+limit is reached. An open shard can be read to its end even if its name is removed.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import contextlib
 import fcntl
 import hashlib
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -105,8 +106,9 @@ class ShardCache:
                     status = entry.stat()
                     rows.append((status.st_mtime_ns, status.st_size, entry.name))
         held = sum(row[1] for row in rows)
+        limit = min(self.limit, held + shutil.disk_usage(self.folder).free)
         for _, bytes_, old in sorted(rows):
-            if held + size <= self.limit:
+            if held + size <= limit:
                 return
             if old.endswith(_LOCK) or old == name:
                 continue

@@ -6,6 +6,7 @@ import functools
 import http.server
 import os
 import random
+import subprocess
 import sys
 import threading
 import time
@@ -235,6 +236,24 @@ def test_without_fsspec_local_paths_work_and_urls_say_what_to_install(
                  lambda: raxlog.verify("s3://bucket/x")):
         with pytest.raises(raxlog.NotInstalled, match=r"pip install 'raxlog\[spark\]'"):
             call()
+
+
+_WITHOUT_S3FS = """
+import sys
+sys.modules["s3fs"] = None
+import raxlog
+try:
+    raxlog.verify("s3://bucket/shards")
+except raxlog.NotInstalled as error:
+    print(error)
+"""
+
+
+def test_a_url_whose_package_is_missing_names_it() -> None:
+    pytest.importorskip("fsspec")
+    told = subprocess.run([sys.executable, "-c", _WITHOUT_S3FS], capture_output=True, text=True, check=True).stdout
+    assert "s3://bucket/shards" in told
+    assert "pip install s3fs" in told
 
 
 def test_what_is_no_set_of_shards_is_named(store: raxlog.Store, tmp_path: Path) -> None:

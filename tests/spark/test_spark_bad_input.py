@@ -158,6 +158,13 @@ def test_streams_that_are_not_there_cannot_be_followed(tmp_path: Path) -> None:
 
 
 @pytest.mark.spark
+def test_a_url_without_credentials_is_refused_before_a_task_starts(spark: Any) -> None:
+    message = refusal(reading(spark, "s3://bucket/shards").schema("n int").load().collect)
+    assert "s3://bucket/shards" in message
+    assert "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY" in message
+
+
+@pytest.mark.spark
 def test_the_mode_decides_what_a_damaged_node_does(spark: Any, store: raxlog.Store, tmp_path: Path) -> None:
     entries = [{"n": n, "text": "x" * 50} for n in range(1000)]
     store.stream("orders").extend(entries, ids=[f"5-{n}" for n in range(1000)])

@@ -1,8 +1,8 @@
-"""A standalone Spark cluster: shards from a URL, a wheel, and an executor killed in the middle.
+"""A standalone Spark cluster: raxlog from a wheel, shards from S3 and HTTP, and what goes wrong with them.
 
-    this process            HTTP server with the shards
+    this process            an HTTP server with the shards; beside it an S3-compatible one, killed at times
     master, two workers     folders and caches of their own; the Python of a fresh environment
-    driver                  says format("raxlog") and registers nothing
+    driver                  one for all tests; says format("raxlog") and registers nothing
 """
 
 from __future__ import annotations
@@ -25,32 +25,91 @@ from typing import Any
 import pyspark
 import pytest
 import raxlog
+import s3fs
 from loopback import free_port
+from raxlog.recovery.snapshot import manifest
+from s3_server import S3Server
 
 pytestmark = pytest.mark.spark
 
 ROOT = Path(raxlog.__file__).resolve().parent
+LONG = bool(os.environ.get("RAXLOG_LONG"))
 ENTRIES = 30_000
+SHARDS = 8
+TRIES = 2  # of a task
 
 DRIVER = """
 import json, sys
+from concurrent.futures import ThreadPoolExecutor
+from pyspark import TaskContext
 from pyspark.sql import SparkSession
-master, url = sys.argv[1:]
-spark = (SparkSession.builder.master(master).config("spark.ui.enabled", "false").config("spark.log.level", "OFF")
+spark = (SparkSession.builder.master(sys.argv[1]).config("spark.ui.enabled", "false").config("spark.log.level", "OFF")
          .config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
          .config("spark.driver.memory", "512m").config("spark.executor.memory", "512m")
          .config("spark.cores.max", "2").config("spark.executor.cores", "1")
+         .config("spark.sql.shuffle.partitions", "2").config("spark.task.maxFailures", sys.argv[2])
+         .config("spark.speculation", "true").config("spark.speculation.interval", "100ms")
+         .config("spark.speculation.quantile", "0.5").config("spark.speculation.minTaskRuntime", "2s")
          # No task starts before both workers are there, so both have a part in the scan.
          .config("spark.scheduler.minRegisteredResourcesRatio", "1.0")
          .config("spark.scheduler.maxRegisteredResourcesWaitingTime", "120s").getOrCreate())
-def scan(**options):
+def scan(url, schema="id_ms bigint, n bigint", **options):
     reader = spark.read.format("raxlog").option("path", url).option("stream", "orders").options(**options)
-    return reader.schema("id_ms bigint, n bigint").load()
-row = scan(minPartitions="6").selectExpr("count(*)", "sum(n)", "count(distinct n)").collect()[0]
-narrow = scan(startingOffsets="101", endingOffsets="150").selectExpr("count(*)", "min(n)", "max(n)").collect()[0]
-groups = spark.read.format("raxlog").option("path", url).option("dataset", "groups").load().collect()
-print(json.dumps([list(row), list(narrow), [row.group for row in groups]]))
+    return (reader.schema(schema) if schema else reader).load()
+def facts(frame):
+    return list(frame.selectExpr("count(*)", "sum(n)", "count(distinct n)", "min(n)", "max(n)").collect()[0])
+print(json.dumps("ready"), flush=True)
+for line in sys.stdin:
+    try:
+        answer = [eval(json.loads(line)), None]
+    except Exception as error:
+        answer = [None, str(error)]
+    print(json.dumps(answer), flush=True)
 """
+
+
+class Cluster:
+    """The master, two workers and the driver."""
+
+    def __init__(self, folder: Path, workers: list[int], driver: subprocess.Popen[bytes]) -> None:
+        self.folder = folder
+        self.workers = workers
+        self._driver = driver
+
+    def ask(self, expression: str) -> Any:
+        """The value of an expression on the driver; an AssertionError with the driver's message if it fails."""
+        value, error = self._asked(expression)
+        assert error is None, error
+        return value
+
+    def refusal(self, expression: str) -> str:
+        """The message with which it fails."""
+        value, error = self._asked(expression)
+        assert error is not None, value
+        return str(error)
+
+    def begin(self, expression: str) -> None:
+        """Have the driver begin to evaluate an expression; ended() waits for it."""
+        assert self._driver.stdin is not None
+        self._driver.stdin.write(json.dumps(expression).encode() + b"\n")
+        self._driver.stdin.flush()
+
+    def ended(self) -> tuple[Any, str | None]:
+        """The value and the message of what was begun."""
+        assert self._driver.stdout is not None
+        line = self._driver.stdout.readline()
+        assert line, (self.folder / "driver" / "log").read_text()[-3000:]
+        value, error = json.loads(line)
+        return value, error
+
+    def _asked(self, expression: str) -> tuple[Any, str | None]:
+        self.begin(expression)
+        return self.ended()
+
+    def cached(self, place: int) -> list[str]:
+        """The shards in the cache of a worker's own temporary folder."""
+        folder = self.folder / ("one", "two")[place] / "tmp"
+        return sorted(path.name for path in folder.glob("raxlog-shards-*/*.shard"))
 
 
 @pytest.fixture(scope="module")
@@ -67,8 +126,9 @@ def fresh_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     wheel = next(folder.glob("*.whl"))
     subprocess.run([sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index", "--target",
                     str(packages), str(wheel)], check=True)
-    # Only this line's folder is added, not what its own .pth files lead to: an editable raxlog stays unseen.
-    (packages / "needed.pth").write_text(str(Path(pyspark.__file__).parent.parent) + "\n")
+    # Only these lines' folders are added, not what their own .pth files lead to: an editable raxlog stays unseen.
+    needed = dict.fromkeys(str(Path(module.__file__).parent.parent) for module in (s3fs, pyspark))
+    (packages / "needed.pth").write_text("\n".join(needed) + "\n")
     return python
 
 
@@ -83,11 +143,13 @@ def environment(python: Path, temporary: Path) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def running(*command: str, folder: Path, env: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+def running(*command: str, folder: Path, env: dict[str, str], **pipes: int) -> Iterator[subprocess.Popen[bytes]]:
     """A process of the cluster; it and its children do not outlive the block."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "log").open("wb") as log:
-        child = subprocess.Popen(command, cwd=folder, env=env, stdout=log, stderr=log, start_new_session=True)
+        child = subprocess.Popen(
+            command, cwd=folder, env=env, **({"stdout": log, "stderr": log} | pipes), start_new_session=True,
+        )
         try:
             yield child
         finally:
@@ -135,66 +197,270 @@ def until(condition: Callable[[], object], what: str, seconds: float = 120.0) ->
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"{what} did not come about in {seconds} s"
-        time.sleep(0.1)
+        time.sleep(0.02)
 
 
-def test_a_cluster_reads_shards_from_a_url_though_an_executor_is_killed_in_the_middle(
-    require: Callable[[str], str], fresh_python: Path, tmp_path: Path
-) -> None:
+@pytest.fixture(scope="module")
+def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    """The server, running."""
+    server = S3Server(tmp_path_factory.mktemp("s3"))
+    server.start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture(scope="module")
+def cluster(require: Callable[[str], str], fresh_python: Path, s3: S3Server,
+            tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """The cluster. Its processes have the credentials of the S3 server in their environment."""
     require("java")
-    with raxlog.open(tmp_path / "store.rax", durability="relaxed") as store:
-        orders = store.stream("orders")
-        orders.extend([{"n": n} for n in range(ENTRIES)], ids=[f"{1 + n // 10}-{n}" for n in range(ENTRIES)])
-        orders.create_group("billing", "0")
-        store.snapshot(tmp_path / "served" / "shards", shards=8)
+    folder = tmp_path_factory.mktemp("cluster")
     spark_class = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
     port = free_port()
     master = f"spark://127.0.0.1:{port}"
+    with contextlib.ExitStack() as processes:
+        processes.enter_context(running(
+            spark_class, "org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", str(port),
+            "--webui-port", "0", folder=folder / "master", env=environment(fresh_python, folder / "master" / "tmp"),
+        ))
+        log = folder / "master" / "log"
+        until(lambda: b"New state: ALIVE" in log.read_bytes(), "the master")
+        workers = [
+            processes.enter_context(running(
+                spark_class, "org.apache.spark.deploy.worker.Worker", "--host", host, "--webui-port", "0",
+                "--cores", "1", "--memory", "1g", "--work-dir", str(folder / name / "work"), master,
+                folder=folder / name,
+                env=environment(fresh_python, folder / name / "tmp") | s3.environment | {"SPARK_LOCAL_IP": host},
+            )).pid
+            for name, host in (("one", "127.0.0.1"), ("two", "127.0.0.2"))  # a second attempt needs another host
+        ]
+        driver = processes.enter_context(running(
+            str(fresh_python), "-c", DRIVER, master, str(TRIES), folder=folder / "driver",
+            env=environment(fresh_python, folder / "driver" / "tmp") | s3.environment,
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        ))
+        until(lambda: log.read_bytes().count(b"Registering worker") == 2, "both workers")
+        assert driver.stdout is not None
+        assert driver.stdout.readline() == b'"ready"\n', (folder / "driver" / "log").read_text()[-3000:]
+        yield Cluster(folder, workers, driver)
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A set of shards, in a folder of this machine. Stream "orders": n from 0, ten with each millisecond from 1."""
+    folder = tmp_path_factory.mktemp("data")
+    with raxlog.open(folder / "store.rax", durability="relaxed") as store:
+        orders = store.stream("orders")
+        orders.extend([{"n": n, "text": os.urandom(8).hex()} for n in range(ENTRIES)],
+                      ids=[f"{1 + n // 10}-{n}" for n in range(ENTRIES)])
+        orders.create_group("billing", "0")
+        store.snapshot(folder / "shards", shards=SHARDS)
+    return folder / "shards"
+
+
+ALL = [ENTRIES, sum(range(ENTRIES)), ENTRIES, 0, ENTRIES - 1]
+
+
+def facts_of(first: int, last: int) -> list[int]:
+    """What facts() says of the entries of these milliseconds."""
+    numbers = range(10 * (first - 1), 10 * last)
+    return [len(numbers), sum(numbers), len(numbers), numbers[0], numbers[-1]]
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    """A cache that both workers share."""
+    return tmp_path / "cache"
+
+
+def test_shards_are_read_from_http_though_an_executor_is_killed_in_the_middle(cluster: Cluster, shards: Path) -> None:
     fetched: list[str] = []
     killed: list[int] = []
-    workers: list[int] = []
 
     def asked(path: str) -> None:
         if not path.endswith(".shard"):
             return
         fetched.append(path)
         if len(fetched) >= 4 and not killed:  # in the middle of the first scan, one that has had a part in it
-            place = next((place for place in (0, 1) if cached(place)), None)
+            place = next((place for place in (0, 1) if cluster.cached(place)), None)
             if place is not None:
-                killed.append(executors_of(workers[place])[0])
+                killed.append(executors_of(cluster.workers[place])[0])
                 os.kill(killed[0], signal.SIGKILL)
 
-    def cached(place: int) -> list[str]:
-        folder = tmp_path / ("one", "two")[place] / "tmp"
-        return sorted(path.name for path in folder.glob("raxlog-shards-*/*.shard"))
-
-    with contextlib.ExitStack() as cluster:
-        cluster.enter_context(running(
-            spark_class, "org.apache.spark.deploy.master.Master", "--host", "127.0.0.1", "--port", str(port),
-            "--webui-port", "0", folder=tmp_path / "master", env=environment(fresh_python, tmp_path / "master" / "tmp"),
-        ))
-        log = tmp_path / "master" / "log"
-        until(lambda: b"New state: ALIVE" in log.read_bytes(), "the master")
-        for name in ("one", "two"):
-            worker = cluster.enter_context(running(
-                spark_class, "org.apache.spark.deploy.worker.Worker", "--host", "127.0.0.1", "--webui-port", "0",
-                "--cores", "1", "--memory", "600m", "--work-dir", str(tmp_path / name / "work"), master,
-                folder=tmp_path / name, env=environment(fresh_python, tmp_path / name / "tmp"),
-            ))
-            workers.append(worker.pid)
-        until(lambda: log.read_bytes().count(b"Registering worker") == 2, "both workers")
-        url = cluster.enter_context(served(tmp_path / "served", asked))
-        driver = subprocess.run(
-            [str(fresh_python), "-c", DRIVER, master, f"{url}shards"], cwd=tmp_path, capture_output=True, timeout=300,
-            env=environment(fresh_python, tmp_path / "driver"), check=False,
-        )
-
-    assert driver.returncode == 0, driver.stderr.decode()[-3000:]
-    whole, narrow, groups = json.loads(driver.stdout)
-    assert whole == [ENTRIES, sum(range(ENTRIES)), ENTRIES]
-    assert narrow == [500, 1000, 1499]
-    assert groups == ["billing"]
+    with served(shards.parent, asked) as url:
+        assert cluster.ask(f"facts(scan('{url}shards', minPartitions='6'))") == ALL
+        narrow = f"facts(scan('{url}shards', startingOffsets='101', endingOffsets='150'))"
+        assert cluster.ask(narrow) == facts_of(101, 150)
+        groups = f"spark.read.format('raxlog').option('path', '{url}shards').option('dataset', 'groups').load()"
+        assert cluster.ask(f"[row.group for row in {groups}.collect()]") == ["billing"]
     assert killed
-    assert cached(0)  # each worker has fetched what it needed, into its own cache
-    assert cached(1)
-    assert not list((tmp_path / "driver").glob("raxlog-shards-*"))  # and the driver none of it
+    assert cluster.cached(0)  # each worker has fetched what it needed, into its own cache
+    assert cluster.cached(1)
+    assert not list((cluster.folder / "driver").glob("*/raxlog-shards-*"))  # and the driver none of it
+
+
+def test_shards_put_into_s3_have_the_rows_of_a_range_in_even_partitions(
+    cluster: Cluster, shards: Path, s3: S3Server, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in s3.environment.items():
+        monkeypatch.setenv(name, value)
+    url = "s3://bucket/put"
+    with raxlog.open(shards.parent / "store.rax", readonly=True) as store:
+        store.snapshot(url, shards=SHARDS)
+        expected = [[entry.id.ms, entry.id.seq, entry.fields[b"text"].decode()]
+                    for entry in store.stream("orders").range()]
+    frame = f"scan('{url}', 'id_ms bigint, id_seq bigint, text string', minPartitions='7', cacheDir='{cache}')"
+    assert cluster.ask(f"[list(row) for row in {frame}.collect()]") == expected
+    counted = f"{frame}.selectExpr('spark_partition_id() part').groupBy('part').count()"
+    sizes = cluster.ask(f"[row[1] for row in {counted}.collect()]")
+    assert len(sizes) == 7
+    assert max(sizes) - min(sizes) <= 1
+    assert sum(sizes) == ENTRIES
+
+
+def test_a_window_fetches_the_shards_it_touches_once_and_nothing_else(
+    cluster: Cluster, shards: Path, s3: S3Server, cache: Path
+) -> None:
+    url = s3.serve(shards)
+    made = manifest.read(shards)
+    first, last = made.shards[2].first.ms + 1, made.shards[3].last.ms - 1
+    query = f"startingOffsets='{first}', endingOffsets='{last}', minPartitions='6', cacheDir='{cache}'"
+    s3.forget()
+    assert cluster.ask(f"facts(scan('{url}', {query}))") == facts_of(first, last)
+    assert sorted(s3.fetched()) == [f"shards/{made.shards[2].path}", f"shards/{made.shards[3].path}",
+                                    "shards/manifest.json"]
+    kept = sum(path.stat().st_size for path in cache.glob("*.shard"))
+    assert kept == made.shards[2].bytes + made.shards[3].bytes
+    s3.forget()
+    assert cluster.ask(f"facts(scan('{url}', {query}))") == facts_of(first, last)
+    assert s3.fetched() == ["shards/manifest.json"]
+
+
+def test_two_queries_at_once_share_a_cache_and_fetch_each_shard_once(
+    cluster: Cluster, shards: Path, s3: S3Server, cache: Path
+) -> None:
+    url = s3.serve(shards)
+    s3.forget()
+    one = f"facts(scan('{url}', minPartitions='8', cacheDir='{cache}'))"
+    other = f"facts(scan('{url}', startingTimestamp='1001', cacheDir='{cache}', minPartitions='8'))"
+    both = f"[ask.result() for ask in [pool.submit(lambda: {one}), pool.submit(lambda: {other})]]"
+    assert cluster.ask(f"[{both} for pool in [ThreadPoolExecutor(2)]][0]") == [ALL, facts_of(1001, ENTRIES // 10)]
+    fetched = [name for name in s3.fetched() if name.endswith(".shard")]
+    assert sorted(fetched) == [f"shards/{shard.path}" for shard in manifest.read(shards).shards]
+
+
+def test_a_server_that_dies_and_comes_back_is_waited_for(
+    cluster: Cluster, shards: Path, s3: S3Server, cache: Path
+) -> None:
+    url = s3.serve(shards)
+    s3.forget()
+    cluster.begin(f"facts(scan('{url}', minPartitions='24', cacheDir='{cache}'))")
+    until(lambda: len(s3.fetched()) >= 3, "the first shards")
+    s3.kill()
+    before = s3.fetched()
+    time.sleep(2.0)
+    s3.start()
+    s3.serve(shards)
+    assert cluster.ended() == (ALL, None)
+    assert len(before) < SHARDS  # and the manifest
+    assert len([name for name in s3.fetched() if name.endswith(".shard")]) == SHARDS
+
+
+def test_a_server_that_stays_dead_is_an_error_that_names_the_shard(
+    cluster: Cluster, shards: Path, s3: S3Server, cache: Path
+) -> None:
+    url = s3.serve(shards)
+    s3.forget()
+    cluster.begin(f"facts(scan('{url}', minPartitions='24', cacheDir='{cache}'))")
+    until(lambda: len(s3.fetched()) >= 3, "the first shards")
+    s3.kill()
+    began = time.monotonic()
+    value, message = cluster.ended()
+    took = time.monotonic() - began
+    s3.start()
+    assert value is None
+    assert f"cannot read {url}/1/0000" in str(message)
+    assert "Connect" in str(message)
+    assert took < 90
+    print(f"{took:.1f} s until the error")
+
+
+def test_a_damaged_or_missing_shard_is_an_error_that_names_it_in_both_modes(
+    cluster: Cluster, shards: Path, s3: S3Server, cache: Path
+) -> None:
+    url = s3.serve(shards, "broken")
+    damaged, missing = (manifest.read(shards).shards[at].path for at in (3, 5))
+    data = bytearray((shards / damaged).read_bytes())
+    data[len(data) // 2] ^= 0x10
+    s3.put(f"broken/{damaged}", bytes(data))
+    s3.delete(f"broken/{missing}")
+    for mode in ("PERMISSIVE", "FAILFAST"):
+        for at, named in ((3, damaged), (5, missing)):
+            shard = manifest.read(shards).shards[at]
+            part = f"startingOffsets='{shard.first}', endingOffsets='{shard.last}', cacheDir='{cache}', mode='{mode}'"
+            assert f"{url}/{named}" in cluster.refusal(f"facts(scan('{url}', {part}))")
+
+
+def test_a_second_attempt_beside_a_slow_task_adds_no_row(
+    cluster: Cluster, shards: Path, s3: S3Server, cache: Path, tmp_path: Path
+) -> None:
+    url = s3.serve(shards)
+    slow = f"""(lambda rows: (context := TaskContext.get(), context.partitionId() or (
+        context.attemptNumber() and open('{tmp_path}/second', 'w').close()
+        or __import__('time').sleep(0 if context.attemptNumber() else 60)), rows)[2])"""
+    frame = f"scan('{url}', minPartitions='4', cacheDir='{cache}')"
+    began = time.monotonic()
+    assert cluster.ask(f"sorted(row.n for row in {frame}.rdd.mapPartitions({slow}).collect())") == [*range(ENTRIES)]
+    assert (tmp_path / "second").exists()
+    assert time.monotonic() - began < 60
+
+
+def test_a_cache_that_is_too_small_is_emptied_on_the_way(
+    cluster: Cluster, shards: Path, s3: S3Server, cache: Path
+) -> None:
+    url = s3.serve(shards)
+    most = max(shard.bytes for shard in manifest.read(shards).shards)
+    assert cluster.ask(f"facts(scan('{url}', cacheDir='{cache}', cacheSize='{2 * most}'))") == ALL
+    assert 1 <= len(list(cache.glob("*.shard"))) <= 2
+    assert cluster.ask(f"facts(scan('{url}', cacheDir='{cache}/none', cacheSize='1'))") == ALL
+    assert list((cache / "none").glob("*.shard")) == []
+
+
+def test_a_cache_on_a_full_disk_is_emptied_or_is_an_error_that_names_it(
+    cluster: Cluster, shards: Path, s3: S3Server, cache: Path
+) -> None:
+    if os.getuid() != 0:
+        pytest.skip("only root can mount a small disk")
+    url = s3.serve(shards)
+    pages = -(-max(shard.bytes for shard in manifest.read(shards).shards) // 4096)
+    cache.mkdir()
+    for many, works in ((2 * pages + 2, True), (pages // 2, False)):
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={many * 4}k", "tmpfs", str(cache)], check=True)
+        try:
+            query = f"facts(scan('{url}', cacheDir='{cache}'))"
+            if works:
+                assert cluster.ask(query) == ALL
+            else:
+                message = cluster.refusal(query)
+                assert f"cannot be kept in {cache}: [Errno 28] No space left on device" in message
+                assert "cache" in message
+        finally:
+            subprocess.run(["umount", str(cache)], check=True)
+
+
+@pytest.mark.parametrize("data", [b"<html><body>Welcome to the hotel's network</body></html>", None])
+def test_a_manifest_that_is_garbage_or_cut_off_is_told_before_a_task_starts(
+    cluster: Cluster, shards: Path, s3: S3Server, data: bytes | None
+) -> None:
+    if data is None:
+        data = (shards / "manifest.json").read_bytes()[:-100]
+    s3.put("garbage/manifest.json", data)
+    message = cluster.refusal("scan('s3://bucket/garbage').rdd.getNumPartitions()")
+    assert "s3://bucket/garbage/manifest.json" in message
+    assert "damaged or cut off" in message
+    assert "Task" not in message
+
+
+def test_a_missing_bucket_is_told_before_a_task_starts(cluster: Cluster) -> None:
+    message = cluster.refusal("scan('s3://no-bucket/shards').rdd.getNumPartitions()")
+    assert "there is no snapshot at s3://no-bucket/shards" in message
