@@ -39,7 +39,7 @@ SHARDS = 8
 TRIES = 2  # of a task
 
 DRIVER = """
-import json, sys
+import json, sys, time
 from concurrent.futures import ThreadPoolExecutor
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
@@ -58,6 +58,15 @@ def scan(url, schema="id_ms bigint, n bigint", **options):
     return (reader.schema(schema) if schema else reader).load()
 def facts(frame):
     return list(frame.selectExpr("count(*)", "sum(n)", "count(distinct n)", "min(n)", "max(n)").collect()[0])
+def slow_at_first(mark):
+    def wait(rows):
+        context = TaskContext.get()
+        if context.partitionId() == 0 and context.attemptNumber() == 0:
+            time.sleep(60)
+        elif context.partitionId() == 0:
+            open(mark, "w").close()
+        return rows
+    return wait
 print(json.dumps("ready"), flush=True)
 for line in sys.stdin:
     try:
@@ -405,12 +414,9 @@ def test_a_second_attempt_beside_a_slow_task_adds_no_row(
     cluster: Cluster, shards: Path, s3: S3Server, cache: Path, tmp_path: Path
 ) -> None:
     url = s3.serve(shards)
-    slow = f"""(lambda rows: (context := TaskContext.get(), context.partitionId() or (
-        context.attemptNumber() and open('{tmp_path}/second', 'w').close()
-        or __import__('time').sleep(0 if context.attemptNumber() else 60)), rows)[2])"""
-    frame = f"scan('{url}', minPartitions='4', cacheDir='{cache}')"
+    rows = f"scan('{url}', minPartitions='4', cacheDir='{cache}').rdd.mapPartitions(slow_at_first('{tmp_path}/second'))"
     began = time.monotonic()
-    assert cluster.ask(f"sorted(row.n for row in {frame}.rdd.mapPartitions({slow}).collect())") == [*range(ENTRIES)]
+    assert cluster.ask(f"sorted(row.n for row in {rows}.collect())") == [*range(ENTRIES)]
     assert (tmp_path / "second").exists()
     assert time.monotonic() - began < 60
 
