@@ -17,7 +17,8 @@ from urllib.parse import unquote
 from ...storage.errors import NotAStore, NotInstalled, StoreError
 from ...storage.files import directory
 
-RETRY_SECONDS = 10.0  # no retry begins later
+RETRY_SECONDS = 10.0  # after which no retry begins
+_PASSING = "(?i)connect|timeout|payload|incomplete"  # exceptions' names: the libraries share no base class
 _CREDENTIALS = (". Set the credentials that this kind of URL takes (s3: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY) "
                 "in the environment; on a cluster in that of the workers, too")
 
@@ -103,27 +104,21 @@ class RemoteFolder:
         self._do("remove", name, self._files.rm_file)
 
     def _do(self, what: str, name: str, call: Any) -> Any:
-        last, pause = time.monotonic() + RETRY_SECONDS, 0.1
+        last = time.monotonic() + RETRY_SECONDS
         while True:
             try:
                 return call(f"{self._root}/{name}")
             except FileNotFoundError:
                 raise _absent(f"{self.url}/{name}") from None
             except Exception as error:
+                kind = type(error).__name__
                 if what == "read" and getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
                     raise  # this machine's disk is full
-                kind = type(error).__name__
-                if time.monotonic() + pause > last or not _may_pass(error):
+                passing = getattr(error, "status", 0) >= 500 or re.search(_PASSING, kind)
+                if not passing or time.monotonic() > last:
                     todo = _CREDENTIALS if re.search("Credential|Permission", kind) else ""
                     raise StoreError(f"cannot {what} {self.url}/{name}: {kind}: {error}{todo}") from error
-            time.sleep(pause)
-            pause = min(2 * pause, 2.0)
-
-
-def _may_pass(error: Exception) -> bool:
-    """Whether an exception of fsspec's libraries, which share no base class, is about the connection or the server."""
-    name = type(error).__name__
-    return getattr(error, "status", 0) >= 500 or bool(re.search("connect|timeout|payload|incomplete", name, re.I))
+            time.sleep(0.5)
 
 
 def local_path(where: str | os.PathLike[str]) -> Path | None:

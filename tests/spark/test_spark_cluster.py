@@ -448,8 +448,8 @@ def test_a_cache_on_a_full_disk_is_emptied_or_is_an_error_that_names_it(
                 assert cluster.ask(query) == ALL
             else:
                 message = cluster.refusal(query)
-                assert f"cannot be kept in {cache}: [Errno 28] No space left on device" in message
-                assert "cache" in message
+                assert f"in {cache}: [Errno 28] No space left on device" in message
+                assert "Name another cache" in message
         finally:
             subprocess.run(["umount", str(cache)], check=True)
 

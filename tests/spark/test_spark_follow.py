@@ -219,6 +219,38 @@ def test_every_entry_comes_once_however_often_the_query_is_stopped_in_the_middle
     assert arrived(tmp_path) == list(range(20_000))
 
 
+@pytest.mark.skipif(not LONG, reason="RAXLOG_LONG=1: two minutes")
+def test_half_of_the_entries_are_in_the_sink_within_a_second_and_a_half(
+    spark: Any, store: raxlog.Store, tmp_path: Path
+) -> None:
+    took: list[float] = []
+
+    def sink(frame: Any, _: int) -> None:
+        rows, now = frame.collect(), time.time()
+        took.extend(now - row.t for row in rows)
+
+    orders = store.stream("orders")
+    orders.append({"t": time.time()})
+    writer = followed(spark, store.path, schema="t double", startingOffsets="latest").writeStream.foreachBatch(sink)
+    query = writer.option("checkpointLocation", str(tmp_path)).trigger(processingTime="1 second").start()
+    warm = time.monotonic() + 20.0
+    while time.monotonic() < warm:
+        orders.append({"t": time.time()})
+        time.sleep(0.02)
+    first, appended, ends = len(took), 0, time.monotonic() + 120.0
+    while time.monotonic() < ends:
+        orders.append({"t": time.time()})
+        appended += 1
+        time.sleep(0.02)
+    query.processAllAvailable()
+    query.stop()
+
+    took = sorted(took[first:])
+    assert len(took) >= appended
+    print("".join(f"p{p} {took[len(took) * p // 100]:.2f} s  " for p in (5, 50, 95, 99)), f"of {len(took)} entries")
+    assert took[len(took) // 2] <= 1.5
+
+
 QUERY = """
 import sys
 from pyspark.sql import SparkSession

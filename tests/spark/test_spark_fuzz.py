@@ -163,10 +163,10 @@ class World:
 
     def __init__(self, folder: Path, dice: random.Random) -> None:
         self.folder = folder
-        self.names = ["orders", "orders.eu", "orders.us", "mail", "one", "empty"]
-        sizes = [5000, dice.randrange(200, 2000), dice.randrange(50, 800), dice.randrange(1, 120), 1, 1]
+        self.names = ["orders", "orders.eu", "orders.us", "mail", "one", "empty", "far"]
+        sizes = [5000, dice.randrange(200, 2000), dice.randrange(50, 800), dice.randrange(1, 120), 1, 1, 45]
         self.states: list[raxlog.Store] = []
-        self.ms = dict.fromkeys(self.names, 1_700_000_000_000)
+        self.ms = dict.fromkeys(self.names, 1_700_000_000_000) | {"far": TOP - 20}  # which ends beyond a bigint
         with raxlog.open(folder / "live.rax", durability="relaxed") as store:
             for state in range(STATES):
                 for name, size in zip(self.names, sizes, strict=True):
@@ -305,7 +305,7 @@ class World:
                 value = value if column.reads == "id" else b"12"
                 text = f"X'{value.hex()}'"
             elif column.kind == "timestamp":
-                value = sid.ms * 1000 + dice.choice([0, 0, 1, 999, -1])
+                value = min(sid.ms, 1_800_000_000_000) * 1000 + dice.choice([0, 0, 1, 999, -1])
                 text = f"timestamp_micros({value})" if dice.random() < 0.2 else (
                     f"TIMESTAMP '{(EPOCH + timedelta(microseconds=value)).isoformat()}'")
             else:
@@ -351,10 +351,11 @@ def _row(entry: raxlog.Entry, stream: str, columns: list[Column], zone: str) -> 
         made: Any = None
         if column.reads in ("id_ms", "id_seq"):
             made = getattr(entry, column.reads[3:])
+            made = BAD if made > TOP else made
         elif column.reads == "id":
             made = struct.pack(">QQ", *entry.id) if column.kind == "binary" else str(entry.id)
         elif column.reads == "time":
-            made = entry.ms * 1000
+            made = entry.ms * 1000 if entry.ms * 1000 <= TOP else BAD
         elif column.reads == "stream":
             made = stream
         elif column.reads == "fields":
