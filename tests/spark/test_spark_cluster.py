@@ -372,7 +372,8 @@ def test_a_server_that_dies_and_comes_back_is_waited_for(
     s3.serve(shards)
     assert cluster.ended() == (ALL, None)
     assert len(before) < SHARDS  # and the manifest
-    assert len([name for name in s3.fetched() if name.endswith(".shard")]) == SHARDS
+    # One that was under way, on either worker, may have been begun again.
+    assert SHARDS <= len([name for name in s3.fetched() if name.endswith(".shard")]) <= SHARDS + 2
 
 
 def test_a_server_that_stays_dead_is_an_error_that_names_the_shard(
