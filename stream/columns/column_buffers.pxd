@@ -33,6 +33,25 @@ cdef inline void put_int64(unsigned char *to, Py_ssize_t place, long long value)
 cdef inline void put_double(unsigned char *to, Py_ssize_t place, double value) noexcept:
     memcpy(to + 8 * place, &value, 8)
 
+cdef inline long long get_int64(const unsigned char *p, Py_ssize_t place) noexcept:
+    cdef long long value
+    memcpy(&value, p + 8 * place, 8)
+    return value
+
+cdef inline void put_word(unsigned char *to, Py_ssize_t place, unsigned long long value) noexcept:
+    memcpy(to + 8 * place, &value, 8)
+
+cdef inline unsigned long long get_word(const unsigned char *p, Py_ssize_t place) noexcept:
+    cdef unsigned long long value
+    memcpy(&value, p + 8 * place, 8)
+    return value
+
+cdef inline bint get_bit(const unsigned char *p, Py_ssize_t place) noexcept:
+    return p[place >> 3] >> (place & 7) & 1
+
+cdef inline void clear_bit(unsigned char *to, Py_ssize_t place) noexcept:
+    to[place >> 3] &= ~(1 << (place & 7))
+
 cdef inline void put_bit(unsigned char *to, Py_ssize_t place) noexcept:
     to[place >> 3] |= 1 << (place & 7)
 
@@ -96,6 +115,8 @@ cdef class Run:
 
     cdef int add(self, const unsigned char *p, Py_ssize_t pos, Py_ssize_t size) except -1
 
+    cdef inline int add_short(self, const unsigned char *p, Py_ssize_t pos, Py_ssize_t size, Py_ssize_t end) except -1
+
     @cython.locals(digits="Py_ssize_t", limit="unsigned long long", pair="unsigned int", out="unsigned char *",
                    at="Py_ssize_t")
     cdef int add_word(self, unsigned long long word) except -1
@@ -133,8 +154,6 @@ cdef class Column:
     cdef bytearray ends
     cdef unsigned char *edge
     cdef Py_ssize_t pairs
-    cdef Py_ssize_t at
-    cdef Py_ssize_t span
 
     @cython.locals(valid=bytearray, data=bytearray, ends=bytearray)
     cdef int begin(self, Py_ssize_t rows) except -1
@@ -145,8 +164,14 @@ cdef class Column:
 
     cdef int add_string(self, bytes text, Py_ssize_t row) except -1
 
-    @cython.locals(pos="Py_ssize_t", b="unsigned char", head="Py_ssize_t", run=Run, good="int")
-    cdef int add(self, const unsigned char *p, Py_ssize_t row, Literal literal) except -1
+    @cython.locals(kind="int", run=Run, wrong="Py_ssize_t", at="Py_ssize_t", pos="Py_ssize_t", b="unsigned char")
+    cdef Py_ssize_t add_values(self, const unsigned char *p, Py_ssize_t end, const unsigned char *spot,
+                               Py_ssize_t first, Py_ssize_t row, Py_ssize_t count, Literal literal,
+                               unsigned char *bad) except -1
+
+    @cython.locals(b="unsigned char", head="Py_ssize_t", size="Py_ssize_t")
+    cdef inline int add(self, const unsigned char *p, Py_ssize_t pos, Py_ssize_t end, Py_ssize_t row,
+                        Literal literal) except -1
 
     @cython.locals(kind="int")
     cdef int add_integer(self, long long value, Py_ssize_t row, Literal literal) except -2
@@ -157,6 +182,10 @@ cdef class Column:
 
     @cython.locals(whole=bytes)
     cdef int put_decimal(self, Py_ssize_t row, Literal literal) except -1
+
+    @cython.locals(kind="int", wrong="Py_ssize_t", at="Py_ssize_t", word="unsigned long long")
+    cdef Py_ssize_t add_ids(self, const unsigned char *ids, Py_ssize_t row, Py_ssize_t count,
+                            unsigned char *bad) except -1
 
     @cython.locals(kind="int", run=Run, word="unsigned long long")
     cdef int add_id(self, unsigned long long ms, unsigned long long seq, Py_ssize_t row) except -1

@@ -39,6 +39,7 @@ SHORT = 16  # what copy_short() copies
 LARGEST = (1 << 31) - 1  # where Arrow's 32-bit offsets end
 
 Buffers = tuple[Any, ...]
+Buffer = bytes | bytearray
 
 _INT32 = struct.Struct("<i")
 _INT64 = struct.Struct("<q")
@@ -70,7 +71,7 @@ def put_int32(to: bytearray, place: int, value: int) -> None:  # cimport
     _INT32.pack_into(to, 4 * place, value)
 
 
-def get_int32(p: bytes, place: int) -> int:  # cimport
+def get_int32(p: Buffer, place: int) -> int:  # cimport
     """The ``place``-th of an array of int32."""
     value: int = _INT32.unpack_from(p, 4 * place)[0]
     return value
@@ -84,6 +85,31 @@ def put_int64(to: bytearray, place: int, value: int) -> None:  # cimport
 def put_double(to: bytearray, place: int, value: float) -> None:  # cimport
     """Write a double as the ``place``-th of an array of such."""
     _DOUBLE.pack_into(to, 8 * place, value)
+
+
+def get_int64(p: Buffer, place: int) -> int:  # cimport
+    """The ``place``-th of an array of int64."""
+    return int(_INT64.unpack_from(p, 8 * place)[0])
+
+
+def put_word(to: bytearray, place: int, value: int) -> None:  # cimport
+    """Write an unsigned number as the ``place``-th of an array of 64-bit ones."""
+    to[8 * place : 8 * place + 8] = value.to_bytes(8, "little")
+
+
+def get_word(p: Buffer, place: int) -> int:  # cimport
+    """The ``place``-th of an array of unsigned 64-bit numbers."""
+    return int.from_bytes(p[8 * place : 8 * place + 8], "little")
+
+
+def get_bit(p: Buffer, place: int) -> bool:  # cimport
+    """The ``place``-th bit of a bitmap."""
+    return bool(p[place >> 3] >> (place & 7) & 1)
+
+
+def clear_bit(to: bytearray, place: int) -> None:  # cimport
+    """Clear the ``place``-th bit of a bitmap."""
+    to[place >> 3] &= ~(1 << (place & 7))
 
 
 def put_bit(to: bytearray, place: int) -> None:  # cimport
@@ -200,6 +226,20 @@ class Run:
         copy(self.out, self.used, p, pos, size)
         self.used += size
 
+    def add_short(self, p: bytes, pos: int, size: int, end: int) -> None:
+        """Add a string of less than 64 bytes; ``p`` may be read up to ``end``."""
+        if self.used + 64 > self.room:
+            self.reserve(64)
+        if size <= SHORT and pos + SHORT < end:
+            copy_short(self.out, self.used, p, pos)  # what is too much is written over
+        else:
+            copy(self.out, self.used, p, pos, size)
+        self.used += size
+        if self.count == self.most:
+            self.lengthen(64)
+        self.count += 1
+        put_int32(self.edge, self.count, self.used)
+
     def add_word(self, word: int) -> None:
         """Add the decimal text of an unsigned number."""
         digits = 1
@@ -306,11 +346,11 @@ class Run:
 
 
 class Column:
-    """One column of the batch under construction, and the element that is to go into it."""
+    """One column of the batch under construction."""
 
     __slots__ = (
-        "at", "bits", "data", "edge", "ends", "keys", "kind", "name", "nulls", "out", "pairs", "precision", "run",
-        "scale", "span", "valid", "wide",
+        "bits", "data", "edge", "ends", "keys", "kind", "name", "nulls", "out", "pairs", "precision", "run", "scale",
+        "valid", "wide",
     )  # fmt: skip
 
     kind: int
@@ -328,22 +368,19 @@ class Column:
     ends: bytearray  # of a map: where each row's pairs end
     edge: bytearray
     pairs: int
-    at: int  # the field's element in the entry at hand, -1 if it has no such field
-    span: int
 
     def __init__(self, kind: str, name: bytes, precision: int, scale: int) -> None:
         self.kind = KINDS[kind]
         self.name = name
         self.precision = precision
         self.scale = scale
-        self.at = -1
         self.wide = _WIDTHS.get(self.kind, 0)
         self.run = Run() if self.kind in (BINARY, STRING, ID_TEXT, ID_BYTES, MAP, CORRUPT) else None
         self.keys = Run() if self.kind == MAP else None
 
     def begin(self, rows: int) -> None:
-        """Fresh buffers, all rows null."""
-        valid = bytearray((rows + 7) // 8)
+        """Fresh buffers, no row null so far."""
+        valid = bytearray(b"\xff" * ((rows + 7) // 8))
         self.valid = valid
         self.bits = valid
         data = bytearray(self.wide * rows if self.wide else (rows + 7) // 8)
@@ -370,6 +407,7 @@ class Column:
     def pass_over(self, row: int) -> None:
         """The row has no value here."""
         self.nulls += 1
+        clear_bit(self.bits, row)
         if self.keys is not None:
             put_int32(self.edge, row + 1, self.pairs)
         elif self.run is not None:
@@ -380,30 +418,46 @@ class Column:
         assert self.run is not None
         self.run.add(text, 0, len(text))
         self.run.close()
-        put_bit(self.bits, row)
 
-    def add(self, p: bytes, row: int, literal: Literal) -> bool:
-        """Add the element at hand as the row's value; False if it is malformed, which is null."""
-        pos = self.at
+    def add_values(self, p: bytes, end: int, spot: bytearray, first: int, row: int, count: int, literal: Literal,
+                   bad: bytearray) -> int:
+        """Add ``count`` elements, as rows from ``row`` on; how many are malformed. These are null.
+
+        Where they are is in ``spot`` from the ``first`` on; -1 for none.
+        """
+        kind = self.kind
+        run = self.run
+        wrong = 0
+        at = 0
+        while at < count:
+            pos = get_int64(spot, first + at)
+            b = p[pos] if pos >= 0 else 0
+            if pos < 0:
+                self.pass_over(row + at)
+            elif kind == INT64 and b < 0x80:
+                put_int64(self.out, row + at, b)
+            elif run is not None and 0x80 <= b < 0xC0 and (kind == BINARY or is_utf8(p, pos + 1, b - 0x80)):
+                run.add_short(p, pos + 1, b - 0x80, end)
+            elif not self.add(p, pos, end, row + at, literal):
+                self.pass_over(row + at)
+                bad[at] = 1
+                wrong += 1
+            at += 1
+        return wrong
+
+    def add(self, p: bytes, pos: int, end: int, row: int, literal: Literal) -> bool:
+        """Add the element at ``pos`` as the row's value; False if it is malformed."""
         b = p[pos]
         head = head_size(b)
-        run = self.run
-        if run is not None:
-            if self.kind == STRING and head and not is_utf8(p, pos + head, self.span - head):
-                self.pass_over(row)
-                return False
-            run.add_element(p, pos, self.span)
-            put_bit(self.bits, row)
-            return True
-        if head:
-            good = self.add_text(p, pos + head, self.span - head, row, literal)
-        else:
-            good = self.add_integer(b if b < 0x80 else integer_at(p, pos), row, literal)
-        if good > 0:
-            put_bit(self.bits, row)
-        else:
-            self.nulls += 1
-        return good >= 0
+        if not head and self.run is None:
+            return self.add_integer(b if b < 0x80 else integer_at(p, pos), row, literal) > 0
+        size = checked_size(p, pos, end)
+        if self.run is None:
+            return self.add_text(p, pos + head, size - head, row, literal) > 0
+        if self.kind == STRING and head and not is_utf8(p, pos + head, size - head):
+            return False
+        self.run.add_element(p, pos, size)
+        return True
 
     def add_integer(self, value: int, row: int, literal: Literal) -> int:
         """A number or a time from an integer element: 1, or -1 if it is none of the type."""
@@ -465,6 +519,21 @@ class Column:
             whole: bytes = literal.big.to_bytes(16, "little", signed=True)
             copy(self.out, 16 * row, whole, 0, 16)
 
+    def add_ids(self, ids: bytearray, row: int, count: int, bad: bytearray) -> int:
+        """Add what the column holds of so many IDs; how many are beyond the type. These are null."""
+        kind = self.kind
+        wrong = 0
+        at = 0
+        while at < count:
+            word = get_word(ids, 2 * at + (kind == ID_SEQ))
+            if kind in (ID_MS, ID_SEQ) and word <= TOP:
+                put_int64(self.out, row + at, word)
+            elif not self.add_id(get_word(ids, 2 * at), get_word(ids, 2 * at + 1), row + at):
+                bad[at] = 1
+                wrong += 1
+            at += 1
+        return wrong
+
     def add_id(self, ms: int, seq: int, row: int) -> bool:
         """Add what the column holds of the ID; False if that part of it is beyond the type."""
         kind = self.kind
@@ -480,8 +549,7 @@ class Column:
         else:
             word = seq if kind == ID_SEQ else ms
             if word > (MOST_MS if kind == ID_TIME else TOP):
-                self.nulls += 1
+                self.pass_over(row)
                 return False
             put_int64(self.out, row, word * 1000 if kind == ID_TIME else word)
-        put_bit(self.bits, row)
         return True

@@ -2,7 +2,8 @@
 
 cimport cython
 
-from .column_buffers cimport Column, Run, checked_size, followed, head_size, is_text, put_bit, put_int32, same
+from .column_buffers cimport (Column, Run, checked_size, followed, get_bit, get_int32, get_int64, get_word, head_size, is_text,
+                              put_int32, put_int64, put_word, same)
 from ..node.listpack cimport backlen_size, element_size, value_at
 from ..node.parse_values cimport Literal, is_utf8
 from ..node.decode cimport Walk, check_counts, forward, integer, leave, open_alike, open_node, skip
@@ -13,6 +14,7 @@ cdef int SAMEFIELDS
 cdef unsigned long long MASK
 cdef Py_ssize_t USUAL
 cdef long long MANY
+cdef Py_ssize_t RUN
 cdef int DECIMAL
 cdef int MAP
 cdef int CORRUPT
@@ -23,6 +25,13 @@ cdef class Decoder:
     cdef readonly Py_ssize_t malformed
     cdef readonly bint full
     cdef Py_ssize_t weight
+    cdef Py_ssize_t count
+    cdef bytearray ids
+    cdef unsigned char *id
+    cdef bytearray places
+    cdef unsigned char *place
+    cdef bytearray bad_rows
+    cdef unsigned char *bad
     cdef list every
     cdef list columns
     cdef list fields
@@ -33,9 +42,10 @@ cdef class Decoder:
     cdef Walk like
     cdef long long live
     cdef list names
-    cdef list slots
-    cdef bytearray wants
-    cdef unsigned char *wanted
+    cdef bytearray slots
+    cdef unsigned char *slot
+    cdef bytearray spots
+    cdef unsigned char *spot
     cdef Py_ssize_t missing
     cdef bytearray kept
     cdef unsigned char *keep
@@ -63,51 +73,62 @@ cdef class Decoder:
     @cython.locals(walk=Walk, like=Walk)
     cpdef object open(self, bytes listpack, unsigned long long ms, unsigned long long seq)
 
-    @cython.locals(column=Column, kept=bytearray, wants=bytearray)
+    @cython.locals(column=Column, kept=bytearray, slots=bytearray)
     cdef object plan(self, list names)
 
-    @cython.locals(walk=Walk, start="Py_ssize_t")
+    @cython.locals(walk=Walk, more=bint)
     cpdef bint fill(self) except -1
 
-    @cython.locals(column=Column)
-    cdef int forget(self) except -1
+    @cython.locals(most="Py_ssize_t", at="Py_ssize_t", start="Py_ssize_t")
+    cdef bint collect(self, Walk walk) except -1
 
-    @cython.locals(p="const unsigned char *", row="Py_ssize_t", good=bint, column=Column, kind="int", fits=bint)
-    cdef int add(self, Walk walk, Py_ssize_t start) except -1
+    @cython.locals(place="Py_ssize_t")
+    cdef int forget(self, Py_ssize_t at) except -1
+
+    @cython.locals(count="Py_ssize_t", row="Py_ssize_t", wrong="Py_ssize_t", column=Column, at="Py_ssize_t",
+                   place="Py_ssize_t")
+    cdef int add_run(self, Walk walk) except -1
 
     @cython.locals(p="const unsigned char *", end="Py_ssize_t", pos="Py_ssize_t", own="long long", count="long long",
-                   column=Column, found=Column, i="Py_ssize_t", b="unsigned char", size="Py_ssize_t",
+                   column=Column, found="Py_ssize_t", i="Py_ssize_t", b="unsigned char", size="Py_ssize_t",
                    after="Py_ssize_t")
-    cdef int find(self, Walk walk) except -1
+    cdef int find(self, Walk walk, Py_ssize_t at) except -1
 
     @cython.locals(head="Py_ssize_t", text=bytes, column=Column, most="Py_ssize_t", place="Py_ssize_t",
                    left="Py_ssize_t")
-    cdef Column named(self, const unsigned char *p, Py_ssize_t pos, Py_ssize_t size)
+    cdef Py_ssize_t named(self, const unsigned char *p, Py_ssize_t pos, Py_ssize_t size) except -2
 
-    @cython.locals(keys=Run, values=Run, keys_used="Py_ssize_t", values_used="Py_ssize_t", good=bint)
-    cdef int add_map(self, Walk walk, Py_ssize_t pos, Column column, Py_ssize_t row) except -1
+    @cython.locals(wrong="Py_ssize_t", at="Py_ssize_t")
+    cdef Py_ssize_t add_maps(self, Walk walk, Column column, Py_ssize_t row, Py_ssize_t count) except -1
+
+    @cython.locals(pos="Py_ssize_t", stop="Py_ssize_t", own="long long", keys=Run, values=Run,
+                   keys_used="Py_ssize_t", values_used="Py_ssize_t", good=bint)
+    cdef int add_map(self, Walk walk, Py_ssize_t at, Column column, Py_ssize_t row) except -1
 
     @cython.locals(p="const unsigned char *", i="Py_ssize_t", width="Py_ssize_t",
                    size="Py_ssize_t")
-    cdef int add_common(self, Walk walk, Py_ssize_t pos, int texts, Run keys, Run values) except -1
+    cdef int add_common(self, Walk walk, Py_ssize_t pos, Py_ssize_t stop, int texts, Run keys, Run values) except -1
 
-    @cython.locals(p="const unsigned char *", left="long long", size="Py_ssize_t",
-                   name="Py_ssize_t", name_size="Py_ssize_t", after="Py_ssize_t")
-    cdef int add_own(self, Walk walk, Py_ssize_t pos, int texts, Run keys, Run values) except -1
+    @cython.locals(p="const unsigned char *", size="Py_ssize_t", name="Py_ssize_t", name_size="Py_ssize_t",
+                   after="Py_ssize_t")
+    cdef int add_own(self, Walk walk, Py_ssize_t pos, long long left, int texts, Run keys, Run values) except -1
 
     @cython.locals(column=Column, row="Py_ssize_t")
     cpdef object add_damaged(self, unsigned long long ms, unsigned long long seq, bytes what)
 
     @cython.locals(name=bytes, value=bytes)
-    cdef int add_many(self, Walk walk, Py_ssize_t pos, int texts, Run keys, Run values) except -1
+    cdef int add_many(self, Walk walk, Py_ssize_t pos, long long own, int texts, Run keys, Run values) except -1
 
     @cython.locals(p="const unsigned char *", count="long long", size="Py_ssize_t", found=list)
-    cdef tuple texts(self, Walk walk, Py_ssize_t pos)
+    cdef tuple texts(self, Walk walk, Py_ssize_t pos, long long own)
 
-    cdef int refuse(self, Walk walk, Column column) except -1
+    cdef bytes description(self, Walk walk, Py_ssize_t at)
 
-@cython.locals(p="const unsigned char *", end="Py_ssize_t", at="Py_ssize_t", pos="Py_ssize_t",
+    @cython.locals(column=Column, spot="Py_ssize_t", place="Py_ssize_t")
+    cdef int refuse(self, Walk walk, Py_ssize_t at, Py_ssize_t row) except -1
+
+@cython.locals(p="const unsigned char *", end="Py_ssize_t", begin="Py_ssize_t", pos="Py_ssize_t",
                ms="unsigned long long", seq="unsigned long long", start="Py_ssize_t", width="long long",
-               i="Py_ssize_t", b="unsigned char", size="Py_ssize_t", after="Py_ssize_t", column=Column)
-cdef Py_ssize_t stride(Walk walk, const unsigned char *wanted, list slots, unsigned long long hi_ms,
-                       unsigned long long hi_seq) except -1
+               i="Py_ssize_t", b="unsigned char", size="Py_ssize_t", after="Py_ssize_t", place="Py_ssize_t")
+cdef Py_ssize_t stride(Walk walk, const unsigned char *slot, unsigned char *spot, Py_ssize_t at,
+                       unsigned long long hi_ms, unsigned long long hi_seq) except -1

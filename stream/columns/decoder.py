@@ -8,8 +8,11 @@ In an entry of the master's fields their places determine the columns of its val
 no column is stepped over; names are compared only in entries of other fields. Of a name
 that occurs twice the last value counts, in a column as in a map.
 
+A run of up to 256 entries is walked first, which notes where the values are, and then added column by
+column: a loop over values of one type is much faster than one over the columns of an entry.
+
 The batch under construction spans nodes: open() takes one up, fill() adds rows until the node or
-the batch ends, take() hands the buffers out. An entry is added once all of it has been checked,
+the batch ends, take() hands the buffers out. An entry is in the run once all of it has been checked,
 so that a CorruptionError leaves whole rows behind.
 """
 
@@ -31,10 +34,15 @@ from .column_buffers import (
     Run,  # cimport
     checked_size,  # cimport
     followed,  # cimport
+    get_bit,  # cimport
+    get_int32,  # cimport
+    get_int64,  # cimport
+    get_word,  # cimport
     head_size,  # cimport
     is_text,  # cimport
-    put_bit,  # cimport
     put_int32,  # cimport
+    put_int64,  # cimport
+    put_word,  # cimport
     same,  # cimport
 )
 from .malformed import described, refused
@@ -47,6 +55,7 @@ SAMEFIELDS = 2
 MASK = (1 << 64) - 1
 USUAL = 1 << 16  # bytes of an entry whose texts are given room at once, numbers as the longest there are
 MANY = 32  # fields of an entry with names of its own
+RUN = 256  # entries; as many values of each column are noted
 DECIMAL, MAP, CORRUPT = 7, 13, 14  # as in column_buffers.py
 
 
@@ -60,15 +69,20 @@ class Decoder:
     """
 
     __slots__ = (
-        "columns", "corrupt", "every", "failfast", "fields", "full", "hi_ms", "hi_seq", "keep", "kept",
-        "kept_names", "like", "literal", "live", "lo_ms", "lo_seq", "malformed", "map", "marks", "missing", "most",
-        "names", "names_good", "rows", "slots", "stream", "turn", "walk", "wanted", "wants", "weight",
+        "bad", "bad_rows", "columns", "corrupt", "count", "every", "failfast", "fields", "full", "hi_ms", "hi_seq",
+        "id", "ids", "keep", "kept", "kept_names", "like", "literal", "live", "lo_ms", "lo_seq", "malformed", "map",
+        "marks", "missing", "most", "names", "names_good", "place", "places", "rows", "slot", "slots", "spot", "spots",
+        "stream", "turn", "walk", "weight",
     )  # fmt: skip
 
     rows: int  # of the batch so far
     full: bool  # it can have no more of them
     malformed: int  # rows with a value that is not of its column's type, since the beginning
     weight: int  # bytes of the entries of the batch
+    count: int  # of the run; of each of its entries:
+    id: bytearray  # ms, seq
+    place: bytearray  # where its fields begin, where it ends, how many names of its own it has
+    bad: bytearray  # 1 if a value is malformed
     every: list[Column]
     columns: list[Column]  # but for the one of kind "corrupt" and constants
     fields: list[Column]  # those that stand for a field
@@ -79,8 +93,8 @@ class Decoder:
     like: Walk | None  # the node opened last: the next one's master entry is mostly the same
     live: int  # entries of the node seen so far that are not deleted
     names: list[bytes]  # of the master entry
-    slots: list[Column | None]  # the master's fields' columns
-    wants: bytearray  # by the master's fields: 1 if it has a column
+    slot: bytearray  # by the master's fields: the place in ``fields`` of its column, -1 for none
+    spot: bytearray  # RUN places of values for each of ``fields``; -1 where the entry has no such field
     missing: int  # columns of fields that the master lacks
     kept: bytearray  # by the master's fields: 1 if the map has it, 0 if another of its name follows
     kept_names: bytes  # those that the map has, and where each ends
@@ -103,7 +117,13 @@ class Decoder:
         self.full = False
         self.lo_ms = self.lo_seq = 0
         self.hi_ms = self.hi_seq = MAX64
-        self.rows = self.weight = self.malformed = self.turn = self.live = 0
+        self.rows = self.weight = self.malformed = self.turn = self.live = self.count = 0
+        self.ids, self.places, self.bad_rows = bytearray(16 * RUN), bytearray(24 * RUN), bytearray(RUN)
+        self.spots = bytearray(8 * RUN * len(self.fields))
+        self.spot = self.spots
+        self.id = self.ids
+        self.place = self.places
+        self.bad = self.bad_rows
         self.plan([])
 
     def start(self) -> None:
@@ -138,18 +158,12 @@ class Decoder:
         """Find the columns of a master entry's fields. Nodes of one kind follow each other: kept."""
         self.names = names
         last = {name: place for place, name in enumerate(names)}
-        self.slots = [None] * len(names)
-        wants = bytearray(len(names))
-        self.wants = wants
-        self.wanted = wants
-        self.missing = 0
-        for column in self.fields:
-            place = last.get(column.name, -1)
-            if place >= 0:
-                self.slots[place] = column
-                wants[place] = 1
-            else:
-                self.missing += 1
+        at = {column.name: place for place, column in enumerate(self.fields)}
+        found = [at.get(name, -1) if last[name] == place else -1 for place, name in enumerate(names)]
+        slots = bytearray(array("i", found))
+        self.slots = slots
+        self.slot = slots
+        self.missing = len(at.keys() - last.keys())
         kept = bytearray([last[name] == place for place, name in enumerate(names)])
         self.kept = kept
         self.keep = kept
@@ -168,67 +182,90 @@ class Decoder:
         if walk is None:
             return True
         while not self.full:
+            try:
+                more = self.collect(walk)
+            finally:
+                if self.count:
+                    self.add_run(walk)
+            if not more:
+                self.walk = None
+                return True
+        return False
+
+    def collect(self, walk: Walk) -> bool:
+        """Gather a run: the entries that come next. False if the node has no more that are wanted."""
+        most = min(RUN, self.most - self.rows)
+        at = 0
+        while at < most and self.weight < HEAVY:
             if self.missing:
-                self.forget()
-            start = stride(walk, self.wanted, self.slots, self.hi_ms, self.hi_seq)
+                self.forget(at)
+            start = stride(walk, self.slot, self.spot, at, self.hi_ms, self.hi_seq)
             if not start:
                 if not forward(walk):
                     check_counts(walk, self.live)
-                    self.walk = None
-                    return True
+                    return False
                 if walk.ms > self.hi_ms or (walk.ms == self.hi_ms and walk.seq > self.hi_seq):
-                    self.walk = None
-                    return True
+                    return False
                 if walk.flags & DELETED:
                     skip(walk)
                     continue
                 start = walk.pos
-                self.find(walk)
+                self.find(walk, at)
                 leave(walk)
             self.live += 1
             if walk.ms > self.lo_ms or (walk.ms == self.lo_ms and walk.seq >= self.lo_seq):
-                self.add(walk, start)
-        return False
+                put_word(self.id, 2 * at, walk.ms)
+                put_word(self.id, 2 * at + 1, walk.seq)
+                put_int64(self.place, 3 * at, start)
+                put_int64(self.place, 3 * at + 1, walk.pos)
+                put_int64(self.place, 3 * at + 2, walk.own)
+                self.weight += walk.pos - start
+                if self.map is not None:
+                    self.weight += len(self.kept_names)
+                at += 1
+                self.count = at
+        return True
 
-    def forget(self) -> None:
-        """No column has an element."""
-        for column in self.fields:
-            column.at = -1
+    def forget(self, at: int) -> None:
+        """No column has a value of the run's entry ``at``."""
+        place = len(self.fields)
+        while place > 0:
+            place -= 1
+            put_int64(self.spot, place * RUN + at, -1)
 
-    def add(self, walk: Walk, start: int) -> None:
-        """Add the entry just passed, whose fields begin at ``start``, as a row."""
+    def add_run(self, walk: Walk) -> None:
+        """Add the run's entries as rows."""
+        count = self.count
+        self.count = 0
         if not self.rows:
             self.start()
-        p = walk.p
         row = self.rows
-        good = True
+        wrong = 0
+        place = 0  # of the column's first value
         for column in self.columns:
-            kind = column.kind
-            if kind > DECIMAL:
-                fits = self.add_map(walk, start, column, row) if kind == MAP else column.add_id(walk.ms, walk.seq, row)
-            elif column.at >= 0:
-                fits = column.add(p, row, self.literal)
+            if column.kind == MAP:
+                wrong += self.add_maps(walk, column, row, count)
+            elif column.kind > DECIMAL:
+                wrong += column.add_ids(self.id, row, count, self.bad)
             else:
-                fits = True
-                column.pass_over(row)
-            if not fits:
-                good = False
+                wrong += column.add_values(walk.p, walk.end, self.spot, place, row, count, self.literal, self.bad)
+                place += RUN
+        at = 0
+        while at < count and (wrong or self.corrupt is not None):
+            if self.bad[at]:
+                self.bad[at] = 0
+                self.malformed += 1
                 if self.failfast:
-                    self.refuse(walk, column)
-        if not good:
-            self.malformed += 1
-        if self.corrupt is not None:
-            if good:
-                self.corrupt.pass_over(row)
-            else:
-                self.corrupt.add_string(described(walk.ms, walk.seq, *self.texts(walk, start)), row)
-        self.rows = row + 1
-        self.weight += walk.pos - start
-        if self.map is not None:
-            self.weight += len(self.kept_names)
+                    self.refuse(walk, at, row + at)
+                if self.corrupt is not None:
+                    self.corrupt.add_string(self.description(walk, at), row + at)
+            elif self.corrupt is not None:
+                self.corrupt.pass_over(row + at)
+            at += 1
+        self.rows = row + count
         self.full = self.rows >= self.most or self.weight >= HEAVY
 
-    def find(self, walk: Walk) -> None:
+    def find(self, walk: Walk, at: int) -> None:
         """Step over the fields of an entry, checking each, and note where those with columns lie."""
         p = walk.p
         end = walk.end
@@ -236,8 +273,8 @@ class Decoder:
         own = walk.own
         count = 2 * own if own else walk.width
         if own:
-            self.forget()
-        found: Column | None = None
+            self.forget(at)
+        found = -1
         i = 0
         while i < count:
             b = p[pos]
@@ -251,28 +288,27 @@ class Decoder:
                 size = element_size(p, pos, end)
                 after = pos + size + backlen_size(size)
             if not own:
-                found = self.slots[i]
+                found = get_int32(self.slot, i)
             elif not i & 1:
                 found = self.named(p, pos, size)
-            if found is not None and (not own or i & 1):
-                found.at = pos
-                found.span = size
+            if found >= 0 and (not own or i & 1):
+                put_int64(self.spot, found * RUN + at, pos)
             pos = after
             i += 1
         walk.pos = pos
 
-    def named(self, p: bytes, pos: int, size: int) -> Column | None:
-        """The column of the field whose name is the element at ``pos``.
+    def named(self, p: bytes, pos: int, size: int) -> int:
+        """The place in ``fields`` of the column whose field's name is the element at ``pos``; -1 for none.
 
         Entries of one kind come in turns: what is looked for first is the column behind the last.
         """
         head = head_size(p[pos])
         if not head:
             text = value_at(p, pos, size)
-            for column in self.fields:
+            for place, column in enumerate(self.fields):
                 if column.name == text:
-                    return column
-            return None
+                    return place
+            return -1
         most = len(self.fields)
         place = self.turn
         left = most
@@ -283,27 +319,41 @@ class Decoder:
             place += 1
             if len(column.name) == size - head and same(p, pos + head, column.name, size - head):
                 self.turn = place
-                return column
+                return place - 1
             left -= 1
-        return None
+        return -1
 
-    def add_map(self, walk: Walk, pos: int, column: Column, row: int) -> bool:
-        """Add all fields, whose elements begin at ``pos`` and have been checked; False if one is no text.
+    def add_maps(self, walk: Walk, column: Column, row: int, count: int) -> int:
+        """Add all fields of the run's entries; how many are malformed."""
+        wrong = 0
+        at = 0
+        while at < count:
+            if not self.add_map(walk, at, column, row + at):
+                self.bad[at] = 1
+                wrong += 1
+            at += 1
+        return wrong
+
+    def add_map(self, walk: Walk, at: int, column: Column, row: int) -> bool:
+        """Add all fields of an entry, whose elements have been checked; False if one is no text.
 
         Such a map is null: it cannot mark a single pair.
         """
+        pos = get_int64(self.place, 3 * at)
+        stop = get_int64(self.place, 3 * at + 1)
+        own = get_int64(self.place, 3 * at + 2)
         keys = column.keys
         values = column.run
         assert keys is not None
         assert values is not None
         keys_used = keys.used
         values_used = values.used
-        if walk.own > MANY:
-            good = self.add_many(walk, pos, column.scale, keys, values)
-        elif walk.own:
-            good = self.add_own(walk, pos, column.scale, keys, values)
+        if own > MANY:
+            good = self.add_many(walk, pos, own, column.scale, keys, values)
+        elif own:
+            good = self.add_own(walk, pos, own, column.scale, keys, values)
         else:
-            good = self.add_common(walk, pos, column.scale, keys, values)
+            good = self.add_common(walk, pos, stop, column.scale, keys, values)
         if not good:
             keys.count = values.count = column.pairs
             keys.used = keys_used
@@ -312,10 +362,9 @@ class Decoder:
             return False
         column.pairs = keys.count
         put_int32(column.edge, row + 1, column.pairs)
-        put_bit(column.bits, row)
         return True
 
-    def add_common(self, walk: Walk, pos: int, texts: int, keys: Run, values: Run) -> bool:
+    def add_common(self, walk: Walk, pos: int, stop: int, texts: int, keys: Run, values: Run) -> bool:
         """The fields of an entry that has the master's."""
         if not self.names_good:
             return False
@@ -323,8 +372,8 @@ class Decoder:
         keys.add_all(self.kept_names, self.marks, len(self.marks) // 4)
         i = 0
         width = walk.width
-        if not texts & 2 and walk.pos - pos + 20 * width < USUAL:
-            values.add_fields(p, pos, walk.pos, walk.end, self.keep, width)
+        if not texts & 2 and stop - pos + 20 * width < USUAL:
+            values.add_fields(p, pos, stop, walk.end, self.keep, width)
             return True
         while i < width:
             size = checked_size(p, pos, walk.end)
@@ -336,10 +385,9 @@ class Decoder:
             i += 1
         return True
 
-    def add_own(self, walk: Walk, pos: int, texts: int, keys: Run, values: Run) -> bool:
-        """The fields of an entry with names of its own."""
+    def add_own(self, walk: Walk, pos: int, left: int, texts: int, keys: Run, values: Run) -> bool:
+        """The fields of an entry with ``left`` names of its own."""
         p = walk.p
-        left = walk.own
         while left > 0:
             left -= 1
             size = checked_size(p, pos, walk.end)
@@ -358,9 +406,9 @@ class Decoder:
             pos = after
         return True
 
-    def add_many(self, walk: Walk, pos: int, texts: int, keys: Run, values: Run) -> bool:
+    def add_many(self, walk: Walk, pos: int, own: int, texts: int, keys: Run, values: Run) -> bool:
         """add_own() of so many fields that comparing each name with each would take too long."""
-        names, held = self.texts(walk, pos)
+        names, held = self.texts(walk, pos, own)
         for name, value in dict(zip(names, held, strict=True)).items():
             if (texts & 1 and not is_utf8(name, 0, len(name))) or (texts & 2 and not is_utf8(value, 0, len(value))):
                 return False
@@ -377,7 +425,6 @@ class Decoder:
         row = self.rows
         for column in self.columns:
             if column.kind <= DECIMAL or column.kind == MAP:
-                column.at = -1
                 column.pass_over(row)
             else:
                 column.add_id(ms, seq, row)
@@ -386,23 +433,36 @@ class Decoder:
         self.rows = row + 1
         self.full = self.rows >= self.most
 
-    def texts(self, walk: Walk, pos: int) -> tuple[list[bytes], list[bytes]]:
+    def texts(self, walk: Walk, pos: int, own: int) -> tuple[list[bytes], list[bytes]]:
         """Names and values of an entry whose fields begin at ``pos``."""
         p = walk.p
-        count = 2 * walk.own if walk.own else walk.width
+        count = 2 * own if own else walk.width
         found = []
         while count > 0:
             size = checked_size(p, pos, walk.end)
             found.append(value_at(p, pos, size))
             pos += size + backlen_size(size)
             count -= 1
-        return (found[::2], found[1::2]) if walk.own else (walk.names, found)
+        return (found[::2], found[1::2]) if own else (walk.names, found)
 
-    def refuse(self, walk: Walk, column: Column) -> NoReturn:
-        """Raise MalformedValue for the entry at hand."""
+    def description(self, walk: Walk, at: int) -> bytes:
+        """The run's entry ``at`` as text."""
+        names, values = self.texts(walk, get_int64(self.place, 3 * at), get_int64(self.place, 3 * at + 2))
+        return described(get_word(self.id, 2 * at), get_word(self.id, 2 * at + 1), names, values)
+
+    def refuse(self, walk: Walk, at: int, row: int) -> NoReturn:
+        """Raise MalformedValue for the run's entry ``at``."""
+        place = at
+        for column in self.columns:
+            spot = -1
+            if column.kind <= DECIMAL:
+                spot = get_int64(self.spot, place)
+                place += RUN
+            if not get_bit(column.bits, row) and (spot >= 0 or column.kind > DECIMAL):
+                break
         kind = next(name for name, number in KINDS.items() if number == column.kind)
         if column.kind <= DECIMAL:
-            text = value_at(walk.p, column.at, column.span)
+            text = value_at(walk.p, spot, checked_size(walk.p, spot, walk.end))
             if kind == "decimal":
                 kind = f"decimal({column.precision},{column.scale})"
             what = f"field {column.name!r} is {text!r:.80}, which is no {kind}"
@@ -410,10 +470,10 @@ class Decoder:
             what = "its fields are no map of text: a name, or a value, is no UTF-8"
         else:
             what = "its ID is beyond what a bigint, or a time, holds"
-        raise refused(self.stream, walk.ms, walk.seq, what)
+        raise refused(self.stream, get_word(self.id, 2 * at), get_word(self.id, 2 * at + 1), what)
 
 
-def stride(walk: Walk, wanted: bytearray, slots: list[Column | None], hi_ms: int, hi_seq: int) -> int:
+def stride(walk: Walk, slot: bytearray, spot: bytearray, at: int, hi_ms: int, hi_seq: int) -> int:
     """Enter the next entry of the usual shape and step over its fields, in a single go.
 
         walk.pos                        walk.pos
@@ -426,12 +486,12 @@ def stride(walk: Walk, wanted: bytearray, slots: list[Column | None], hi_ms: int
     the damage; nothing has changed then. So stride() checks all that a walk does, without a call per
     element.
 
-    ``wanted`` has a 1 for each of the master's fields whose value is to be noted in its column, the
-    one in ``slots``. An entry behind hi is left alone. CorruptionError as from forward() and leave().
+    ``slot`` and ``spot`` are the decoder's: the places of values are noted as those of the run's entry ``at``.
+    An entry behind hi is left alone. CorruptionError as from forward() and leave().
     """
     p = walk.p
     end = walk.end
-    at = pos = walk.pos
+    begin = pos = walk.pos
     if pos + 8 > end or p[pos] != SAMEFIELDS or p[pos + 1] != 1:
         return 0
     pos += 2
@@ -449,7 +509,7 @@ def stride(walk: Walk, wanted: bytearray, slots: list[Column | None], hi_ms: int
         walk.pos = pos
         seq = (walk.master_seq + integer(walk)) & MASK
         pos = walk.pos
-    walk.pos = at
+    walk.pos = begin
     if ms < walk.ms or (ms == walk.ms and (seq < walk.seq or (seq == walk.seq and walk.seen))):
         return 0
     if ms > hi_ms or (ms == hi_ms and seq > hi_seq):
@@ -470,14 +530,12 @@ def stride(walk: Walk, wanted: bytearray, slots: list[Column | None], hi_ms: int
         else:
             size = element_size(p, pos, end)
             after = pos + size + backlen_size(size)
-        if wanted[i]:
-            column = slots[i]
-            assert column is not None
-            column.at = pos
-            column.span = size
+        place = get_int32(slot, i)
+        if place >= 0:
+            put_int64(spot, place * RUN + at, pos)
         pos = after
         i += 1
-    walk.start = at
+    walk.start = begin
     walk.flags = SAMEFIELDS
     walk.own = 0
     walk.ms = ms

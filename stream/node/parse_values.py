@@ -28,6 +28,7 @@ SOURCE_HASH = ""
 GOOD, BAD = 1, -1
 TOP = (1 << 63) - 1
 EXACT = 1 << 53  # integers up to here are doubles
+PLAIN = 15  # characters whose digits are a double
 MOST_MS = TOP // 1000  # its microseconds are an int64
 
 _EXACTLY = Context(prec=200, rounding=ROUND_HALF_UP)
@@ -178,6 +179,26 @@ class Literal:
 
     def read_double(self, p: bytes, pos: int, size: int) -> int:
         """A double, into ``real``."""
+        at = pos
+        stop = pos + size
+        word = 0
+        point = stop
+        while at < stop and size <= PLAIN:  # 12.5, as most are: digits with a point among them
+            b = p[at]
+            if b == 0x2E and at > pos and point == stop:
+                point = at
+            elif b < 0x30 or b > 0x39:
+                break
+            else:
+                word = word * 10 + (b - 0x30)
+            at += 1
+        if at == stop and size and size <= PLAIN:
+            power = 1.0
+            while point < stop - 1:
+                power *= 10.0
+                point += 1
+            self.real = float(word) / power
+            return GOOD
         if not self.trim(p, pos, size):
             return BAD
         if not self.scan(p):
