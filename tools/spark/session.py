@@ -18,6 +18,8 @@ PYTHON = "PYSPARK_PYTHON"
 def register(spark: SparkSession) -> None:
     """See raxlog.spark.register()."""
     require()
+    from pyspark.errors import AnalysisException  # noqa: PLC0415
+
     from .source import RaxlogDataSource  # noqa: PLC0415 - what it needs may be missing
 
     context = getattr(spark, "sparkContext", None)  # a session of Spark Connect has none
@@ -25,7 +27,11 @@ def register(spark: SparkSession) -> None:
         os.environ.get(PYTHON) or spark.conf.get("spark.pyspark.python", None)
     ):
         context.pythonExec = sys.executable
-    spark.dataSource.register(RaxlogDataSource)
+    try:
+        spark.dataSource.register(RaxlogDataSource)
+    except AnalysisException as error:
+        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":  # Spark 4.0 has found it by itself
+            raise
 
 
 def session(master: str, config: Mapping[str, str]) -> SparkSession:
