@@ -24,9 +24,10 @@ def register(spark: SparkSession) -> None:
     sessions.register(spark)
 
 
-def session(master: str = "local[*]", config: Mapping[str, str] | None = None) -> SparkSession:
+def session(master: str | None = None, config: Mapping[str, str] | None = None) -> SparkSession:
     """A Spark session that reads and writes ``format("raxlog")``: new, or the one there is.
 
+    ``master``   by default that of spark-submit or of Spark's own configuration, else local[*]
     ``config``   further settings: ``session(config={"spark.driver.memory": "4g"})``
 
     Its tasks run in this Python, filters can be pushed down, the time zone is UTC unless it is set.
