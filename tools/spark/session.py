@@ -19,8 +19,6 @@ PYTHON, OF_PYTHON = "PYSPARK_PYTHON", "spark.pyspark.python"
 def register(spark: SparkSession) -> None:
     """See raxlog.spark.register()."""
     require()
-    from pyspark.errors import AnalysisException  # noqa: PLC0415
-
     from .source import RaxlogDataSource  # noqa: PLC0415 - what it needs may be missing
 
     context = getattr(spark, "sparkContext", None)  # a session of Spark Connect has none
@@ -29,8 +27,8 @@ def register(spark: SparkSession) -> None:
         context.pythonExec = spark.conf.get(OF_PYTHON, usual)  # which pyspark takes from spark-submit only
     try:
         spark.dataSource.register(RaxlogDataSource)
-    except AnalysisException as error:
-        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":  # Spark 4.0 has found it by itself
+    except Exception as error:
+        if "DATA_SOURCE_ALREADY_EXISTS" not in str(error):  # Spark 4.0 has found it by itself
             raise
     if context is not None and context.pythonExec != sys.executable:
         _try(spark, context.pythonExec)
