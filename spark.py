@@ -17,7 +17,8 @@ def register(spark: SparkSession) -> None:
     """Let ``spark`` know ``format("raxlog")``. NotInstalled without pyspark and pyarrow.
 
     On a local master where neither PYSPARK_PYTHON nor spark.pyspark.python is set, Spark's planner and its tasks
-    run in this Python from then on, in place of whatever ``python3`` is.
+    run in this Python from then on, in place of whatever ``python3`` is. NotInstalled too, where one that is set
+    cannot plan.
     """
     from .tools.spark import session as sessions  # noqa: PLC0415 - the face of raxlog loads no Spark
 

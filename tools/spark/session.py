@@ -41,9 +41,9 @@ def _try(spark: SparkSession, python: str) -> None:
     except Exception as error:
         if "option path is missing" not in str(error):
             raise NotInstalled(
-                f"Spark plans and runs format('raxlog') in {python!r}, the Python that {PYTHON} or {OF_PYTHON} names, "
-                f"and it fails there. Set {PYTHON}, before the session is made, to a Python that has raxlog and "
-                f"pyarrow, such as {sys.executable}"
+                f"Spark plans and runs format('raxlog') in {python!r}, the Python of {PYTHON} or {OF_PYTHON}, and it "
+                f"fails there. Set {PYTHON}, before the session is made, to a Python as {sys.executable} is: of its "
+                "version, with raxlog and pyarrow, here and where tasks run"
             ) from error
 
 
