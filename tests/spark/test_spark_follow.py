@@ -161,7 +161,7 @@ def test_spark_before_4_2_asks_for_the_end_alone_and_a_query_never_goes_back(
     assert reader().latestOffset() == end
 
     for ahead in ({"orders": {"id": "7-0", "gone": 1, "no": 1}}, reader(startingOffsets="7").initialOffset()):
-        with pytest.raises(raxlog.StreamError, match=r"ends at 6-4, before .*pyspark 4.2"):
+        with pytest.raises(raxlog.StreamError, match=r"'orders' ends before [67]-\d+; pyspark 4.2"):
             entries(ahead, end)
     with raxlog.open(path) as store:
         store.delete_stream("mail")

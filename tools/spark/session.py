@@ -31,20 +31,15 @@ def register(spark: SparkSession) -> None:
         if "DATA_SOURCE_ALREADY_EXISTS" not in str(error):  # Spark 4.0 has found it by itself
             raise
     if context is not None and context.pythonExec != sys.executable:
-        _try(spark, context.pythonExec)
-
-
-def _try(spark: SparkSession, python: str) -> None:
-    """NotInstalled, naming the variable, where Spark's Python cannot plan: asked as Spark asks it."""
-    try:
-        spark.read.format("raxlog").load()
-    except Exception as error:
-        if "option path is missing" not in str(error):
-            raise NotInstalled(
-                f"Spark plans and runs format('raxlog') in {python!r}, the Python of {PYTHON} or {OF_PYTHON}, and it "
-                f"fails there. Set {PYTHON}, before the session is made, to a Python as {sys.executable} is: of its "
-                "version, with raxlog and pyarrow, here and where tasks run"
-            ) from error
+        try:
+            spark.read.format("raxlog").load()
+        except Exception as error:
+            if "option path is missing" not in str(error):  # raxlog's own, from a Python that works
+                raise NotInstalled(
+                    f"Spark plans and runs format('raxlog') in {context.pythonExec!r}, the Python of {PYTHON} or "
+                    f"{OF_PYTHON}, and it fails there. Set {PYTHON}, before the session is made, to a Python as "
+                    f"{sys.executable} is: of its version, with raxlog and pyarrow, here and where tasks run"
+                ) from error
 
 
 def session(master: str | None, config: Mapping[str, str]) -> SparkSession:

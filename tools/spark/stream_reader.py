@@ -127,11 +127,8 @@ class FollowingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return api.ReadAllAvailable()
 
     def latestOffset(self, start: Offset | None = None, limit: api.ReadLimit | None = None) -> Offset:
-        """The end of the next batch; ``start`` itself where there is nothing, or not enough.
-
-        Spark before 4.2 passes neither, and gets the end of the streams, which may be before its own position.
-        """
-        if start is None:
+        """The end of the next batch; ``start`` itself where there is nothing, or not enough."""
+        if start is None:  # Spark before 4.2 passes neither
             return self.reportLatestOffset()
         with self._views() as views:
             backlogs = [one for view in views if (one := self._backlog(view, start)) is not None]
@@ -231,10 +228,7 @@ class FollowingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     # Checked again: a batch that is run again after a restart was planned long ago.
                     position = self._checked(_View(name, *found, Counter(txn, *found)), before)
                     if position is None and upto.after < before.after:  # Spark before 4.2 would go back
-                        raise StreamError(
-                            f"stream {shown(name)} ends at {upto.after}, before {before.after}, where this query is or "
-                            "starts; to wait for it needs pyspark 4.2 or newer"
-                        )
+                        raise StreamError(f"stream {shown(name)} ends before {before.after}; pyspark 4.2 waits for it")
                     if position is not None and position.after < upto.after:
                         windows[name] = plan.Window(position.after.next(), upto.after)
             parts = plan.plan(source, windows, self._options, at_rest=False) if windows else []
