@@ -27,6 +27,7 @@ pytest_plugins = ["spark_session"]
 LONG = os.environ.get("RAXLOG_LONG") == "1"
 KILLS = 20 if LONG else 4
 OLD = pyspark_version() < (4, 2)  # without limits and without the query's position
+RUNS = 2 if OLD else 1  # after a kill: such a Spark may end with the batch that was interrupted
 LIMIT = {} if OLD else {"maxOffsetsPerTrigger": 1500}
 
 if not OLD:
@@ -261,7 +262,8 @@ def test_every_entry_comes_once_however_often_the_query_is_stopped_in_the_middle
             query.stop()
     finally:
         writer.join()
-    run(followed(spark, store.path), tmp_path)
+    for _ in range(RUNS):
+        run(followed(spark, store.path), tmp_path)
 
     assert arrived(tmp_path) == list(range(20_000))
 
@@ -302,7 +304,8 @@ def test_every_entry_comes_once_however_often_the_whole_of_spark_is_killed(
         time.sleep(dice.uniform(0.0, 6.0))
         os.killpg(child.pid, signal.SIGKILL)
         child.wait()
-    run(followed(spark, store.path, schema="n int"), tmp_path)
+    for _ in range(RUNS):
+        run(followed(spark, store.path, schema="n int"), tmp_path)
 
     assert arrived(tmp_path) == list(range(total))
     assert ds.dataset(str(tmp_path / "out"), format="parquet", exclude_invalid_files=True).count_rows() >= total
