@@ -23,6 +23,7 @@ from raxlog.tools.spark import schema as schemas
 from raxlog.tools.spark import tables
 from raxlog.tools.spark.location import find
 from raxlog.tools.spark.options import FOLLOW, WRITE, parse
+from raxlog.tools.spark.requirements import pyspark_version
 from raxlog.tools.spark.source import RaxlogDataSource
 from spark_scans import reading, refusal
 from xxhash import xxh3_64_hexdigest
@@ -147,6 +148,15 @@ def test_spark_users_see_our_messages_before_a_task_starts(spark: Any, store: ra
     assert "trimmed away" in refusal(reading(spark, store.path, startingOffsets="5").load().count)
     assert reading(spark, store.path, startingOffsets="5", failOnDataLoss="false").load().count() == 1
     assert tracker.getActiveStageIds() == tracker.getActiveJobsIds() == []
+
+
+@pytest.mark.skipif(pyspark_version() >= (4, 1), reason="a newer pyspark lacks nothing")
+def test_what_an_older_pyspark_lacks_is_refused_by_its_version() -> None:
+    schema = StructType([StructField("n", LongType())])
+    with pytest.raises(raxlog.NotInstalled, match=r"pushdown needs pyspark 4.1 or newer, and this is 4.0: pip"):
+        RaxlogDataSource(GIVEN | {"pushdown": "true"}).reader(schema)
+    with pytest.raises(raxlog.NotInstalled, match=r"maxOffsetsPerTrigger, .* needs pyspark 4.2 or newer"):
+        RaxlogDataSource(GIVEN | {"maxOffsetsPerTrigger": "5"}).streamReader(schema)
 
 
 def test_streams_that_are_not_there_cannot_be_followed(tmp_path: Path) -> None:

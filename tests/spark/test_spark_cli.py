@@ -219,7 +219,9 @@ def test_scan_names_a_stream_that_is_not_there_before_java_starts(raxlog_cli: Ru
 
 
 STARTING = """
+import os
 import sys
+import raxlog
 import raxlog.spark
 from pyspark.sql import SparkSession
 
@@ -231,6 +233,12 @@ raxlog.spark.register(spark)
 print(rows(spark), rows(raxlog.spark.session("local[1]", {"spark.app.name": "again"})))
 spark.stop()
 print(rows(raxlog.spark.session("local[1]")))
+raxlog.spark.session().stop()
+os.environ["PYSPARK_PYTHON"] = "python3"
+try:
+    raxlog.spark.session("local[1]")
+except raxlog.NotInstalled as error:
+    print(error)
 """
 
 
@@ -246,4 +254,39 @@ def test_a_python_called_by_its_path_needs_no_variable(
     done = subprocess.run(
         [sys.executable, "-c", STARTING, thousand], capture_output=True, text=True, timeout=300, check=False,
         env=without | {"PATH": os.pathsep.join(map(str, folders)), "SPARK_LOCAL_IP": "127.0.0.1"})
-    assert done.stdout == "1000 1000\n1000\n", done.stderr
+    told = done.stdout.splitlines()
+    assert told[:2] == ["1000 1000", "1000"], done.stderr
+    assert all(word in told[2] for word in ("'python3'", "PYSPARK_PYTHON", sys.executable)), done.stdout
+
+
+SUBMITTED = """
+import sys
+import raxlog.spark
+spark = raxlog.spark.session()
+frame = spark.read.format("raxlog").option("path", sys.argv[1]).option("stream", "orders").load()
+print("there are", frame.count(), "on", spark.sparkContext.master)
+"""
+TYPED = """
+import os
+frame = spark.read.format("raxlog").option("path", os.environ["THOUSAND"]).option("stream", "orders").load()
+print("there are", frame.count(), "on", spark.sparkContext.master)
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("program", ["spark-submit", "pyspark"])
+def test_sparks_own_programs_need_the_variable_alone(
+    require: Callable[[str], str], thousand: str, tmp_path: Path, program: str
+) -> None:
+    require("java")
+    import pyspark  # noqa: PLC0415
+
+    command = [str(Path(pyspark.__file__).parent / "bin" / program), "--master", "local[1]", "--driver-memory", "512m"]
+    command += ["--conf", "spark.ui.enabled=false", "--conf", "spark.log.level=OFF"]
+    (tmp_path / "program.py").write_text(SUBMITTED)
+    if program == "spark-submit":
+        command += [str(tmp_path / "program.py"), thousand]
+    done = subprocess.run(
+        command, input=TYPED, capture_output=True, text=True, timeout=300, check=False, cwd=tmp_path,
+        env=os.environ | environment() | {"THOUSAND": thousand, "PYSPARK_DRIVER_PYTHON_OPTS": "-i"})
+    assert "there are 1000 on local[1]" in done.stdout, done.stderr

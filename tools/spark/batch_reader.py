@@ -14,18 +14,8 @@ from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext
-from pyspark.sql.datasource import (
-    DataSourceReader,
-    EqualNullSafe,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    InputPartition,
-    LessThan,
-    LessThanOrEqual,
-)
+from pyspark.sql import datasource as api  # its filters are there since 4.1, and looked up when one comes
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from ...stream.node.stream_id import MAX64, StreamID, make_id
 from . import live_snapshot, plan, scan, worker_gc
@@ -72,7 +62,7 @@ class FilteringReader(BatchReader):
     spark.sql.python.filterPushdown.enabled is off, as it is by default.
     """
 
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+    def pushFilters(self, filters: list[api.Filter]) -> Iterable[api.Filter]:
         """Narrow the range of IDs, and the streams. Every filter is left to Spark as well."""
         low, high = self._window.start, self._window.end
         for wanted in filters:
@@ -82,7 +72,7 @@ class FilteringReader(BatchReader):
         self._window = plan.Window(low, high)
         return filters
 
-    def _range(self, wanted: Filter) -> tuple[StreamID, StreamID]:
+    def _range(self, wanted: api.Filter) -> tuple[StreamID, StreamID]:
         """The IDs that a filter can be true for."""
         everything = StreamID.MIN, StreamID.MAX
         column: tuple[str, ...] = getattr(wanted, "attribute", ())
@@ -90,25 +80,25 @@ class FilteringReader(BatchReader):
         if len(column) != 1 or value is None:
             return everything
         kind = self._columns.reads(column[0])
-        values = [_ids(kind, item) for item in (value if isinstance(wanted, In) else (value,))]
+        values = [_ids(kind, item) for item in (value if isinstance(wanted, api.In) else (value,))]
         held = [item for item in values if item is not None]
         if not held or len(held) < len(values):
             return everything
         low, high = min(first for first, _ in held), max(last for _, last in held)
-        if isinstance(wanted, (EqualTo, EqualNullSafe, In)):
+        if isinstance(wanted, (api.EqualTo, api.EqualNullSafe, api.In)):
             return low, high
-        if isinstance(wanted, (GreaterThan, GreaterThanOrEqual)):
+        if isinstance(wanted, (api.GreaterThan, api.GreaterThanOrEqual)):
             return low, StreamID.MAX
-        if isinstance(wanted, (LessThan, LessThanOrEqual)):
+        if isinstance(wanted, (api.LessThan, api.LessThanOrEqual)):
             return StreamID.MIN, high
         return everything
 
-    def _narrow_streams(self, wanted: Filter) -> None:
+    def _narrow_streams(self, wanted: api.Filter) -> None:
         column: tuple[str, ...] = getattr(wanted, "attribute", ())
         if len(column) != 1 or self._columns.reads(column[0]) != "constant":
             return
-        if isinstance(wanted, (EqualTo, EqualNullSafe, In)) and wanted.value is not None:
-            values = wanted.value if isinstance(wanted, In) else (wanted.value,)
+        if isinstance(wanted, (api.EqualTo, api.EqualNullSafe, api.In)) and wanted.value is not None:
+            values = wanted.value if isinstance(wanted, api.In) else (wanted.value,)
             named = {value.encode() for value in values if isinstance(value, str)}
             self._only = named if self._only is None else self._only & named
 

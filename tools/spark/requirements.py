@@ -18,6 +18,20 @@ def require() -> None:
         raise NotInstalled(f"{' and '.join(missing)} cannot be imported; the Spark source needs it: {EXTRA}")
 
 
+def pyspark_version() -> tuple[int, ...]:
+    """The installed pyspark's version, as in (4, 2)."""
+    from pyspark import __version__  # noqa: PLC0415 - it may be missing
+
+    return tuple(int(number) for number in __version__.split(".")[:2])
+
+
+def require_pyspark(what: str, *least: int) -> None:
+    """NotInstalled where pyspark is older than ``what`` needs."""
+    if pyspark_version() < least:
+        needed, here = (".".join(map(str, version)) for version in (least, pyspark_version()))
+        raise NotInstalled(f"{what} needs pyspark {needed} or newer, and this is {here}: pip install -U pyspark")
+
+
 def require_java() -> None:
     """NotInstalled, with what to do, where no Java runtime is found."""
     home = os.environ.get("JAVA_HOME")

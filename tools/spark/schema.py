@@ -28,6 +28,7 @@ from ...stream.node.parse_values import Literal
 from . import live_snapshot, scan
 from .options import Options
 from .plan import Window
+from .requirements import pyspark_version
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -109,13 +110,19 @@ def inferred(place: DataLocation, options: Options) -> dict[str, str]:
     }
 
 
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """The types that Spark expects of record batches: timestamps are in UTC, as before 4.2 they always were."""
+    zone: dict[str, Any] = {"timezone": "UTC"} if pyspark_version() >= (4, 2) else {}
+    return to_arrow_schema(schema, **zone)
+
+
 def columns(schema: StructType, options: Options) -> Columns:
     """What to decode for a schema. InvalidArgument names a column that is there twice, not nullable, or of no type
     that a field can have.
     """
     _check_names(schema)
     try:
-        expected = to_arrow_schema(schema, timezone="UTC")
+        expected = arrow_schema(schema)
     except Exception as error:
         given = schema.simpleString()
         raise InvalidArgument(f"the schema {given} cannot be read: {error}. There are {_TYPES}") from error

@@ -20,6 +20,7 @@ from . import schema as schemas
 from .batch_reader import BatchReader, FilteringReader
 from .location import find
 from .options import FOLLOW, WRITE, parse
+from .requirements import require_pyspark
 from .stream_reader import FollowingReader
 from .writer import AppendingWriter
 
@@ -50,12 +51,16 @@ class RaxlogDataSource(DataSource):
         options = parse(self.options)
         if options.dataset != "entries":
             return tables.TableReader(options, schema)
+        if options.pushdown:
+            require_pyspark("option pushdown", 4, 1)
         reader = FilteringReader if options.pushdown else BatchReader
         return reader(options, schemas.columns(schema, options))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A reader for a streaming query."""
         options = parse(self.options, FOLLOW)
+        if options.max_per_trigger is not None or options.min_per_trigger is not None:
+            require_pyspark("option maxOffsetsPerTrigger, or minOffsetsPerTrigger,", 4, 2)
         return FollowingReader(options, schemas.columns(schema, options))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:

@@ -24,15 +24,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    ReadMinRows,
-    SupportsTriggerAvailableNow,
-)
 
-from ...storage.errors import InvalidArgument
+from ...storage.errors import InvalidArgument, StreamError
 from ...stream.entries import header as headers
 from ...stream.entries.count import Counter
 from ...stream.entries.header import StreamHeader, shown
@@ -41,11 +34,18 @@ from . import data_loss, plan, scan, worker_gc
 from .batch_reader import session_zone
 from .location import SHARDS, DataLocation, find, opened
 from .options import Options
+from .requirements import pyspark_version
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from .schema import Columns
+
+if TYPE_CHECKING or pyspark_version() >= (4, 2):
+    from pyspark.sql.streaming import datasource as api
+    from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
+else:
+    SupportsTriggerAvailableNow = object
 
 Offset = dict[str, dict[str, Any]]
 
@@ -118,16 +118,18 @@ class FollowingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with self._views() as views:
             return {_key(view.name): view.position(after).entry() for view in views}
 
-    def getDefaultReadLimit(self) -> ReadLimit:
+    def getDefaultReadLimit(self) -> api.ReadLimit:
         """What a trigger takes at most, or at least; latestOffset() uses it."""
         if self._options.max_per_trigger is not None:
-            return ReadMaxRows(self._options.max_per_trigger)
+            return api.ReadMaxRows(self._options.max_per_trigger)
         if self._options.min_per_trigger is not None:
-            return ReadMinRows(self._options.min_per_trigger)
-        return ReadAllAvailable()
+            return api.ReadMinRows(self._options.min_per_trigger)
+        return api.ReadAllAvailable()
 
-    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+    def latestOffset(self, start: Offset | None = None, limit: api.ReadLimit | None = None) -> Offset:
         """The end of the next batch; ``start`` itself where there is nothing, or not enough."""
+        if start is None:  # Spark before 4.2 passes neither
+            return self.reportLatestOffset()
         with self._views() as views:
             backlogs = [one for view in views if (one := self._backlog(view, start)) is not None]
             left = [one.left for one in backlogs]
@@ -135,7 +137,7 @@ class FollowingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if not total or self._too_few(total, limit):
                 return start
             self._triggered = time.monotonic()
-            most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+            most = limit.max_rows if isinstance(limit, api.ReadMaxRows) else None
             shares = left if most is None or total <= most else _shares(left, most)
             end = dict(start)
             for one, share in zip(backlogs, shares, strict=True):
@@ -170,9 +172,9 @@ class FollowingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         with self._views() as views:
             return {_key(view.name): view.end().entry() for view in views}
 
-    def _too_few(self, total: int, limit: ReadLimit) -> bool:
+    def _too_few(self, total: int, limit: api.ReadLimit | None) -> bool:
         least = self._options.min_per_trigger
-        if least is None or self._target is not None or isinstance(limit, ReadAllAvailable):
+        if least is None or self._target is not None or isinstance(limit, api.ReadAllAvailable):
             return False
         return total < least and time.monotonic() - self._triggered < self._options.max_trigger_delay
 
@@ -212,6 +214,8 @@ class FollowingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         windows = {}
         with opened(place.path) as source:
             with source.read() as txn:
+                for key in start.keys() - end.keys():
+                    self._lost(f"stream {shown(_name(key))} is no longer in {place.path}")
                 for key, value in end.items():
                     before, upto = _position(start.get(key)), _position(value)
                     if before == upto:
@@ -223,6 +227,8 @@ class FollowingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                         continue
                     # Checked again: a batch that is run again after a restart was planned long ago.
                     position = self._checked(_View(name, *found, Counter(txn, *found)), before)
+                    if position is None and upto.after < before.after:  # Spark before 4.2 would go back
+                        raise StreamError(f"stream {shown(name)} ends before {before.after}; pyspark 4.2 waits for it")
                     if position is not None and position.after < upto.after:
                         windows[name] = plan.Window(position.after.next(), upto.after)
             parts = plan.plan(source, windows, self._options, at_rest=False) if windows else []

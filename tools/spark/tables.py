@@ -27,6 +27,7 @@ from ...stream.node.stream_id import StreamID
 from . import live_snapshot, plan
 from .location import SHARDS, DataLocation, find, opened
 from .options import Options
+from .schema import arrow_schema
 
 ROWS = 16_384
 _CHUNK = 4_096  # pending entries read in one transaction
@@ -60,15 +61,13 @@ class TableReader(DataSourceReader):
     """Reads groups or pending entries. A schema that is given selects columns, in its order."""
 
     def __init__(self, options: Options, wanted: StructType) -> None:
-        from pyspark.sql.pandas.types import to_arrow_schema  # noqa: PLC0415
-
         known = _NAMES[options.dataset]
         for field in wanted.fields:
             if known.get(field.name) != field.dataType:
                 has = ", ".join(f"{name} {kind.simpleString()}" for name, kind in known.items())
                 raise InvalidArgument(f"data set {options.dataset} has no column {field.simpleString()}; it has {has}")
         self._options = options
-        self._schema = to_arrow_schema(wanted, timezone="UTC")
+        self._schema = arrow_schema(wanted)
 
     def partitions(self) -> list[InputPartition]:
         """One for each stream's groups, one for each group's pending entries."""
