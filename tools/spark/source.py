@@ -5,21 +5,29 @@
              ├─ .schema()                where none was given
              ├─ .reader(schema)          BatchReader, FilteringReader with pushdown, TableReader
              ├─ .streamReader(schema)    FollowingReader
-             └─ .writer(schema, …)       AppendingWriter
+             ├─ .writer(schema, …)       AppendingWriter
+             └─ .streamWriter(schema, …) EpochWriter
 
 Wrong options raise here, before any task starts.
 """
 
 from __future__ import annotations
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, DataSourceWriter
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
+from ...storage.errors import InvalidArgument
 from . import schema as schemas
 from . import tables
 from .batch_reader import BatchReader, FilteringReader
 from .location import find
-from .options import FOLLOW, WRITE, parse
+from .options import FOLLOW, NO_TABLE, WRITE, parse
 from .stream_reader import FollowingReader
 from .writer import AppendingWriter
 
@@ -34,6 +42,8 @@ class RaxlogDataSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns of a load without ``.schema()``. Spark does not pass which use it is for."""
+        if self.options.get("provider"):
+            raise InvalidArgument(f"a table in Spark's catalog cannot be read by its name alone: {NO_TABLE}")
         options = parse(self.options, None)
         find(options.path)  # load() reports a wrong path, not the first action
         return tables.schema(options.dataset) if options.dataset != "entries" else schemas.default(options)
@@ -54,3 +64,10 @@ class RaxlogDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A writer for one save()."""
         return AppendingWriter(parse(self.options, WRITE), schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """A writer for one epoch of a streaming query."""
+        from .writer import EpochWriter  # noqa: PLC0415
+
+        given = {name: value for name, value in self.options.items() if name.lower() != "checkpointlocation"}
+        return EpochWriter(parse(given, WRITE), schema, overwrite)
