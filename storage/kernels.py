@@ -42,7 +42,7 @@ KERNELS = (
     "raxlog.stream.node.builder",
     "raxlog.index.pubsub.glob",
     "raxlog.index.subjects.subject",
-    "raxlog.stream.columns.parse_values",
+    "raxlog.stream.node.parse_values",
     "raxlog.stream.columns.column_buffers",
     "raxlog.stream.columns.decoder",
 )

@@ -49,12 +49,16 @@ class StreamInfo(NamedTuple):
     node_rule: str  # "page" or "redis"
     node_max_entries: int
     compression: str
+    schema: dict[str, str]  # the types of fields
+    schema_checked: bool
 
     def as_dict(self) -> dict[str, object]:
         """The figures under the names XINFO STREAM uses, for printing as JSON."""
         figures = _named(self._asdict())
         if self.radix_tree_nodes is None:
             del figures["radix-tree-nodes"]
+        if not self.schema:
+            del figures["schema"], figures["schema-checked"]
         return figures
 
 
@@ -156,6 +160,8 @@ def describe(source: Source, name: bytes, number: int | None, encoding: str | No
         node_rule="page" if limits.max_bytes is None else "redis",
         node_max_entries=limits.max_entries,
         compression=_CODECS[limits.codec],
+        schema={} if header.schema is None else header.schema.fields,
+        schema_checked=header.schema is not None and header.schema.checked,
     )
 
 

@@ -8,7 +8,7 @@ return nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import chain
 from operator import attrgetter
@@ -23,6 +23,7 @@ from .entries import header as headers
 from .entries import range_read, trim, writer
 from .entries.header import NodeLimits, shown
 from .entries.idempotent import MAX_CAP, MAX_WINDOW, Claim, Memory, forget_all, parse_claim
+from .entries.schema import StreamSchema, parsed_schema
 from .entries.session import PIECE_ASKED, Direct, Source, in_pieces
 from .group.delete_policy import KEEPREF, DeleteResult, checked_policy, delete_ex, evict
 from .group.group import Group, checked_entries_read
@@ -103,8 +104,8 @@ class Stream:
         (made from the fields where left out) within the stream's window, it adds nothing and
         returns the ID of the first time (IDMP, IDMPAUTO; configure() sets window and cap).
 
-        Raises InvalidFields, InvalidStreamID, IDTooSmall, StreamExhausted, LockTimeout,
-        StoreFull. Costs one durable commit, shared with concurrent appends.
+        Raises InvalidFields, InvalidStreamID, IDTooSmall, MalformedValue (see configure()), StreamExhausted,
+        LockTimeout, StoreFull. Costs one durable commit, shared with concurrent appends.
 
         With ``durability="buffered"`` it returns at once, and is committed within the store's
         window; AppendsLost where an earlier append could not be. An idempotent one waits for its
@@ -131,7 +132,7 @@ class Stream:
         buffer = self._source.buffer
         if buffer is None or buffer.ended or claim is not None:
             return self._source.submit(operation)
-        sids = buffer.append(name, limits, (new,), now, sum(map(len, flat)), create, operation,
+        sids = buffer.append(name, limits, (new,), now, (flat,), sum(map(len, flat)), create, operation,
                              self._source.lock_timeout, flat if plain and new is AUTO else None)
         return None if sids is None else sids[0]
 
@@ -170,6 +171,7 @@ class Stream:
             if news is None:
                 sids = stream.extend(txn, now, flats)
             else:
+                stream.require_values(flats)  # before the first append: its message names the place
                 append = stream.append
                 sids = [append(txn, new, now, flat) for new, flat in zip(news, flats, strict=True)]
             if wanted is not None:
@@ -181,7 +183,7 @@ class Stream:
             return self._source.submit(operation)
         size = sum([sum(map(len, flat)) for flat in flats])
         wished = [AUTO] * len(flats) if news is None else news
-        return buffer.append(name, limits, wished, now, size, True, operation, self._source.lock_timeout) or []
+        return buffer.append(name, limits, wished, now, flats, size, True, operation, self._source.lock_timeout) or []
 
     def delete(self, *ids: IDLike) -> int:
         """Delete entries by ID; how many there were. XDEL.
@@ -305,13 +307,18 @@ class Stream:
 
     def configure(self, *, compression: str | None = None, node_max_bytes: int | None = None,
                   node_max_entries: int | None = None, idempotence_window: int | None = None,
-                  idempotence_cap: int | None = None) -> dict[str, str | int]:
-        """Change a stream's settings; gives those that have changed. NoStream where there is none.
+                  idempotence_cap: int | None = None, schema: Mapping[str, str] | None = None,
+                  schema_checked: bool | None = None) -> dict[str, Any]:
+        """Change a stream's settings; returns those that have changed. NoStream where there is none.
 
         The first three, those of Store.stream(), hold for nodes begun from now on.
         ``idempotence_window`` (seconds, 1 .. 86,400) and ``idempotence_cap`` (IDs a producer,
         1 .. 10,000) say how long idempotent appends are remembered; a change forgets all that
         is remembered, as XCFGSET does.
+
+        ``schema``: the types of fields, {"qty": "bigint", "price": "decimal(10,2)", …}, which scans that
+        name no columns read; {} removes it. With ``schema_checked`` an append from now on raises
+        MalformedValue for a value that is not of its field's type; the entries there are not looked at.
         """
         nodes: dict[str, Any] = {
             "compression": compression, "node_max_bytes": node_max_bytes, "node_max_entries": node_max_entries
@@ -320,8 +327,11 @@ class Stream:
         memory = {"idempotence_window": (idempotence_window, MAX_WINDOW), "idempotence_cap": (idempotence_cap, MAX_CAP)}
         for name, (value, most) in memory.items():
             whole(name, value, 1, most, none="")
+        fields = None if schema is None else parsed_schema(schema)
+        if schema_checked is not None and type(schema_checked) is not bool:
+            raise InvalidArgument(f"schema_checked={schema_checked!r} must be True or False")
 
-        def operation(txn: WriteTransaction) -> dict[str, str | int]:
+        def operation(txn: WriteTransaction) -> dict[str, Any]:
             stream = writer.require(txn, self.name)
             header = stream.header
             limits, (window, cap) = header.limits, header.idempotence
@@ -331,10 +341,18 @@ class Stream:
                     changed[name] = value
             if changed.keys() & memory:
                 forget_all(txn, stream)
+            kept = header.schema or StreamSchema(False, {})
+            named = kept.fields if fields is None else fields
+            checked = kept.checked and bool(named) if schema_checked is None else schema_checked
+            if checked and not named:
+                raise InvalidArgument(f"stream {shown(self.name)} has no schema to be checked; pass schema, too")
+            changed |= {"schema": named} if named != kept.fields else {}
+            changed |= {"schema_checked": checked} if checked != kept.checked else {}
             if changed:
                 stream.changed(txn)
                 header.idempotence = (idempotence_window or window, idempotence_cap or cap)
                 header.limits = limits.changed(**nodes)
+                header.schema = StreamSchema(checked, named) if named else None
             return changed
 
         return self._source.submit(operation)
@@ -371,9 +389,9 @@ class Stream:
 
         Lazy, in short transactions, as range(); what is appended after the call is not read.
         Decoded without an object per entry, several times as fast. Without a ``schema`` the
-        columns are id_ms, id_seq and fields, a map; else those it names, each the field of that
-        name: a pyarrow.Schema or {"qty": "bigint", …}. A "timestamp" has the zone UTC, for which DuckDB
-        wants pytz; a "timestamp_ntz" has none.
+        columns are id_ms, id_seq and those of the stream's schema, see configure(), or fields, a map;
+        else those it names, each the field of that name: a pyarrow.Schema or {"qty": "bigint", …}. A
+        "timestamp" has the zone UTC, for which DuckDB wants pytz; a "timestamp_ntz" has none.
 
         ``columns`` are id_column, timestamp_column, stream_column, corrupt_column: see
         projection.projection(); the rest is explained at arrow.batches(). Raises InvalidStreamID,
@@ -381,10 +399,12 @@ class Stream:
         and CorruptionError when it comes to them.
         """
         from .columns import arrow  # noqa: PLC0415 - Arrow's share is loaded where it is used
+        from .columns.projection import default_columns  # noqa: PLC0415
 
         first, last = parse_start(start), min(parse_end(end), self.last_id)
         return arrow.reader(
-            scan.read_nodes(self._source, self.name, first, last), arrow.projection(schema, **columns),
+            scan.read_nodes(self._source, self.name, first, last),
+            arrow.projection(default_columns(self.schema) if schema is None else schema, **columns),
             start=first, end=last, stream=self.name.decode("utf-8", "backslashreplace"), batch_size=batch_size,
             mode=mode, skip_damaged=skip_damaged, tally=tally,
         )
@@ -418,6 +438,13 @@ class Stream:
         with self._source.read() as txn:
             found = headers.find(txn, self.name, self._number)
         return StreamID.MIN if found is None else make_id(*found[1].last)
+
+    @property
+    def schema(self) -> dict[str, str]:
+        """The types of its fields, as configure() has set them; {} for none."""
+        with self._source.read() as txn:
+            found = headers.find(txn, self.name, self._number)
+        return {} if found is None or found[1].schema is None else dict(found[1].schema.fields)
 
     def count(self, start: IDLike = "-", end: IDLike = "+") -> int:
         """Live entries from ``start`` to ``end``, without reading them: some 10 µs."""

@@ -196,6 +196,7 @@ def _summary(txn: RaxTransaction, number: int, header: StreamHeader, size: int) 
         every=every,
         points=tuple(counter.select(k) for k in range(every, length, every)),
         groups=tuple(_group(txn, number, header, state) for state in groups(txn, number)),
+        schema={} if header.schema is None else header.schema.fields,
     )
 
 

@@ -87,6 +87,7 @@ class StreamSummary:
     every: int
     points: tuple[StreamID, ...]
     groups: tuple[GroupSummary, ...]
+    schema: dict[str, str] = field(default_factory=dict)  # the types of its fields, if the stream has a schema
 
 
 @dataclass(frozen=True)
@@ -268,7 +269,8 @@ def _parsed(kind: str, value: Any) -> Any:
         inner = kind.removeprefix("tuple[").removesuffix(", ...]")
         return tuple(_parsed(inner, item) for item in _require(isinstance(value, list), value))
     if kind.startswith("dict["):
-        return {_inside(path): _made(FileSums, sums) for path, sums in value.items()}
+        names, values = kind.removeprefix("dict[").removesuffix("]").split(", ")
+        return {_parsed(names, key): _parsed(values, item) for key, item in value.items()}
     if kind == "int":
         return _require(type(value) is int and value >= 0, value)
     if kind == "str":
@@ -294,5 +296,5 @@ def _name(value: Any) -> bytes:
 
 _PARSERS: dict[str, Callable[[Any], Any]] = {
     "bytes": _name, "StreamID": parse_id, "InnerPath": _inside,
-    **{kind.__name__: partial(_made, kind) for kind in (GroupSummary, StreamSummary, ShardFile)},
+    **{kind.__name__: partial(_made, kind) for kind in (FileSums, GroupSummary, StreamSummary, ShardFile)},
 }

@@ -4,7 +4,7 @@ cimport cython
 from libc.string cimport memcmp, memcpy
 
 from ..node.listpack cimport backlen_size, data_size, integer_at, value_at
-from .parse_values cimport Literal, is_utf8
+from ..node.parse_values cimport MOST_MS, Literal, is_utf8
 
 cdef inline void copy(unsigned char *to, Py_ssize_t at, const unsigned char *p, Py_ssize_t pos,
                       Py_ssize_t size) noexcept:
@@ -54,7 +54,6 @@ cdef int CORRUPT
 cdef int CONSTANT
 cdef Py_ssize_t SHORT
 cdef unsigned long long TOP
-cdef long long MOST_MS
 cdef Py_ssize_t LARGEST
 
 cdef Py_ssize_t head_size(unsigned char b) noexcept

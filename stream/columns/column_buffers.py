@@ -21,7 +21,7 @@ from typing import Any
 
 from ...storage.errors import MalformedValue
 from ..node.listpack import backlen_size, data_size, integer_at, value_at  # cimport
-from .parse_values import Literal, is_utf8  # cimport
+from ..node.parse_values import MOST_MS, Literal, is_utf8  # cimport
 
 SOURCE_HASH = ""
 
@@ -37,7 +37,6 @@ _WIDTHS = {INT64: 8, ID_MS: 8, ID_SEQ: 8, TIMESTAMP: 8, ID_TIME: 8, DOUBLE: 8, I
 TOP = (1 << 63) - 1
 SHORT = 16  # what copy_short() copies
 LARGEST = (1 << 31) - 1  # where Arrow's 32-bit offsets end
-MOST_MS = TOP // 1000  # its microseconds are an int64
 
 Buffers = tuple[Any, ...]
 

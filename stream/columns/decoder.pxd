@@ -4,7 +4,7 @@ cimport cython
 
 from .column_buffers cimport Column, Run, checked_size, followed, head_size, is_text, put_bit, put_int32, same
 from ..node.listpack cimport backlen_size, element_size, value_at
-from .parse_values cimport Literal, is_utf8
+from ..node.parse_values cimport Literal, is_utf8
 from ..node.decode cimport Walk, check_counts, forward, integer, leave, open_alike, open_node, skip
 
 cdef Py_ssize_t HEAVY

@@ -22,6 +22,7 @@ from typing import NoReturn
 
 from ..node.decode import Walk, check_counts, forward, integer, leave, open_alike, open_node, skip  # cimport
 from ..node.listpack import backlen_size, element_size, value_at  # cimport
+from ..node.parse_values import Literal, is_utf8  # cimport
 from ..node.stream_id import MAX64
 from .column_buffers import (
     KINDS,
@@ -37,7 +38,6 @@ from .column_buffers import (
     same,  # cimport
 )
 from .malformed import described, refused
-from .parse_values import Literal, is_utf8  # cimport
 
 SOURCE_HASH = ""
 

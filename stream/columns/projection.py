@@ -16,7 +16,7 @@
                                       one with a zone those of UTC),
                                       decimal(p, s)
 
-Without a schema the columns are id_ms, id_seq and fields. parse_values.py defines which texts are values of
+Without a schema the columns are those of default_columns(). parse_values.py defines which texts are values of
 a type. A part of an ID beyond 2^63 - 1 is malformed as a bigint.
 """
 
@@ -28,6 +28,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ...storage.errors import InvalidArgument, NotInstalled
+from ..entries.schema import TYPES, parsed_type
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -36,11 +37,8 @@ if TYPE_CHECKING:
 
 CORRUPT_COLUMN = "_corrupt_record"  # Spark's own default name
 
-_SCALARS = "string, binary, bigint, int, double, boolean, timestamp, timestamp_ntz, decimal(p,s)"
-_DECIMAL = re.compile(r"decimal\s*\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)")
 _MAP = re.compile(r"map\s*<\s*(string|binary)\s*,\s*(string|binary)\s*>")
-_DEFAULT = {"id_ms": "bigint", "id_seq": "bigint", "fields": "map<string,binary>"}
-_MOST_DIGITS = 38  # of a decimal of 128 bits
+_OF_ID = {"id_ms": "bigint", "id_seq": "bigint"}
 
 
 @dataclass(frozen=True)
@@ -74,7 +72,7 @@ def projection(schema: Schema | None = None, *, id_column: str | None = None,
     type that is not in the table above, naming the column; NotInstalled without pyarrow.
     """
     pa = load()
-    made = _schema(pa, _DEFAULT if schema is None else schema)
+    made = _schema(pa, default_columns() if schema is None else schema)
     roles: dict[str, str] = {}
     for name, role, kind in (
         (id_column, "id_column", pa.string()), (timestamp_column, "timestamp_column", pa.timestamp("us", "UTC")),
@@ -97,6 +95,11 @@ def projection(schema: Schema | None = None, *, id_column: str | None = None,
     if sum(column[0] == "map" for column in columns) > 1:
         raise InvalidArgument("the schema has two maps; all of an entry's fields are in the one named 'fields'")
     return Projection(made, tuple(columns))
+
+
+def default_columns(fields: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The columns of a scan that names none: those of the ID, and the fields of the stream's schema, else a map."""
+    return _OF_ID | dict(fields or {"fields": "map<string,binary>"})
 
 
 def load() -> Any:
@@ -156,7 +159,7 @@ def _column(pa: Any, field: Any, role: str) -> tuple[str, bytes, int, int]:
     }
     if kind not in simple:
         raise InvalidArgument(
-            f"column {name!r} is of the type {kind}, which no field can be read as. There are {_SCALARS}; and "
+            f"column {name!r} is of the type {kind}, which no field can be read as. There are {TYPES}; and "
             "'fields' can be a map of string or binary to string or binary"
         )
     return simple[kind], raw, 0, 0
@@ -183,27 +186,14 @@ def _type(name: str, kind: object) -> Any:
     pa = load()
     if isinstance(kind, pa.DataType):
         return kind
-    text = kind.strip().lower() if isinstance(kind, str) else ""
-    simple = {
-        "string": pa.string, "binary": pa.binary, "bigint": pa.int64, "long": pa.int64, "int64": pa.int64,
-        "int": pa.int32, "integer": pa.int32, "int32": pa.int32, "double": pa.float64, "float64": pa.float64,
-        "boolean": pa.bool_, "bool": pa.bool_,
-    }
-    if text in simple:
-        return simple[text]()
-    if text in ("timestamp", "timestamp_ntz"):
-        return pa.timestamp("us", "UTC" if text == "timestamp" else None)
-    decimal = _DECIMAL.fullmatch("decimal(10,0)" if text == "decimal" else text)  # Spark's default
-    if decimal is not None:
-        precision, scale = int(decimal[1]), int(decimal[2] or 0)
-        if not 1 <= precision <= _MOST_DIGITS or scale > precision:
-            raise InvalidArgument(
-                f"column {name!r} is {kind}: a decimal has 1 … {_MOST_DIGITS} digits, and no more behind the point"
-            )
-        return pa.decimal128(precision, scale)
-    pairs = _MAP.fullmatch(text)
+    pairs = _MAP.fullmatch(kind.strip().lower()) if isinstance(kind, str) else None
     if pairs is not None:
         return pa.map_(*(pa.string() if part == "string" else pa.binary() for part in pairs.groups()))
-    raise InvalidArgument(
-        f"column {name!r} is of the unknown type {kind!r}. There are {_SCALARS}, and map<string,binary>"
-    )
+    made = parsed_type(name, kind)
+    if made.kind == "decimal":
+        return pa.decimal128(made.precision, made.scale)
+    simple = {
+        "string": pa.string(), "binary": pa.binary(), "bigint": pa.int64(), "int": pa.int32(), "double": pa.float64(),
+        "boolean": pa.bool_(), "timestamp": pa.timestamp("us", "UTC"), "timestamp_ntz": pa.timestamp("us"),
+    }
+    return simple[made.kind]

@@ -10,7 +10,8 @@
       leaves, leaves ever added,    nodes there are, nodes there ever were
       [page bytes, max bytes, max entries, codec],      when a node is full, how it is sealed
       groups, next group,           consumer groups there are, the number the next one gets
-      [window, cap] ]               of idempotent appends: seconds, IDs a producer (idempotent.py)
+      [window, cap],                of idempotent appends: seconds, IDs a producer (idempotent.py)
+      [checked, {field: type}] ]    the schema, if there is one (schema.py)
 
 It is rewritten by every commit that changes the stream, and its key sorts right behind the
 stream's last node, so that both lie on one page.
@@ -26,6 +27,7 @@ from ...storage.format import keys, records
 from ...storage.format.records import FORMAT_BYTE, checksum, pack
 from ...storage.trees.rax import RaxTransaction
 from ..node.arguments import whole
+from .schema import StreamSchema
 
 DEFAULT_PAGE_BYTES = 4080  # one overflow page of LMDB, see storage/format/records.py
 COMPACT_PAGE_BYTES = 16368  # four of them: the form for history
@@ -76,7 +78,7 @@ class StreamHeader:
 
     __slots__ = (
         "entries_added", "first", "groups", "idempotence", "last", "leaves", "leaves_added", "length", "limits",
-        "max_deleted", "name", "next_group", "next_ordinal",
+        "max_deleted", "name", "next_group", "next_ordinal", "schema",
     )
 
     def __init__(self, name: bytes, limits: NodeLimits) -> None:
@@ -93,6 +95,7 @@ class StreamHeader:
         self.groups = 0
         self.next_group = 1
         self.idempotence = (100, 100)
+        self.schema: StreamSchema | None = None
 
     def row(self) -> list[Any]:
         """The record's row."""
@@ -100,6 +103,7 @@ class StreamHeader:
             self.name, *self.last, *self.first, *self.max_deleted, self.length, self.entries_added,
             self.next_ordinal, self.leaves, self.leaves_added, self.limits,
             self.groups, self.next_group, self.idempotence,
+            *([] if self.schema is None else [self.schema.row()]),
         ]
 
     def sealed(self, seed: int) -> bytes:
@@ -119,6 +123,7 @@ class StreamHeader:
         header.leaves, header.leaves_added = row[10], row[11]
         header.groups, header.next_group = row[13], row[14]
         header.idempotence = (row[15][0], row[15][1])
+        header.schema = StreamSchema(*row[16]) if len(row) > 16 else None
         return header
 
 

@@ -39,7 +39,7 @@ import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from threading import get_ident
 
@@ -138,7 +138,7 @@ class Head:
     __slots__ = ("base", "batch", "exists", "items", "stream")
 
     def __init__(self, stream: writer.StreamWriter, exists: bool) -> None:
-        self.stream = stream  # used for its IDs only
+        self.stream = stream  # used for its IDs and its schema only
         self.base = stream.header.last  # the last ID before the items
         self.exists = exists
         self.items: list[AppendRun | Step] = []
@@ -199,14 +199,15 @@ class WriteBuffer(Attachment):
 
     # -- appending ----------------------------------------------------------------------
 
-    def append(self, name: bytes, limits: NodeLimits, news: Iterable[NewID], now: int, size: int, create: bool,
-               operation: Operation, timeout: float, flat: list[bytes] | None = None) -> list[StreamID] | None:
+    def append(self, name: bytes, limits: NodeLimits, news: Iterable[NewID], now: int, flats: Sequence[list[bytes]],
+               size: int, create: bool, operation: Operation, timeout: float,
+               flat: list[bytes] | None = None) -> list[StreamID] | None:
         """Buffer an append of ``size`` bytes: ``operation`` is applied later, and gets the IDs returned here.
 
         ``flat``  the entry, of an append of one with ``*`` as its ID to a stream that is created
                   where there is none: ``operation`` is not used then. About 2 µs
 
-        None where the stream is not there and ``create`` is false. IDTooSmall, StreamExhausted;
+        None where the stream is not there and ``create`` is false. IDTooSmall, MalformedValue, StreamExhausted;
         AppendsLost until an earlier loss has been reported; LockTimeout where no window could be
         opened within ``timeout`` seconds. A call that raises has changed nothing.
         """
@@ -226,6 +227,8 @@ class WriteBuffer(Attachment):
                     items = head.items if head.batch == self._number else self._start_items(name, head)
                     if not (create or head.exists or items):
                         return None
+                    if head.stream.header.schema is not None:
+                        head.stream.require_values(flats)
                     run = items[-1] if flat is not None and items else None
                     if type(run) is AppendRun and run.now == now and run.seq + len(run.entries) <= MAX64:
                         ids = [make_id(run.ms, run.seq + len(run.entries))]

@@ -15,10 +15,11 @@ same transaction.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from ...storage.commit.write_transaction import WriteTransaction
-from ...storage.errors import CorruptionError, IDTooSmall, NoStream, StreamExhausted, StreamExists
+from ...storage.errors import CorruptionError, IDTooSmall, MalformedValue, NoStream, StreamExhausted, StreamExists
 from ...storage.format import keys, records
 from ...storage.trees.ordinals import EVERY, DeadCounts, OrdinalIndex
 from ...storage.trees.rax import Rax
@@ -80,9 +81,11 @@ class StreamWriter:
     def append(self, txn: WriteTransaction, new: NewID, now: int, flat: list[bytes]) -> StreamID:
         """Append one entry: XADD without its options.
 
-        ``now`` is the clock in milliseconds, read once by the caller. IDTooSmall and
+        ``now`` is the clock in milliseconds, read once by the caller. IDTooSmall, MalformedValue and
         StreamExhausted are raised before anything has changed.
         """
+        if self.header.schema is not None:
+            self.require_values((flat,))
         ms, seq = self.next_id(new, now)
         if not self.tail_known:
             self._load_tail(txn)
@@ -116,6 +119,8 @@ class StreamWriter:
     def extend(self, txn: WriteTransaction, now: int, flats: list[list[bytes]]) -> list[StreamID]:
         """Append many entries, their IDs made as for ``*``: the kernel fills node after node."""
         ids: list[StreamID] = []
+        if self.header.schema is not None:
+            self.require_values(flats)
         while len(ids) < len(flats):
             at = len(ids)
             ms, seq = self.next_id(AUTO, now)
@@ -133,6 +138,20 @@ class StreamWriter:
                     continue
             ids.append(self.append(txn, AUTO, now, flats[at]))
         return ids
+
+    def require_values(self, flats: Iterable[list[bytes]]) -> None:
+        """MalformedValue for a value that is not of its field's type, if the stream's schema is checked."""
+        schema = self.header.schema
+        if schema is None or not schema.checked:
+            return
+        for place, flat in enumerate(flats):
+            wrong = schema.malformed(flat)
+            if wrong is not None:
+                raise MalformedValue(
+                    f"entry {place}: field {shown(wrong[0])} is {schema.fields[wrong[0].decode()]} by the schema of "
+                    f"stream {shown(self.header.name)}, which {wrong[1]!r:.80} is not. Append a value of that type, or "
+                    "let configure() leave the schema unchecked"
+                )
 
     def _added(self, count: int, first: tuple[int, int], last: tuple[int, int]) -> None:
         """Entries have been pushed to the tail: count them."""

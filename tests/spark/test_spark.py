@@ -297,3 +297,55 @@ def test_groups_and_pending_entries_are_small_tables(spark: Any, store: raxlog.S
     assert [(row.id_ms, row.id_seq) for row in pending] == [tuple(entry.id) for entry in batch[1:]]
     assert [row.consumer for row in pending] == [None, "worker-1", "worker-1"]
     assert all((row.delivered is None) == (row.consumer is None) for row in pending)
+
+
+# -- the schema that a stream keeps -----------------------------------------------------------
+
+
+@pytest.fixture
+def typed(tmp_path: Path) -> Path:
+    """A store with a schema for the streams a1 and a2, another for b, and none for plain."""
+    with raxlog.open(tmp_path / "typed.rax") as store:
+        for name in ("a1", "a2", "b", "plain"):
+            store.stream(name).extend([
+                {"qty": number, "price": f"{number}.5", "ok": "TRUE", "at": f"2026-11-22T10:00:0{number % 10}Z",
+                 "code": "no", "raw": b"\xff", "timestamp": "noon", f"rare{name}": "x"} for number in range(1, 2001)
+            ])
+        for name in ("a1", "a2"):
+            store.stream(name).configure(schema={"qty": "bigint", "price": "decimal(10,2)", "at": "timestamp_ntz"})
+        store.stream("b").configure(schema={"timestamp": "string"})
+        store.snapshot(tmp_path / "whole.rax")
+        store.snapshot(tmp_path / "shards.rax", shards=2)
+    return tmp_path
+
+
+def test_a_load_without_a_schema_has_the_streams_own(spark: Any, typed: Path) -> None:
+    own = "id_ms: bigint, id_seq: bigint, qty: bigint, price: decimal(10,2), at: timestamp_ntz"
+    for place in ("typed.rax", "whole.rax", "shards.rax"):
+        frame = reading(spark, typed / place, "a1").load()
+        assert frame.schema.simpleString() == "struct<" + own.replace(": ", ":").replace(", ", ",") + ">"
+        assert frame.selectExpr("sum(qty)", "sum(price)", "max(at)").first() == (
+            2_001_000, decimal.Decimal("2002000.00"), datetime(2026, 11, 22, 10, 0, 9))  # fmt: skip
+    both = spark.read.format("raxlog").options(path=str(typed / "whole.rax"), streamPattern="a*").load()
+    assert both.schema.names == ["stream", "id_ms", "id_seq", "qty", "price", "at"]
+    mixed = spark.read.format("raxlog").options(path=str(typed / "whole.rax"), streamPattern="*").load()
+    assert mixed.schema.names == ["stream", "id_ms", "id_seq", "fields"]
+
+
+def test_inferred_types_are_the_narrowest_that_fit(spark: Any, typed: Path) -> None:
+    for place in ("typed.rax", "shards.rax"):
+        frame = reading(spark, typed / place, "plain", inferSchema="true").load()
+        assert dict(frame.dtypes) == {
+            "id_ms": "bigint", "id_seq": "bigint", "qty": "bigint", "price": "double", "ok": "boolean",
+            "at": "timestamp", "code": "string", "raw": "binary", "timestamp": "string", "rareplain": "string",
+        }  # fmt: skip
+    assert frame.selectExpr("sum(price)", "count_if(ok)", "min(code)").first() == (2_002_000.0, 2000, "no")
+
+
+def test_a_schema_that_contradicts_the_streams_is_refused_before_a_task(spark: Any, typed: Path) -> None:
+    for place in ("typed.rax", "whole.rax", "shards.rax"):
+        told = refusal(reading(spark, typed / place, "a1").schema("qty timestamp").load().count)
+        assert "column 'qty' is timestamp, but the schema of stream 'a1' has bigint" in told
+        assert reading(spark, typed / place, "a1").schema("qty double, at string").load().count() == 2000
+    told = refusal(lambda: reading(spark, typed / "whole.rax", "b", includeTimestamp="true").load())
+    assert "'timestamp' is a field of the stream's schema" in told

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, NamedTuple, NoReturn
@@ -165,3 +166,28 @@ def command(name: str, arguments: Iterable[Add], description: str, *examples: st
         return run
 
     return add
+
+
+_COLUMN = re.compile(
+    r"\s*(?:`(?P<quoted>(?:[^`]|``)+)`|(?P<plain>[^\s`,]+))\s+(?P<type>[^\s,(<]+\s*(?:\([^()]*\)|<[^<>]*>)?)\s*(?P<more>,?)"
+)
+
+
+def parsed_columns(text: str, option: str = "--columns") -> dict[str, str]:
+    """``item string, price decimal(10,2)`` as {name: type}; a name in ` ` may hold anything."""
+    columns: dict[str, str] = {}
+    at, more = 0, True
+    while more:
+        match = _COLUMN.match(text, at)
+        if match is None or (not match["more"] and match.end() < len(text)):
+            raise CommandError(
+                f"{option}: {text[at:].strip()!r} does not begin with a name and a type, as in "
+                '"item string, qty bigint"',
+                USAGE,
+            )
+        name = match["plain"] or match["quoted"].replace("``", "`")
+        if name in columns:
+            raise CommandError(f"{option}: {name!r} is listed twice", USAGE)
+        columns[name] = match["type"].strip()
+        at, more = match.end(), bool(match["more"])
+    return columns

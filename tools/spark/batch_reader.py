@@ -49,6 +49,7 @@ class BatchReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """The plan; one partition without entries where there is nothing to read."""
         place = live_snapshot.at_rest(find(self._options.path), self._options)
+        self._columns.require(scan.schemas(place, self._options))
         parts = scan.planned(place, self._options, self._window, self._only)
         return [InputPartition(part) for part in parts or [plan.Part(())]]
 

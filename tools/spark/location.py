@@ -17,6 +17,7 @@ from pathlib import Path
 
 from ...recovery.snapshot import manifest
 from ...recovery.snapshot.manifest import Manifest
+from ...recovery.snapshot.shards import ShardSet
 from ...storage.errors import CorruptionError, InvalidArgument, NotAStore
 from ...storage.files import directory
 from ...storage.lifecycle import registry
@@ -37,7 +38,7 @@ class DataLocation:
 def find(path: str) -> DataLocation:
     """What is at ``path``; reads manifests, no data. NotAStore, UnsupportedFormat, CorruptionError, StoreError."""
     if "://" in path and not path.startswith("file://"):
-        return DataLocation(SHARDS, path)
+        return DataLocation(SHARDS, path, ShardSet(path).manifest)
     there = Path(path.removeprefix("file://")).absolute()
     if directory.is_snapshot(there):
         found = manifest.read(there)

@@ -127,6 +127,7 @@ class Options:
     corrupt_column: str = _option("columnNameOfCorruptRecord", str, "a column's name", _IN, "_corrupt_record")
     include_timestamp: bool = _option("includeTimestamp", _flag, _TRUTH, _IN, False)
     time_zone: str | None = _option("timeZone", _zone, "a time zone: Europe/Berlin, +02:00", _IN)
+    infer_schema: bool = _option("inferSchema", _flag, _TRUTH, _IN, False)
     include_id: bool = _option("includeId", _flag, _TRUTH, _IN, False)
     pushdown: bool = _option("pushdown", _flag, _TRUTH, (READ,), False)
     batch_rows: int = _option("batchRows", _whole(1), _COUNT, _IN, BATCH_ROWS)

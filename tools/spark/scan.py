@@ -6,15 +6,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING
 
 from ...recovery.snapshot.location import LocalFolder, location_of
 from ...recovery.snapshot.shard_cache import ShardCache
 from ...recovery.snapshot.shard_format import ShardReader
-from ...recovery.snapshot.shards import ShardSet
 from ...stream.columns import arrow
 from ...stream.columns.scan import StoredNode, read_nodes
+from ...stream.entries import header as headers
+from ...stream.node.arguments import name_bytes
 from . import data_loss, live_snapshot, plan
 from .location import SHARDS, DataLocation, opened, require_data
 from .options import Options
@@ -33,11 +34,10 @@ def planned(place: DataLocation, options: Options, window: Window, only: set[byt
 
     ``only`` are the streams that can matter, of those chosen; None: all of them.
     """
-    if place.kind == SHARDS:
-        manifest = place.manifest or ShardSet(place.path).manifest
-        names = plan.chosen([stream.name for stream in manifest.streams], options)
-        data_loss.check_summaries(manifest.streams, names, options)
-        return plan.plan_shards(manifest, place.path, _windows(names, window, only), options)
+    if place.kind == SHARDS and place.manifest is not None:
+        names = plan.chosen([stream.name for stream in place.manifest.streams], options)
+        data_loss.check_summaries(place.manifest.streams, names, options)
+        return plan.plan_shards(place.manifest, place.path, _windows(names, window, only), options)
     if place.manifest is not None and place.manifest.streams and options.since is None:
         require_data(place)
         names = plan.chosen([stream.name for stream in place.manifest.streams], options)
@@ -50,12 +50,20 @@ def planned(place: DataLocation, options: Options, window: Window, only: set[byt
         return plan.plan(source, _windows(names, window, only), options, at_rest=True)
 
 
-def streams_in(place: DataLocation) -> list[bytes]:
-    """The names of all streams at a location."""
-    if place.kind == SHARDS or (place.manifest is not None and place.manifest.streams):
-        return [stream.name for stream in (place.manifest or ShardSet(place.path).manifest).streams]
-    with opened(place.path) as source:
-        return plan.names_in(source)
+def streams_in(place: DataLocation) -> dict[bytes, dict[str, str]]:
+    """The names of all streams at a location, with the schema that each has: {} for none."""
+    if place.manifest is not None and place.manifest.streams:
+        return {stream.name: stream.schema for stream in place.manifest.streams}
+    with opened(place.path) as source, source.read() as txn:
+        found = {name: headers.find(txn, name) for name in plan.names_in(source)}
+    return {name: one[1].schema.fields if one and one[1].schema else {} for name, one in found.items()}
+
+
+def schemas(place: DataLocation, options: Options) -> dict[bytes, dict[str, str]]:
+    """The same of the streams that the options choose; {} where they choose none so far."""
+    wanted = None if options.stream is None else name_bytes(options.stream)
+    return {name: fields for name, fields in streams_in(place).items()
+            if name == wanted or (wanted is None and plan.matches(name, options))}
 
 
 def resolved(parts: list[Part]) -> list[Part]:
@@ -71,7 +79,7 @@ def _windows(names: list[bytes], window: Window, only: set[bytes] | None) -> dic
     return {name: window for name in names if only is None or name in only}
 
 
-def batches(part: Part, columns: Columns, options: Options) -> Iterator[pa.RecordBatch]:
+def batches(part: Part, columns: Columns, options: Options) -> Generator[pa.RecordBatch, None, None]:
     """The entries of a part. Its files stay open until the last batch has been taken."""
     import pyarrow as pa  # noqa: PLC0415
 

@@ -23,13 +23,13 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from ...storage.errors import InvalidArgument
+from . import scan, tables
 from . import schema as schemas
-from . import tables
 from .batch_reader import BatchReader, FilteringReader
 from .location import find
 from .options import FOLLOW, NO_TABLE, WRITE, parse
 from .stream_reader import FollowingReader
-from .writer import AppendingWriter
+from .writer import AppendingWriter, EpochWriter
 
 
 class RaxlogDataSource(DataSource):
@@ -45,8 +45,15 @@ class RaxlogDataSource(DataSource):
         if self.options.get("provider"):
             raise InvalidArgument(f"a table in Spark's catalog cannot be read by its name alone: {NO_TABLE}")
         options = parse(self.options, None)
-        find(options.path)  # load() reports a wrong path, not the first action
-        return tables.schema(options.dataset) if options.dataset != "entries" else schemas.default(options)
+        place = find(options.path)  # load() reports a wrong path, not the first action
+        if options.dataset != "entries":
+            return tables.schema(options.dataset)
+        fields, *others = scan.schemas(place, options).values() or [{}]
+        if any(fields != other for other in others):
+            fields = {}
+        if options.infer_schema and not fields:
+            fields = schemas.inferred(place, options)
+        return schemas.default(options, fields)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader for one query."""
@@ -67,7 +74,5 @@ class RaxlogDataSource(DataSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         """A writer for one epoch of a streaming query."""
-        from .writer import EpochWriter  # noqa: PLC0415
-
         given = {name: value for name, value in self.options.items() if name.lower() != "checkpointlocation"}
         return EpochWriter(parse(given, WRITE), schema, overwrite)

@@ -208,6 +208,7 @@ class FollowingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """The entries after ``start`` up to ``end``, cut as a batch is."""
         place = self._place()
+        self._columns.require(scan.schemas(place, self._options))
         windows = {}
         with opened(place.path) as source:
             with source.read() as txn:

@@ -71,6 +71,7 @@ class Stream:
     groups: int
     next_group: int
     idempotence: tuple[int, int]
+    schema: list[Any] | None
     nodes: list[Node]
     notes: list[tuple[int, ID]]
 
@@ -204,7 +205,7 @@ def read_stream(name: bytes, number: int, families: Families) -> Stream:
     demand(row[0] == name, "the header bears another name")
     stream = Stream(
         number, (row[1], row[2]), (row[3], row[4]), (row[5], row[6]), row[7], row[8], row[9],
-        row[10], row[11], row[12], row[13], row[14], (row[15][0], row[15][1]),
+        row[10], row[11], row[12], row[13], row[14], (row[15][0], row[15][1]), row[16] if len(row) > 16 else None,
         [read_node(key, value) for key, value in families.get((number, 0x30), {}).items()],
         [
             (int.from_bytes(key[9:], "big"), (record(value)[0], record(value)[1]))

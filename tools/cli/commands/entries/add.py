@@ -13,7 +13,20 @@ from .....stream.group.delete_policy import KEEPREF, POLICIES, DeleteResult
 from .....stream.node.entry import flatten
 from .....stream.node.stream_id import parse_new_id
 from ... import output
-from ...arguments import IDS, OF_STREAM, WRITING, Add, argument, command, flag, one_of, positive, stream_name, whole
+from ...arguments import (
+    IDS,
+    OF_STREAM,
+    WRITING,
+    Add,
+    argument,
+    command,
+    flag,
+    one_of,
+    parsed_columns,
+    positive,
+    stream_name,
+    whole,
+)
 from ...status import DONE, NO, USAGE, CommandError
 from ...stores import existing, stream_of, writing
 
@@ -126,7 +139,12 @@ def _delete_stream(args: argparse.Namespace) -> None:
     output.answer(args.json, {"deleted": entries}, f"{output.many(entries, 'entry')} deleted")
 
 
-_SETTINGS = ("compression", "node_max_bytes", "node_max_entries", "idempotence_window", "idempotence_cap")
+_SETTINGS = ("compression", "node_max_bytes", "node_max_entries", "idempotence_window", "idempotence_cap", "schema",
+             "schema_checked")
+
+
+def _schema(typed: str) -> dict[str, str]:
+    return parsed_columns(typed, "--schema") if typed.strip() else {}
 
 
 @command(
@@ -139,7 +157,11 @@ _SETTINGS = ("compression", "node_max_bytes", "node_max_entries", "idempotence_w
      argument("--idempotence-window", type=positive, metavar="SECONDS",
               help=f"how long idempotent appends are remembered, up to {MAX_WINDOW:,}"),
      argument("--idempotence-cap", type=positive, metavar="N",
-              help=f"how many of each producer are remembered, up to {MAX_CAP:,}"), *WRITING),
+              help=f"how many of each producer are remembered, up to {MAX_CAP:,}"),
+     argument("--schema", read=_schema, metavar="COLUMNS",
+              help='the types of fields, "item string, qty bigint": columns of export and Spark; "" removes it'),
+     argument("--schema-checked", action=argparse.BooleanOptionalAction, help="refuse appends that break the schema"),
+     *WRITING),
     """--compression and the node limits apply to new nodes. A change of the window or the cap forgets
 all idempotent appends, as XCFGSET does. Prints what has changed.""",
     "raxlog configure events.rax orders --compression zstd",

@@ -139,7 +139,9 @@ def _said(value: Any) -> str:
         return output.entry_text(value).replace("\t", "  ")
     if isinstance(value, bytes):
         return output.text(value)
-    return f"{value:,}" if isinstance(value, int) else str(value)
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {kind}" for name, kind in value.items())
+    return f"{value:,}" if type(value) is int else str(value)
 
 
 def _full(stream: Stream, count: int, as_json: bool) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
-import re
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -18,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from .....stream.columns.arrow import MODES, PERMISSIVE, Projection, Tally, load, projection, reader
+from .....stream.columns.projection import default_columns
 from ... import output
-from ...arguments import OF_STREAM, RANGE, argument, command, flag
+from ...arguments import OF_STREAM, RANGE, argument, command, flag, parsed_columns
 from ...progress import ByteReport, progress
 from ...status import DONE, NO, USAGE, CommandError
 from ...stores import stream_of
@@ -27,9 +27,6 @@ from ...stores import stream_of
 _FORMATS = {"parquet": (".parquet", ".pq"), "arrow": (".arrow", ".ipc", ".feather"), "csv": (".csv",)}
 _COMPRESSIONS = ("zstd", "snappy", "none")
 _ROW_GROUP = 1 << 20  # rows that a reader of Parquet can skip at once
-_COLUMN = re.compile(
-    r"\s*(?:`(?P<quoted>(?:[^`]|``)+)`|(?P<plain>[^\s`,]+))\s+(?P<type>[^\s,(<]+\s*(?:\([^()]*\)|<[^<>]*>)?)\s*(?P<more>,?)"
-)
 
 
 @command(
@@ -39,7 +36,7 @@ _COLUMN = re.compile(
      argument("--format", choices=tuple(_FORMATS), help="default: by the file's suffix"),
      argument("--columns", metavar="COLUMNS",
               help='the fields to export and their types: "item string, qty bigint"; default: id_ms, id_seq and '
-              "a map of all"),
+              "those of the stream's schema, or a map of all"),
      argument("--id", metavar="NAME", help="add a column with the ID as text: ms-seq"),
      argument("--timestamp", metavar="NAME", help="add a column with the ID's milliseconds as a time"),
      argument("--mode", type=str.upper, choices=MODES, default=PERMISSIVE,
@@ -50,7 +47,8 @@ _COLUMN = re.compile(
     """Writes the entries from START to END to a file that DuckDB, Polars, pandas and Spark read. They are decoded
 straight into columns, some millions a second. Needs pyarrow: pip install pyarrow.
 
-Without --columns there are id_ms, id_seq and fields, a map of each entry's fields. --columns lists
+Without --columns there are id_ms, id_seq and the columns of the stream's schema (see configure), or
+fields, a map of each entry's fields. --columns lists
 fields and their types: string, binary, bigint, int, double, boolean,
 timestamp, decimal(p,s); an entry without the field has null there. A name with spaces or
 commas is put in backquotes. CSV needs --columns.
@@ -64,14 +62,15 @@ def _run(args: argparse.Namespace) -> int:
     path = Path(args.file)
     kind = args.format or _guessed(path)
     schema = None if args.columns is None else parsed_columns(args.columns)
-    columns = projection(schema, id_column=args.id, timestamp_column=args.timestamp)
-    if kind == "csv" and any(column[0] == "map" for column in columns.columns):
-        raise CommandError('CSV holds no maps: name fields to export, as in --columns "item string, qty bigint"', USAGE)
     if path.exists() and not args.force:
         raise CommandError(f"{path} is there already; --force replaces it", USAGE)
     tally, name = Tally(), os.fsdecode(args.stream)
     began = time.perf_counter()
     with stream_of(args) as stream:
+        schema = default_columns(stream.schema) if schema is None else schema
+        columns = projection(schema, id_column=args.id, timestamp_column=args.timestamp)
+        if kind == "csv" and any(column[0] == "map" for column in columns.columns):
+            raise CommandError('CSV holds no maps: name fields, as in --columns "item string, qty bigint"', USAGE)
         start, end = args.start, min(args.end, stream.last_id)
         batches = reader(
             stream.nodes(start, end), columns, start=start, end=end, mode=args.mode, skip_damaged=args.skip_damaged,
@@ -85,26 +84,6 @@ def _run(args: argparse.Namespace) -> int:
             _write(kind, part, columns, batches, args.compression, tally, report)
     _summary(args, path, kind, tally, time.perf_counter() - began)
     return DONE if tally.rows else NO
-
-
-def parsed_columns(text: str) -> dict[str, str]:
-    """``item string, price decimal(10,2)`` as {name: type}; a name in ` ` may hold anything."""
-    columns: dict[str, str] = {}
-    at, more = 0, True
-    while more:
-        match = _COLUMN.match(text, at)
-        if match is None or (not match["more"] and match.end() < len(text)):
-            raise CommandError(
-                f"--columns: {text[at:].strip()!r} does not begin with a name and a type, as in "
-                '"item string, qty bigint"',
-                USAGE,
-            )
-        name = match["plain"] or match["quoted"].replace("``", "`")
-        if name in columns:
-            raise CommandError(f"--columns: {name!r} is listed twice", USAGE)
-        columns[name] = match["type"].strip()
-        at, more = match.end(), bool(match["more"])
-    return columns
 
 
 def _guessed(path: Path) -> str:

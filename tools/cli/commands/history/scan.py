@@ -102,7 +102,7 @@ decoded alone, which is faster than the map. Exit status 1 if the query has no r
 )
 def _scan(args: argparse.Namespace) -> int:
     options = parse(_given(args))
-    chosen(scan.streams_in(find(options.path)), options)  # before Java starts, which takes seconds
+    chosen(list(scan.streams_in(find(options.path))), options)  # before Java starts, which takes seconds
     require()
     require_java()
     with tempfile.TemporaryDirectory(prefix="raxlog-scan-") as folder:  # for the snapshot of a live store

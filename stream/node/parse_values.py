@@ -28,6 +28,7 @@ SOURCE_HASH = ""
 GOOD, BAD = 1, -1
 TOP = (1 << 63) - 1
 EXACT = 1 << 53  # integers up to here are doubles
+MOST_MS = TOP // 1000  # its microseconds are an int64
 
 _EXACTLY = Context(prec=200, rounding=ROUND_HALF_UP)
 _NAMED = {b"nan", b"inf", b"infinity"}
@@ -58,6 +59,27 @@ class Literal:
 
     def __init__(self, local: Callable[[int], int] | None = None) -> None:
         self.local = local
+
+    def is_value(self, text: bytes, kind: str, precision: int, scale: int) -> bool:
+        """Whether a field's value becomes one of a column of this type."""
+        size = len(text)
+        if kind == "string":
+            return is_utf8(text, 0, size)
+        if kind == "double":
+            return self.read_double(text, 0, size) == GOOD
+        if kind == "decimal":
+            return self.read_decimal(text, 0, size, precision, scale) == GOOD
+        if kind == "boolean":
+            return self.read_boolean(text, 0, size) == GOOD
+        if kind in ("timestamp", "timestamp_ntz"):
+            if self.read_timestamp(text, 0, size, True) == GOOD:
+                return True
+            if self.read_integer(text, 0, size) != GOOD or self.number < -MOST_MS or self.number > MOST_MS:
+                return False
+            return text == b"%d" % self.number  # as a listpack holds integers
+        if kind == "int":
+            return self.read_integer(text, 0, size) == GOOD and -(1 << 31) <= self.number < 1 << 31
+        return kind == "binary" or self.read_integer(text, 0, size) == GOOD
 
     def trim(self, p: bytes, pos: int, size: int) -> bool:
         """Find the text between white space; False if there is none."""

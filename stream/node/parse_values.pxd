@@ -6,6 +6,7 @@ cdef int GOOD
 cdef int BAD
 cdef unsigned long long TOP
 cdef unsigned long long EXACT
+cdef long long MOST_MS
 cdef unsigned long long ONE
 cdef unsigned long long T
 cdef unsigned long long TRUE
