@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -121,14 +122,23 @@ def test_rows_of_a_failed_attempt_do_not_count_and_only_appending_is_allowed(
 
 
 def killed(command: list[str], moment: Callable[[], bool]) -> None:
-    """Start Spark, wait for the moment, and kill it: the JVM and the driver's Python."""
+    """Start Spark, wait for the moment, and kill it: the driver, the JVM, and the Pythons it has started."""
     child = subprocess.Popen([sys.executable, "-c", QUERY, *command], env=os.environ | environment(),
                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True)
     assert child.stdout is not None
     child.stdout.readline()
     while child.poll() is None and not moment():
         time.sleep(0.002)
-    os.killpg(child.pid, signal.SIGKILL)
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+    doomed = [child.pid]
+    for pid in doomed:
+        doomed += [found for found, parent in parents.items() if parent == pid]
+    for pid in reversed(doomed):  # the Pythons first: they would go on to the end of a commit
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
     child.wait()
 
 
