@@ -33,7 +33,7 @@ from .group.subject_filter import checked_subjects
 from .info import FullInfo, StreamInfo, describe, describe_fully
 from .node.arguments import Fields, Name, Text, member_name, whole
 from .node.decode import flatten
-from .node.entry import UNDECODABLE, Entry, flatten_all
+from .node.entry import UNDECODABLE, Entry, Flattened, flatten_all
 from .node.stream_id import (
     AUTO,
     IDLike,
@@ -136,7 +136,7 @@ class Stream:
                              self._source.lock_timeout, flat if plain and new is AUTO else None)
         return None if sids is None else sids[0]
 
-    def extend(self, entries: Iterable[Fields], ids: Iterable[IDLike] | None = None, *,
+    def extend(self, entries: Iterable[Fields] | Flattened, ids: Iterable[IDLike] | None = None, *,
                maxlen: int | None = None, minid: IDLike | None = None, approximate: bool = False,
                limit: int | None = None, refs: str = KEEPREF) -> list[StreamID]:
         """Append many entries in one transaction with one flush; all of them or none.
@@ -145,10 +145,12 @@ class Stream:
         Trims once, after the last. Raises as append() does, naming the entry's place. With
         ``durability="buffered"`` it returns at once, and is still all of it in one commit.
         """
+        flats: list[list[bytes]] = []
+        if isinstance(entries, Flattened):
+            flats, entries = entries.flats, ()
         for what, given in (("entries", entries), ("ids", ids if ids is not None else ())):
             if not isinstance(given, Iterable):
                 raise InvalidArgument(f"{what} of extend() must be an iterable, not {type(given).__name__}")
-        flats: list[list[bytes]] = []
         given = iter(entries)
         while flatten_all(given, flats, _AT_ONCE):
             pass

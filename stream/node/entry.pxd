@@ -36,5 +36,8 @@ cpdef bint flatten_all(object entries, list flats, Py_ssize_t most) except -1
 @cython.locals(flat=list, i="Py_ssize_t")
 cdef list flatten_like(dict fields, list keys, list names)
 
+@cython.locals(flats=list, i="Py_ssize_t", at="Py_ssize_t", flat=list, column=list)
+cpdef object flatten_columns(list names, list columns)
+
 @cython.locals(given=list, row=bytearray, at="Py_ssize_t", entry=Entry)
 cpdef bytes delivered(object entries)

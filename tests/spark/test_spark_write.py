@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,8 @@ def test_a_task_that_fails_half_way_is_tried_again_and_adds_nothing_twice(tmp_pa
         writer.write(failing())
     with raxlog.open(path, readonly=True) as store:
         assert numbers(store) == list(range(200))
+    for behind in (250, 290):  # Spark ends what comes from a task that has failed as if it were all
+        writer.write(iter([batch(0, behind)]))
     writer.write(iter([batch(0, 90), batch(90, 330)]))  # the same rows, cut in another way
     writer.write(iter([batch(0, 330)]))  # a second attempt that ran beside the first
     writer.commit([])
@@ -121,6 +124,82 @@ def test_a_retry_that_is_given_other_rows_is_refused(tmp_path: Path) -> None:
         writer.write(iter([batch(100, 300)]))
     with raxlog.open(tmp_path / "store.rax", readonly=True) as store:
         assert numbers(store) == list(range(100))
+
+
+@pytest.mark.parametrize("added", [0, 1000], ids=["the same rows", "other rows"])
+def test_spark_tries_a_task_again_that_has_committed_rows(spark: Any, store: raxlog.Store, added: int) -> None:
+    from pyspark import TaskContext  # noqa: PLC0415
+    from pyspark.sql.functions import udf  # noqa: PLC0415
+
+    path = str(store.path)
+
+    @udf("string", useArrow=False)
+    def row(n):  # type: ignore[no-untyped-def]
+        attempt = TaskContext.get().attemptNumber()
+        while attempt == 0 and n == 250:  # fails once rows before it are on disk
+            with raxlog.open(path, readonly=True) as there:
+                if there.stream("orders").count("-", "+"):
+                    raise RuntimeError("the executor is lost")
+            time.sleep(0.05)
+        return f"{n + added * attempt:02000}"  # Spark passes rows on 64 KB at a time
+
+    frame = spark.range(300).coalesce(1).select(row("id").alias("n"))
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "50")
+    try:
+        if added:
+            message = refusal(lambda: save(frame, store.path, rowsPerCommit=100))
+            done = len(numbers(store))
+            assert 100 <= done < 300
+            assert f"a first attempt of this task has committed {done} rows, and this one got others" in message
+        else:
+            done = 300
+            save(frame, store.path, rowsPerCommit=100)
+    finally:
+        spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
+    assert numbers(store) == list(range(done))
+    assert dict(store.state) == {}
+
+
+def test_a_retry_that_has_fewer_rows_is_refused(tmp_path: Path) -> None:
+    writer = appending(tmp_path / "store.rax")
+    writer.write(iter([batch(0, 250)]))
+
+    with pytest.raises(raxlog.StoreError, match="has committed 250 rows"):
+        writer.write(iter([batch(0, 150)]))
+
+
+def test_sql_reads_and_inserts_through_a_view_or_names_the_stream_at_each_statement(
+    spark: Any, store: raxlog.Store
+) -> None:
+    options = f"path '{store.path}', stream 'orders'"
+    spark.sql(f"CREATE TEMPORARY VIEW events (n bigint, item string) USING raxlog OPTIONS ({options})")
+    spark.sql(f"CREATE TEMPORARY VIEW whole USING raxlog OPTIONS (path '{store.path}', stream 'whole')")
+    spark.sql("CREATE TABLE kept (n bigint, item string) USING raxlog")
+    try:
+        spark.sql("INSERT INTO events VALUES (1, 'a'), (2, null)")
+        spark.sql("INSERT INTO events (item, n) SELECT concat('v', id), id FROM range(3, 4)")
+        spark.sql("INSERT INTO events (n) VALUES (4)")
+        spark.sql(f"INSERT INTO kept WITH ({options}) VALUES (5, 'e')")
+        rows = spark.sql("SELECT * FROM events ORDER BY n").collect()
+        assert rows == [(1, "a"), (2, None), (3, "v3"), (4, None), (5, "e")]
+        assert spark.sql(f"SELECT * FROM kept WITH ({options}) ORDER BY n").collect() == rows
+
+        # Without a column list: the ID, which the stream makes, and a map.
+        spark.sql("INSERT INTO whole (fields) VALUES (map('n', cast('7' as binary)))")
+        assert [row.fields for row in spark.sql("SELECT * FROM whole").collect()] == [{"n": bytearray(b"7")}]
+        assert "IDs are made by the stream" in refusal(lambda: spark.sql("INSERT INTO whole SELECT * FROM whole"))
+
+        for statement in ("SELECT * FROM kept", "INSERT INTO kept VALUES (1, 'a')",
+                          f"CREATE TABLE other USING raxlog OPTIONS ({options}) AS SELECT 1L n"):
+            assert "CREATE TEMPORARY VIEW" in refusal(lambda statement=statement: spark.sql(statement).collect())
+        created = f"CREATE TABLE other USING raxlog OPTIONS ({options})"
+        assert "CREATE TEMPORARY VIEW" in refusal(lambda: spark.sql(created))
+        assert "cannot be overwritten" in refusal(lambda: spark.sql("INSERT OVERWRITE events VALUES (1, 'a')"))
+        assert store.stream("orders").info().length == 5
+    finally:
+        spark.sql("DROP TABLE kept")
+        for view in ("events", "whole"):
+            spark.catalog.dropTempView(view)
 
 
 def test_a_task_that_comes_too_late_or_to_another_store_appends_nothing(tmp_path: Path) -> None:
@@ -143,6 +222,9 @@ def test_what_cannot_be_appended_is_told_on_the_driver(spark: Any, store: raxlog
     frame = spark.range(3)
     overwriting = frame.write.format("raxlog").options(path=str(store.path), stream="orders").mode("overwrite")
     assert "cannot be overwritten" in refusal(overwriting.save)
+    for mode in ("error", "errorifexists", "ignore", None):  # Spark asks no Python source for these; None is "error"
+        given = overwriting.mode(mode) if mode else frame.write.format("raxlog").options(path="x", stream="orders")
+        assert "UNSUPPORTED_DATA_SOURCE_SAVE_MODE" in refusal(given.save)
     assert "array<bigint>" in refusal(lambda: save(frame.selectExpr("array(id) x"), store.path))
     assert "beside it" in refusal(lambda: save(frame.selectExpr("id", "map('a', 'b') m"), store.path))
     assert "a row of nulls only" in refusal(lambda: save(frame.selectExpr("cast(null as string) x"), store.path))

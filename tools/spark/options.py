@@ -26,6 +26,10 @@ EARLIEST, LATEST = "earliest", "latest"
 DATASETS = ("entries", "groups", "pending")
 READ, FOLLOW, WRITE = "reading", "readStream", "writing"
 
+NO_TABLE = (
+    "Spark keeps the OPTIONS of a CREATE TABLE from a source in Python. Use CREATE TEMPORARY VIEW … USING raxlog "
+    "OPTIONS (…), or write SELECT … FROM t WITH (path '…', stream '…'), INSERT INTO t WITH (…)"
+)
 MAX_TRIGGER_DELAY = 15 * 60.0
 BATCH_ROWS = 32_768
 WRITE_ROWS = 10_000
@@ -182,7 +186,7 @@ def parse(given: Mapping[str, str], use: str | None = READ) -> Options:
     if not values.get("path"):
         raise InvalidArgument(
             "option path is missing: the folder of a snapshot or a store, as in "
-            ".option('path', 'backup.rax') or load('backup.rax')"
+            f".option('path', 'backup.rax') or load('backup.rax'). In SQL {NO_TABLE}"
         )
     dataset = values.get("dataset", "entries")
     idle = [allowed[name] for name in text if allowed[name] not in _OF_TABLES]

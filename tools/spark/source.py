@@ -5,24 +5,32 @@
              ├─ .schema()                where none was given
              ├─ .reader(schema)          BatchReader, FilteringReader with pushdown, TableReader
              ├─ .streamReader(schema)    FollowingReader
-             └─ .writer(schema, …)       AppendingWriter
+             ├─ .writer(schema, …)       AppendingWriter
+             └─ .streamWriter(schema, …) EpochWriter
 
 Wrong options raise here, before any task starts.
 """
 
 from __future__ import annotations
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, DataSourceWriter
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
+from ...storage.errors import InvalidArgument
 from . import scan, tables
 from . import schema as schemas
 from .batch_reader import BatchReader, FilteringReader
 from .location import find
-from .options import FOLLOW, WRITE, parse
+from .options import FOLLOW, NO_TABLE, WRITE, parse
 from .requirements import require_pyspark
 from .stream_reader import FollowingReader
-from .writer import AppendingWriter
+from .writer import AppendingWriter, EpochWriter
 
 
 class RaxlogDataSource(DataSource):
@@ -35,6 +43,8 @@ class RaxlogDataSource(DataSource):
 
     def schema(self) -> StructType:
         """The columns of a load without ``.schema()``. Spark does not pass which use it is for."""
+        if self.options.get("provider"):
+            raise InvalidArgument(f"a table in Spark's catalog cannot be read by its name alone: {NO_TABLE}")
         options = parse(self.options, None)
         place = find(options.path, options.as_of)  # load() reports a wrong path, not the first action
         if options.dataset != "entries":
@@ -66,3 +76,8 @@ class RaxlogDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A writer for one save()."""
         return AppendingWriter(parse(self.options, WRITE), schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """A writer for one epoch of a streaming query."""
+        given = {name: value for name, value in self.options.items() if name.lower() != "checkpointlocation"}
+        return EpochWriter(parse(given, WRITE), schema, overwrite)

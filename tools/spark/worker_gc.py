@@ -14,11 +14,13 @@ _settled = False
 
 
 def settle() -> None:
-    """Exempt what is loaded from collection, once in a process; later objects are collected as ever.
+    """Exempt what is loaded from collection, and collect later objects less often; once in a process.
 
-    For ``read`` of a reader, which Spark calls in its workers only. (gc.get_freeze_count() would visit all again.)
+    For ``read`` and ``write``, which Spark calls in its workers only: the rows of a commit are many objects, and no
+    garbage. (gc.get_freeze_count() would visit all again.)
     """
     global _settled  # noqa: PLW0603 - it is of the process
     if not _settled:
         _settled = True
         gc.freeze()
+        gc.set_threshold(50_000)

@@ -1,4 +1,6 @@
-"""The writer: a DataFrame appended to a stream, each row once, however often a task is tried.
+"""The writers: rows appended to a stream, each once, however often a task or an epoch is tried.
+
+A DataFrame: AppendingWriter. Tasks append.
 
     task, attempt 1    rows 1 … 10,000 + "10,000 done, digest d"    one commit
                        rows 10,001 … (killed)                        nothing
@@ -12,45 +14,61 @@ as may happen after a shuffle; that is an error.
 
 The driver opens the write and ends it. A task that does not find it open is in another store (on
 another machine, say) or was given up and comes too late: it may not append.
+
+A streaming query: EpochWriter. Tasks put their rows into files, the driver appends.
+
+    events.rax/spark/QUERY/7-5f0c9a…     rows of epoch 7, one file of each task that has any
+    state  raxlog.spark.stream/QUERY     [7, [the files of epoch 7 that are being appended], rows done]
+
+An epoch that is run again after a crash may come in other partitions and orders, so its tasks append
+nothing. The driver begins an epoch once: the first transaction names the files, and whichever run of
+the query comes next appends the rest of these very files. An epoch that is done is passed over.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from functools import lru_cache, partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgpack
 from pyspark import TaskContext
 from pyspark.sql import types
-from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter, WriterCommitMessage
 from xxhash import xxh3_128
 
 from ...storage.errors import InvalidArgument, InvalidFields, StoreError
 from ...storage.files import directory
 from ...store import Store
 from ...stream.node.arguments import name_bytes
+from ...stream.node.entry import Flattened, flatten, flatten_columns
+from . import worker_gc
 from .options import Options
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-FIELDS = "fields"
 LOCK_TIMEOUT = 300.0  # seconds; tasks of one write wait for each other
 FORGOTTEN_MS = 7 * 86_400_000  # writes that were opened so long ago, and never ended
 
-_STATE = b"raxlog.spark.write/"
+_WRITE = b"raxlog.spark.write/"
+_STREAM = b"raxlog.spark.stream/"
+_STAGED = "spark"  # in the store's folder
+_NOTHING = msgpack.packb([0, ""])
+_NO_EPOCH = msgpack.packb([-1, [], 0])
+_QUERY, _EPOCH = "sql.streaming.queryId", "streaming.sql.batchId"  # as Spark's tasks know them
 _PLAIN = (
     types.StringType, types.BinaryType, types.BooleanType, types.IntegralType, types.FloatType, types.DoubleType,
     types.DecimalType, types.DateType, types.TimestampType, types.TimestampNTZType,
 )
+_IDS = ("id_ms", "id_seq")  # columns of a load without a schema, beside its map
 _ALLOWED = "fields are strings, binary, numbers, booleans, dates and timestamps"
-
-Fields = dict[Any, Any]
 
 
 @dataclass
@@ -60,66 +78,92 @@ class Written(WriterCommitMessage):
     rows: int
 
 
-class AppendingWriter(DataSourceArrowWriter):
-    """Appends rows to one stream. Made on the driver, pickled into the tasks."""
+@dataclass
+class Staged(WriterCommitMessage):
+    """What a task of an epoch reports to the driver: the file with its rows, if it had any."""
+
+    query: str
+    file: str | None
+
+
+class _Target:
+    """The stream to append to. Checked on the driver, pickled into the tasks."""
 
     def __init__(self, options: Options, schema: types.StructType, overwrite: bool) -> None:
         if overwrite:
-            raise InvalidArgument("a stream is a log: it cannot be overwritten. Use mode('append')")
+            raise InvalidArgument(
+                "a stream is a log: it cannot be overwritten. Use mode('append'), in SQL INSERT INTO, for a streaming "
+                "query outputMode('append')"
+            )
         if options.stream is None:
             raise InvalidArgument("option stream is missing: the stream to append to")
         name_bytes(options.stream)
-        self._is_map = _check(schema)
-        self._options = options
-        self._path = str(Path(options.path.removeprefix("file://")).absolute())
-        self._key = _STATE + os.urandom(12).hex().encode()
-        with self._store(create=True) as store, store.transaction() as tx:
+        _check(schema)
+        self.stream = options.stream
+        self.rows = options.write_rows  # of a transaction
+        self.path = Path(options.path.removeprefix("file://")).absolute()
+
+    def store(self, create: bool = False) -> Store:
+        """The store, open."""
+        if not create:
+            directory.generation(self.path)  # raises where there is none: a task creates nothing
+        return Store.open(self.path, lock_timeout=LOCK_TIMEOUT)
+
+
+class AppendingWriter(DataSourceArrowWriter):
+    """Appends a DataFrame's rows to one stream. Made on the driver, pickled into the tasks."""
+
+    def __init__(self, options: Options, schema: types.StructType, overwrite: bool) -> None:
+        self._target = _Target(options, schema, overwrite)
+        self._key = _WRITE + os.urandom(12).hex().encode()
+        with self._target.store(create=True) as store, store.transaction() as tx:
             now = time.time_ns() // 1_000_000
-            for key in [key for key in tx.state if key.startswith(_STATE) and b"/" not in key[len(_STATE) :]]:
+            for key in [key for key in tx.state if key.startswith(_WRITE) and b"/" not in key[len(_WRITE) :]]:
                 if msgpack.unpackb(tx.state[key]) < now - FORGOTTEN_MS:
                     _forget(tx.state, key)
             tx.state[self._key] = msgpack.packb(now)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Append one partition's rows, rowsPerCommit in a transaction."""
+        worker_gc.settle()
         context = TaskContext.get()
         key = self._key + b"/%d" % (0 if context is None else context.partitionId())
-        digest = xxh3_128()
+        digest = _Digest()
         done = 0
-        with self._store(create=False) as store:
-            for rows in self._commits(iterator):
+        with self._target.store() as store:
+            first = msgpack.unpackb(store.state.get(key, _NOTHING))[0]
+            for table in _cut(iterator, self._target.rows, first):
                 before = digest.hexdigest()
-                for row in rows:
-                    digest.update(repr(sorted(row.items()) if self._is_map else row).encode())
+                rows = _entries(table, digest)
                 self._append(store, key, rows, done, before, digest.hexdigest())
-                done += len(rows)
+                done += table.num_rows
+            if (count := msgpack.unpackb(store.state.get(key, _NOTHING))[0]) > done:
+                raise self._other_rows(count)
         return Written(done)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """All tasks are done: a late attempt will append nothing."""
-        with self._store(create=False) as store, store.transaction() as tx:
+        with self._target.store() as store, store.transaction() as tx:
             _forget(tx.state, self._key)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """The write failed. What was committed stays."""
         self.commit(messages)
 
-    def _append(self, store: Store, key: bytes, rows: list[Fields], done: int, before: str, behind: str) -> None:
+    def _append(self, store: Store, key: bytes, rows: Flattened, done: int, before: str, behind: str) -> None:
         with store.transaction() as tx:
             if self._key not in tx.state:
                 raise StoreError(
-                    f"{self._path} on this machine has no such write open: either it is not the store that the "
+                    f"{self._target.path} on this machine has no such write open: either it is not the store that the "
                     "driver has opened (tasks write on the store's machine), or the write has ended"
                 )
-            kept = tx.state.get(key)
-            count, digest = (0, before) if kept is None else msgpack.unpackb(kept)
+            count, digest = msgpack.unpackb(tx.state.get(key, _NOTHING))
             if count == done:
-                if digest != before:
+                if count and digest != before:
                     raise self._other_rows(count)
-                assert self._options.stream is not None
-                tx.stream(self._options.stream).extend(rows)
-                tx.state[key] = msgpack.packb([done + len(rows), behind])
-            elif count < done or (count == done + len(rows) and digest != behind):
+                tx.stream(self._target.stream).extend(rows)
+                tx.state[key] = msgpack.packb([done + len(rows.flats), behind])
+            elif count < done + len(rows.flats) or (count == done + len(rows.flats) and digest != behind):
                 raise self._other_rows(count)
             # else: an earlier attempt, or one beside this, has committed these rows already
 
@@ -129,31 +173,87 @@ class AppendingWriter(DataSourceArrowWriter):
             "order. Sort or cache the data frame before it is written, so that a retry sees the same rows"
         )
 
-    def _commits(self, batches: Iterator[pa.RecordBatch]) -> Iterator[list[Fields]]:
-        """Rows as entries, in lists of rowsPerCommit: the same lists however Spark cuts its batches."""
-        held: list[Fields] = []
-        for batch in batches:
-            held += self._entries(batch)
-            while len(held) >= self._options.write_rows:
-                yield held[: self._options.write_rows]
-                held = held[self._options.write_rows :]
-        if held:
-            yield held
 
-    def _entries(self, batch: pa.RecordBatch) -> Iterator[Fields]:
-        columns = [_shortest(column).to_pylist() for column in batch.columns]
-        if self._is_map:
-            for value in columns[0]:
-                yield _fields({} if value is None else dict(value))
-            return
-        names = batch.schema.names
-        for row in zip(*columns, strict=True):
-            yield _fields(dict(zip(names, row, strict=True)))
+class EpochWriter(DataSourceStreamWriter, DataSourceArrowWriter):
+    """Appends the rows of a streaming query to one stream. Made anew for each epoch, and for its commit."""
 
-    def _store(self, create: bool) -> Store:
-        if not create:
-            directory.generation(Path(self._path))  # raises where there is none: a task creates nothing
-        return Store.open(self._path, lock_timeout=LOCK_TIMEOUT)
+    def __init__(self, options: Options, schema: types.StructType, overwrite: bool) -> None:
+        self._target = _Target(options, schema, overwrite)
+        self._target.store(create=True).close()
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        """Put one partition's rows into a file."""
+        import pyarrow as pa  # noqa: PLC0415
+
+        worker_gc.settle()
+        context = TaskContext.get()
+        query, epoch = (context and context.getLocalProperty(name) for name in (_QUERY, _EPOCH))
+        if not query or not epoch:
+            raise StoreError(f"Spark has set no {_QUERY} and {_EPOCH} in this task; without them rows could come twice")
+        tables = _cut(iterator, self._target.rows)
+        first = next(tables, None)
+        if first is None:
+            return Staged(query, None)
+        directory.generation(self._target.path)  # raises where there is no store
+        path = self._folder(query) / f"{epoch}-{os.urandom(8).hex()}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, first.schema) as out:
+            for table in chain((first,), tables):
+                _entries(table)  # raises if one is none
+                out.write_table(table)
+        directory.sync_file(path)
+        return Staged(query, path.name)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # type: ignore[override]
+        """Append the epoch's rows, rowsPerCommit in a transaction, unless that is done already."""
+        reports = [report for report in messages if isinstance(report, Staged)]
+        if not reports:
+            return  # there was no task
+        query, files = reports[0].query, [report.file for report in reports if report.file]
+        folder = self._folder(query)
+        for one in (folder, folder.parent, folder.parent.parent) if files else ():
+            directory.sync_folder(one)
+        read = lru_cache(maxsize=1)(partial(_staged_rows, folder))
+        with self._target.store() as store:
+            while self._append(store, _STREAM + query.encode(), batchId, files, read):
+                pass
+        for path in folder.glob("*-*"):  # those of killed tasks and drivers, too
+            if int(path.name.partition("-")[0]) <= batchId:
+                path.unlink(missing_ok=True)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # type: ignore[override]
+        """The epoch failed. It will be tried again; the next commit removes the files."""
+
+    def _append(self, store: Store, key: bytes, epoch: int, files: list[str], read: Callable[..., pa.Table]) -> bool:
+        """One transaction: further rows of the epoch that was begun last, or the first of this one. False: all done."""
+        with store.transaction() as tx:
+            begun, left, done = msgpack.unpackb(tx.state.get(key, _NO_EPOCH))
+            if not left:
+                if begun >= epoch or not files:
+                    return False
+                begun, left, done = epoch, files, 0
+            table = read(*left)
+            rows = table.slice(done, self._target.rows)
+            done += rows.num_rows
+            tx.stream(self._target.stream).extend(_entries(rows))
+            tx.state[key] = msgpack.packb([begun, left if done < table.num_rows else [], done])
+        return True
+
+    def _folder(self, query: str) -> Path:
+        return self._target.path / _STAGED / query
+
+
+def _staged_rows(folder: Path, *files: str) -> pa.Table:
+    """The rows that tasks have put into these files, in their order."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    try:
+        return pa.concat_tables([pa.ipc.open_file(pa.memory_map(str(folder / name))).read_all() for name in files])
+    except FileNotFoundError as error:
+        raise StoreError(
+            f"rows of query {folder.name} are not there: {error}. Tasks write on the store's machine. If the files are "
+            f"lost, deleting {_STREAM.decode()}{folder.name} from store.state goes on without them"
+        ) from None
 
 
 def _forget(state: Any, key: bytes) -> None:
@@ -161,49 +261,100 @@ def _forget(state: Any, key: bytes) -> None:
         del state[known]
 
 
-def _check(schema: types.StructType) -> bool:
-    """Whether the rows are maps. InvalidArgument for columns that no entry can hold."""
+def _check(schema: types.StructType) -> None:
+    """InvalidArgument for columns that no entry can hold."""
     if not schema.fields:
         raise InvalidArgument("a data frame without columns has nothing to append")
     mapped = next((field for field in schema.fields if isinstance(field.dataType, types.MapType)), None)
-    if mapped is not None and len(schema.fields) > 1:
-        others = ", ".join(field.name for field in schema.fields if field is not mapped)
+    others = [field.name for field in schema.fields if field is not mapped and field.name not in _IDS]
+    if mapped is not None and others:
         raise InvalidArgument(
-            f"column {mapped.name!r} is a map, and holds all fields of an entry; there are {others} beside it. "
-            f"Write df.select({mapped.name!r}), or columns without a map"
+            f"column {mapped.name!r} is a map, and holds all fields of an entry; there are {', '.join(others)} beside "
+            f"it. Write df.select({mapped.name!r}), or columns without a map"
         )
     for field in schema.fields:
         kind = field.dataType
         parts = [kind.keyType, kind.valueType] if isinstance(kind, types.MapType) else [kind]
         if not all(isinstance(part, _PLAIN) for part in parts):
             raise InvalidArgument(f"column {field.name!r} is {kind.simpleString()}; {_ALLOWED}")
-    return mapped is not None
 
 
-def _fields(row: Mapping[Any, Any]) -> Fields:
-    """An entry's fields: what is null is left out, the rest is text as the reader reads it."""
-    fields = {_text(name): _text(value) for name, value in row.items() if value is not None}
-    if not fields:
-        raise InvalidFields("a row of nulls only is no entry: an entry has at least one field. Filter it out")
-    return fields
+class _Digest:
+    """A digest of rows, the same however they are cut."""
+
+    def __init__(self) -> None:
+        self._columns: defaultdict[int, xxh3_128] = defaultdict(xxh3_128)
+
+    def update(self, columns: list[list[Any]]) -> None:
+        """Take in further rows."""
+        for at, column in enumerate(columns):
+            header = 1 if len(column) < 1 << 4 else 3 if len(column) < 1 << 16 else 5  # of msgpack: how many there are
+            self._columns[at].update(msgpack.packb(column)[header:])
+
+    def hexdigest(self) -> str:
+        """The digest of all rows so far."""
+        return "".join(column.hexdigest() for column in self._columns.values())
 
 
-def _shortest(column: pa.Array) -> pa.Array:
-    """The column with floats of 32 bits as the shortest text that reads back as such: 0.1, not 0.10000000149011612."""
+def _cut(batches: Iterator[pa.RecordBatch], size: int, first: int = 0) -> Iterator[pa.Table]:
+    """The rows as text, in tables of ``size`` however Spark cuts its batches, with one cut more behind the ``first``.
+
+    Where the rows come from a task that has failed, Spark ends the batches as if there were no more.
+    """
     import pyarrow as pa  # noqa: PLC0415
 
-    def texts(kind: pa.DataType) -> pa.DataType:
-        return pa.string() if pa.types.is_float32(kind) else kind
+    held: list[pa.RecordBatch] = []
+    count = done = 0
+    for batch in batches:
+        if batch.num_rows:
+            held.append(_texts(batch))
+            count += batch.num_rows
+        while count >= (some := min(size, first - done) if done < first else size):
+            table = pa.Table.from_batches(held)
+            yield table.slice(0, some)
+            held = table.slice(some).to_batches()
+            count -= some
+            done += some
+    if count:
+        yield pa.Table.from_batches(held)
+
+
+def _texts(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The columns as they are stored: text as the reader reads it, or one of maps of it."""
+    import pyarrow as pa  # noqa: PLC0415
+
+    columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+    mapped = [name for name, column in columns.items() if pa.types.is_map(column.type)]
+    if mapped:
+        if any(column.null_count < len(column) for name, column in columns.items() if name not in mapped):
+            raise InvalidArgument(f"IDs are made by the stream: leave {' and '.join(_IDS)} out, or null")
+        columns = {name: columns[name] for name in mapped}
+    return pa.record_batch([_text(column) for column in columns.values()], names=list(columns))
+
+
+def _text(column: pa.Array) -> pa.Array:
+    import pyarrow as pa  # noqa: PLC0415
+    from pyarrow import compute  # noqa: PLC0415
 
     kind = column.type
-    return column.cast(pa.map_(texts(kind.key_type), texts(kind.item_type)) if pa.types.is_map(kind) else texts(kind))
+    if pa.types.is_map(kind):
+        return pa.MapArray.from_arrays(column.offsets, _text(column.keys), _text(column.items))
+    if pa.types.is_timestamp(kind):  # in UTC
+        text = compute.replace_substring(column.cast(pa.timestamp(kind.unit)).cast(pa.string()), ".000000", "")
+        column = compute.binary_join_element_wise(text, "+00:00", "") if kind.tz else text
+    if not pa.types.is_binary(kind):
+        column = column.cast(pa.string())
+    return column.cast(pa.binary())
 
 
-def _text(value: Any) -> Any:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str | bytes | int | float):
-        return value
-    if isinstance(value, datetime) and value.tzinfo is not None:
-        value = value.astimezone(UTC)  # some zones have offsets with seconds, which ISO 8601 has not
-    return str(value)  # Decimal, date, datetime
+def _entries(table: pa.Table, digest: _Digest | None = None) -> Flattened:
+    """Rows as extend() takes them: what is null is left out. InvalidFields for a row of nulls only."""
+    columns = [column.to_pylist() for column in table.columns]
+    if digest is not None:
+        digest.update(columns)
+    try:
+        if table.schema.types[0].num_fields:  # a map
+            return Flattened([flatten([pair for pair in row or () if pair[1] is not None]) for row in columns[0]])
+        return flatten_columns([name.encode() for name in table.column_names], columns)
+    except InvalidFields as error:
+        raise InvalidFields(f"{error}: a row of nulls only is no entry. Filter it out") from None

@@ -30,7 +30,7 @@ def spark(require: Callable[[str], str], tmp_path_factory: pytest.TempPathFactor
     for name, value in (environment() | {"TMPDIR": str(folder)}).items():
         patched.setenv(name, value)
     session = (
-        SparkSession.builder.master("local[2]").appName("raxlog tests")
+        SparkSession.builder.master("local[2,2]").appName("raxlog tests")  # a task that fails is tried again
         .config("spark.ui.enabled", "false").config("spark.ui.showConsoleProgress", "false")
         .config("spark.log.level", "OFF")
         # A Python worker that takes longer to start, on a machine with much else to do, is no failure.
