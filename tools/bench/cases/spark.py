@@ -1,33 +1,36 @@
-"""Spark: this source beside Spark's own ceiling, a reader of tuples, and Parquet read natively.
+"""Spark: this source beside Spark's own ceiling, and Parquet read and written natively.
 
     ceiling    one record batch, built once, yielded again and again: what Spark itself takes
     raxlog     the columns asked for, decoded from a snapshot
-    tuples     a reader of the same snapshot by range(), which yields Python tuples of the same columns, as
-               the Data Source API's first example does
     parquet    Spark's own reader, over the same rows: what repeated analyses should be given
 
-Count and a sum over one column, where one column is asked for, four, or all fields as a map; warm, in
-one local session of two threads. (Decoding alone is measured in arrow.py.)
+Count and a sum over one column, where one column is asked for, four, or all fields as a map; then a
+million rows written. Warm, in one local session of two threads. (Decoding alone is measured in arrow.py.)
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
 import raxlog
 from raxlog.storage.errors import NotInstalled
 from raxlog.tools.spark.requirements import require, require_java
+from raxlog.tools.spark.session import session
 
 from ..peers import Row, rows
 from ..rounds import Figure, Rounds
 
 ROWS = 2_000_000
+WRITTEN = 1_000_000
 PARTITIONS = 8
 BATCH = 32_768
 ONE = "seq bigint"
@@ -45,9 +48,9 @@ def spark(rounds: Rounds) -> list[Figure]:
         return []
     folder = rounds.folder
     path = _snapshot(folder, rows(min(rounds.entries, ROWS), 0))
-    session = _session(folder)
+    running = _session(folder)
     try:
-        frames = _frames(session, folder, path)
+        frames = _frames(running, folder, path)
         figures = []
         for columns, among in frames.items():
             for query, what in (("count(*)", "count"), ("sum(seq)", "sum of one")):
@@ -66,22 +69,28 @@ def spark(rounds: Rounds) -> list[Figure]:
                            [base / time for base, time in zip(first, times[1:], strict=True)])
                     for name, times in spent.items()
                 ]
-                figures += _beside_tuples(title, rates, spent)
-        return figures
+        return figures + _written(rounds, running, folder)
     finally:
-        session.stop()
+        running.stop()
 
 
-def _beside_tuples(title: str, rates: list[Figure], spent: dict[str, list[float]]) -> list[Figure]:
-    """How many times a reader of tuples each contender is, round by round."""
-    took = {figure.contender: figure.rates for figure in rates}
-    figures = []
-    for name in (name for name in took if name != "python tuples"):
-        by_rate = [rate / slow for rate, slow in zip(took[name], took["python tuples"], strict=True)]
-        by_time = [slow / time for time, slow in zip(spent[name][1:], spent["python tuples"][1:], strict=True)]
-        figures.append(Figure(f"{title}, times python tuples", f"{name}, rate", "x", by_rate))
-        figures.append(Figure(f"{title}, times python tuples", f"{name}, processor time", "x", by_time))
-    return figures
+def _written(rounds: Rounds, spark: Any, folder: Path) -> list[Figure]:
+    """A million rows of four columns, as a file of Parquet and as entries of a new stream each time."""
+    made = spark.range(WRITTEN).selectExpr("id seq", "concat('device-', id % 1000) sensor", "id / 8 temp",
+                                           "timestamp_millis(id) at").repartition(2).cache()
+    made.count()
+    names = count()
+
+    def write(kind: str) -> float:
+        path, began = str(folder / f"written-{next(names)}"), time.perf_counter()
+        made.write.format(kind).mode("append").option("path", path).option("stream", "s").save()
+        took = time.perf_counter() - began
+        shutil.rmtree(path)
+        return WRITTEN / took
+
+    write("raxlog"), write("parquet")
+    return rounds.contest("spark, 1,000,000 rows written, rows a second",
+                          {"parquet, natively": partial(write, "parquet"), "raxlog": partial(write, "raxlog")})
 
 
 def _rate(frame: Any, expression: str, spent: list[float]) -> Callable[[], float]:
@@ -124,45 +133,33 @@ def _snapshot(folder: Path, readings: list[Row]) -> Path:
 
 
 def _session(folder: Path) -> Any:
-    from pyspark.sql import SparkSession  # noqa: PLC0415 - an extra
-
-    from ...spark.source import RaxlogDataSource  # noqa: PLC0415 - imports pyspark
-
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     os.environ["PYTHONPATH"] = os.pathsep.join(name for name in sys.path if name)
-    spark = (
-        SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.driver.memory", "2g").config("spark.log.level", "OFF")
-        .config("spark.driver.bindAddress", "127.0.0.1").config("spark.local.dir", str(folder / "spark-local"))
-        .config("spark.sql.shuffle.partitions", "2").getOrCreate()
-    )
-    spark.dataSource.register(RaxlogDataSource)
-    return spark
+    return session("local[2]", {
+        "spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false", "spark.driver.memory": "2g",
+        "spark.log.level": "OFF", "spark.driver.bindAddress": "127.0.0.1", "spark.sql.shuffle.partitions": "2",
+        "spark.local.dir": str(folder / "spark-local"),
+    })  # fmt: skip
 
 
 def _frames(spark: Any, folder: Path, path: Path) -> dict[str, dict[str, Any]]:
-    from .. import spark_peers  # noqa: PLC0415 - imports pyspark
+    from ..spark_ceiling import Ceiling  # noqa: PLC0415 - imports pyspark
 
-    for source in (spark_peers.Ceiling, spark_peers.Tuples):
-        spark.dataSource.register(source)
+    spark.dataSource.register(Ceiling)
     given = {"path": str(path), "stream": "events", "minPartitions": str(PARTITIONS)}
     peers = {"path": str(path), "rows": str(ROWS), "partitions": str(PARTITIONS), "batch": str(BATCH)}
 
     def read(schema: str) -> Any:
         return spark.read.format("raxlog").options(**given).schema(schema).load()
 
-    def beside(source: str, schema: str) -> Any:
-        return spark.read.format(source).options(**peers).schema(schema).load()
+    def ceiling(schema: str) -> Any:
+        return spark.read.format("ceiling").options(**peers).schema(schema).load()
 
     read(FOUR).write.parquet(str(folder / "spark.parquet"))
     parquet = spark.read.parquet(str(folder / "spark.parquet"))
     frames = {
-        columns: {
-            "one prebuilt batch": beside("ceiling", schema), "raxlog": read(schema),
-            "python tuples": beside("tuples", schema),
-        } for columns, schema in (("one column", ONE), ("four columns", FOUR), ("all fields as a map", MAP))
+        columns: {"one prebuilt batch": ceiling(schema), "raxlog": read(schema)}
+        for columns, schema in (("one column", ONE), ("four columns", FOUR), ("all fields as a map", MAP))
     }
     frames["one column"]["parquet, natively"] = parquet.select("seq")
     frames["four columns"]["parquet, natively"] = parquet
