@@ -38,23 +38,6 @@ cdef inline long long get_int64(const unsigned char *p, Py_ssize_t place) noexce
     memcpy(&value, p + 8 * place, 8)
     return value
 
-cdef inline void put_word(unsigned char *to, Py_ssize_t place, unsigned long long value) noexcept:
-    memcpy(to + 8 * place, &value, 8)
-
-cdef inline unsigned long long get_word(const unsigned char *p, Py_ssize_t place) noexcept:
-    cdef unsigned long long value
-    memcpy(&value, p + 8 * place, 8)
-    return value
-
-cdef inline bint get_bit(const unsigned char *p, Py_ssize_t place) noexcept:
-    return p[place >> 3] >> (place & 7) & 1
-
-cdef inline void clear_bit(unsigned char *to, Py_ssize_t place) noexcept:
-    to[place >> 3] &= ~(1 << (place & 7))
-
-cdef inline void put_bit(unsigned char *to, Py_ssize_t place) noexcept:
-    to[place >> 3] |= 1 << (place & 7)
-
 cdef int BINARY
 cdef int STRING
 cdef int INT64
@@ -73,6 +56,7 @@ cdef int CORRUPT
 cdef int CONSTANT
 cdef Py_ssize_t SHORT
 cdef unsigned long long TOP
+cdef unsigned long long MASK
 cdef Py_ssize_t LARGEST
 
 cdef Py_ssize_t head_size(unsigned char b) noexcept
@@ -115,22 +99,15 @@ cdef class Run:
 
     cdef int add(self, const unsigned char *p, Py_ssize_t pos, Py_ssize_t size) except -1
 
-    cdef inline int add_short(self, const unsigned char *p, Py_ssize_t pos, Py_ssize_t size, Py_ssize_t end) except -1
-
     @cython.locals(digits="Py_ssize_t", limit="unsigned long long", pair="unsigned int", out="unsigned char *",
                    at="Py_ssize_t")
     cdef int add_word(self, unsigned long long word) except -1
-
-    @cython.locals(out="unsigned char *", edge="unsigned char *", used="Py_ssize_t", count="Py_ssize_t",
-                   i="Py_ssize_t", b="unsigned char", size="Py_ssize_t")
-    cdef int add_fields(self, const unsigned char *p, Py_ssize_t pos, Py_ssize_t stop, Py_ssize_t end,
-                        const unsigned char *keep, Py_ssize_t width) except -1
 
     @cython.locals(edge="unsigned char *", i="Py_ssize_t")
     cdef int add_all(self, bytes texts, const unsigned char *marks, Py_ssize_t count) except -1
 
     @cython.locals(b="unsigned char", head="Py_ssize_t", value="long long", word="unsigned long long")
-    cdef int add_element(self, const unsigned char *p, Py_ssize_t pos, Py_ssize_t size) except -1
+    cdef int add_element(self, const unsigned char *p, Py_ssize_t pos, Py_ssize_t size, Py_ssize_t end) except -1
 
     @cython.locals(out="unsigned char *", at="Py_ssize_t", count="int", word="unsigned long long")
     cdef int add_id(self, unsigned long long ms, unsigned long long seq) except -1
@@ -164,7 +141,7 @@ cdef class Column:
 
     cdef int add_string(self, bytes text, Py_ssize_t row) except -1
 
-    @cython.locals(kind="int", run=Run, wrong="Py_ssize_t", at="Py_ssize_t", pos="Py_ssize_t", b="unsigned char")
+    @cython.locals(kind="int", wrong="Py_ssize_t", at="Py_ssize_t", pos="Py_ssize_t", b="unsigned char")
     cdef Py_ssize_t add_values(self, const unsigned char *p, Py_ssize_t end, const unsigned char *spot,
                                Py_ssize_t first, Py_ssize_t row, Py_ssize_t count, Literal literal,
                                unsigned char *bad) except -1

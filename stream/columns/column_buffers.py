@@ -35,6 +35,7 @@ KINDS = {
 _WIDTHS = {INT64: 8, ID_MS: 8, ID_SEQ: 8, TIMESTAMP: 8, ID_TIME: 8, DOUBLE: 8, INT32: 4, DECIMAL: 16}
 
 TOP = (1 << 63) - 1
+MASK = (1 << 64) - 1
 SHORT = 16  # what copy_short() copies
 LARGEST = (1 << 31) - 1  # where Arrow's 32-bit offsets end
 
@@ -78,8 +79,8 @@ def get_int32(p: Buffer, place: int) -> int:  # cimport
 
 
 def put_int64(to: bytearray, place: int, value: int) -> None:  # cimport
-    """Write an int64 as the ``place``-th of an array of such."""
-    _INT64.pack_into(to, 8 * place, value)
+    """Write an int64, or an unsigned one, as the ``place``-th of an array of such."""
+    to[8 * place : 8 * place + 8] = (value & MASK).to_bytes(8, "little")
 
 
 def put_double(to: bytearray, place: int, value: float) -> None:  # cimport
@@ -90,31 +91,6 @@ def put_double(to: bytearray, place: int, value: float) -> None:  # cimport
 def get_int64(p: Buffer, place: int) -> int:  # cimport
     """The ``place``-th of an array of int64."""
     return int(_INT64.unpack_from(p, 8 * place)[0])
-
-
-def put_word(to: bytearray, place: int, value: int) -> None:  # cimport
-    """Write an unsigned number as the ``place``-th of an array of 64-bit ones."""
-    to[8 * place : 8 * place + 8] = value.to_bytes(8, "little")
-
-
-def get_word(p: Buffer, place: int) -> int:  # cimport
-    """The ``place``-th of an array of unsigned 64-bit numbers."""
-    return int.from_bytes(p[8 * place : 8 * place + 8], "little")
-
-
-def get_bit(p: Buffer, place: int) -> bool:  # cimport
-    """The ``place``-th bit of a bitmap."""
-    return bool(p[place >> 3] >> (place & 7) & 1)
-
-
-def clear_bit(to: bytearray, place: int) -> None:  # cimport
-    """Clear the ``place``-th bit of a bitmap."""
-    to[place >> 3] &= ~(1 << (place & 7))
-
-
-def put_bit(to: bytearray, place: int) -> None:  # cimport
-    """Set the ``place``-th bit of a bitmap, from the low end of each byte on."""
-    to[place >> 3] |= 1 << (place & 7)
 
 
 def head_size(b: int) -> int:
@@ -226,20 +202,6 @@ class Run:
         copy(self.out, self.used, p, pos, size)
         self.used += size
 
-    def add_short(self, p: bytes, pos: int, size: int, end: int) -> None:
-        """Add a string of less than 64 bytes; ``p`` may be read up to ``end``."""
-        if self.used + 64 > self.room:
-            self.reserve(64)
-        if size <= SHORT and pos + SHORT < end:
-            copy_short(self.out, self.used, p, pos)  # what is too much is written over
-        else:
-            copy(self.out, self.used, p, pos, size)
-        self.used += size
-        if self.count == self.most:
-            self.lengthen(64)
-        self.count += 1
-        put_int32(self.edge, self.count, self.used)
-
     def add_word(self, word: int) -> None:
         """Add the decimal text of an unsigned number."""
         digits = 1
@@ -263,11 +225,16 @@ class Run:
         if digits:
             out[at - 1] = 0x30 + word
 
-    def add_element(self, p: bytes, pos: int, size: int) -> None:
-        """Add the text of an element of a checked size, as a string of its own."""
+    def add_element(self, p: bytes, pos: int, size: int, end: int) -> None:
+        """Add the text of an element of a checked size, as a string of its own; ``p`` may be read up to ``end``."""
         b = p[pos]
         head = head_size(b)
-        if head:
+        if head and size <= SHORT and pos + head + SHORT < end:
+            if self.used + SHORT > self.room:
+                self.reserve(SHORT)
+            copy_short(self.out, self.used, p, pos + head)  # what is too much is written over
+            self.used += size - head
+        elif head:
             self.add(p, pos + head, size - head)
         else:
             value = b if b < 0x80 else integer_at(p, pos)
@@ -278,42 +245,6 @@ class Run:
                 word = -(value + 1)  # in two steps: the least int64 has no positive
                 self.add_word(word + 1)
         self.close()
-
-    def add_fields(self, p: bytes, pos: int, stop: int, end: int, keep: bytearray, width: int) -> None:
-        """Add the texts of those of ``width`` elements that ``keep`` has a 1 for: from ``pos`` to ``stop``, checked."""
-        self.reserve(stop - pos + 20 * width + SHORT)  # a number has up to 20 digits
-        if self.count + width > self.most:
-            self.lengthen(width)
-        out = self.out
-        edge = self.edge
-        used = self.used
-        count = self.count
-        i = 0
-        while i < width:
-            b = p[pos]
-            if 0x80 <= b < 0xC0:  # most values
-                size = b - 0x80
-                if keep[i]:
-                    if size <= SHORT and pos + SHORT < end:
-                        copy_short(out, used, p, pos + 1)  # what is too much is written over
-                    else:
-                        copy(out, used, p, pos + 1, size)
-                    used += size
-                    count += 1
-                    put_int32(edge, count, used)
-                pos += size + 2
-            else:
-                size = checked_size(p, pos, end)
-                if keep[i]:
-                    self.used = used
-                    self.count = count
-                    self.add_element(p, pos, size)
-                    used = self.used
-                    count = self.count
-                pos += size + backlen_size(size)
-            i += 1
-        self.used = used
-        self.count = count
 
     def add_all(self, texts: bytes, marks: bytes, count: int) -> None:
         """Add so many strings at once: their bytes, and an int32 for each that says where it ends."""
@@ -407,7 +338,7 @@ class Column:
     def pass_over(self, row: int) -> None:
         """The row has no value here."""
         self.nulls += 1
-        clear_bit(self.bits, row)
+        self.bits[row >> 3] &= ~(1 << (row & 7))
         if self.keys is not None:
             put_int32(self.edge, row + 1, self.pairs)
         elif self.run is not None:
@@ -426,7 +357,6 @@ class Column:
         Where they are is in ``spot`` from the ``first`` on; -1 for none.
         """
         kind = self.kind
-        run = self.run
         wrong = 0
         at = 0
         while at < count:
@@ -436,8 +366,6 @@ class Column:
                 self.pass_over(row + at)
             elif kind == INT64 and b < 0x80:
                 put_int64(self.out, row + at, b)
-            elif run is not None and 0x80 <= b < 0xC0 and (kind == BINARY or is_utf8(p, pos + 1, b - 0x80)):
-                run.add_short(p, pos + 1, b - 0x80, end)
             elif not self.add(p, pos, end, row + at, literal):
                 self.pass_over(row + at)
                 bad[at] = 1
@@ -456,7 +384,7 @@ class Column:
             return self.add_text(p, pos + head, size - head, row, literal) > 0
         if self.kind == STRING and head and not is_utf8(p, pos + head, size - head):
             return False
-        self.run.add_element(p, pos, size)
+        self.run.add_element(p, pos, size, end)
         return True
 
     def add_integer(self, value: int, row: int, literal: Literal) -> int:
@@ -474,7 +402,7 @@ class Column:
             if value < 0 or value > 1:
                 return -1
             if value == 1:
-                put_bit(self.out, row)
+                self.out[row >> 3] |= 1 << (row & 7)
         elif kind == TIMESTAMP:
             if value < -MOST_MS or value > MOST_MS:
                 return -1
@@ -499,7 +427,7 @@ class Column:
         elif kind == BOOLEAN:
             good = literal.read_boolean(p, pos, size)
             if good > 0 and literal.number:
-                put_bit(self.out, row)
+                self.out[row >> 3] |= 1 << (row & 7)
         elif kind == DECIMAL:
             good = literal.read_decimal(p, pos, size, self.precision, self.scale)
             if good > 0:
@@ -525,10 +453,10 @@ class Column:
         wrong = 0
         at = 0
         while at < count:
-            word = get_word(ids, 2 * at + (kind == ID_SEQ))
+            word = get_int64(ids, 2 * at + (kind == ID_SEQ)) & MASK
             if kind in (ID_MS, ID_SEQ) and word <= TOP:
                 put_int64(self.out, row + at, word)
-            elif not self.add_id(get_word(ids, 2 * at), get_word(ids, 2 * at + 1), row + at):
+            elif not self.add_id(get_int64(ids, 2 * at) & MASK, get_int64(ids, 2 * at + 1) & MASK, row + at):
                 bad[at] = 1
                 wrong += 1
             at += 1

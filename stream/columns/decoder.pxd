@@ -2,8 +2,8 @@
 
 cimport cython
 
-from .column_buffers cimport (Column, Run, checked_size, followed, get_bit, get_int32, get_int64, get_word, head_size, is_text,
-                              put_int32, put_int64, put_word, same)
+from .column_buffers cimport (Column, Run, checked_size, followed, get_int32, get_int64, head_size, is_text, put_int32,
+                              put_int64, same)
 from ..node.listpack cimport backlen_size, element_size, value_at
 from ..node.parse_values cimport Literal, is_utf8
 from ..node.decode cimport Walk, check_counts, forward, integer, leave, open_alike, open_node, skip
@@ -12,7 +12,6 @@ cdef Py_ssize_t HEAVY
 cdef int DELETED
 cdef int SAMEFIELDS
 cdef unsigned long long MASK
-cdef Py_ssize_t USUAL
 cdef long long MANY
 cdef Py_ssize_t RUN
 cdef int DECIMAL
@@ -101,13 +100,13 @@ cdef class Decoder:
     @cython.locals(wrong="Py_ssize_t", at="Py_ssize_t")
     cdef Py_ssize_t add_maps(self, Walk walk, Column column, Py_ssize_t row, Py_ssize_t count) except -1
 
-    @cython.locals(pos="Py_ssize_t", stop="Py_ssize_t", own="long long", keys=Run, values=Run,
+    @cython.locals(pos="Py_ssize_t", own="long long", keys=Run, values=Run,
                    keys_used="Py_ssize_t", values_used="Py_ssize_t", good=bint)
     cdef int add_map(self, Walk walk, Py_ssize_t at, Column column, Py_ssize_t row) except -1
 
     @cython.locals(p="const unsigned char *", i="Py_ssize_t", width="Py_ssize_t",
                    size="Py_ssize_t")
-    cdef int add_common(self, Walk walk, Py_ssize_t pos, Py_ssize_t stop, int texts, Run keys, Run values) except -1
+    cdef int add_common(self, Walk walk, Py_ssize_t pos, int texts, Run keys, Run values) except -1
 
     @cython.locals(p="const unsigned char *", size="Py_ssize_t", name="Py_ssize_t", name_size="Py_ssize_t",
                    after="Py_ssize_t")
@@ -122,7 +121,7 @@ cdef class Decoder:
     @cython.locals(p="const unsigned char *", count="long long", size="Py_ssize_t", found=list)
     cdef tuple texts(self, Walk walk, Py_ssize_t pos, long long own)
 
-    cdef bytes description(self, Walk walk, Py_ssize_t at)
+    cdef tuple id_at(self, Py_ssize_t at)
 
     @cython.locals(column=Column, spot="Py_ssize_t", place="Py_ssize_t")
     cdef int refuse(self, Walk walk, Py_ssize_t at, Py_ssize_t row) except -1

@@ -18,11 +18,13 @@ so that a CorruptionError leaves whole rows behind.
 
 from __future__ import annotations
 
+import json
 from array import array
 from collections.abc import Callable, Sequence
 from itertools import accumulate
 from typing import NoReturn
 
+from ...storage.errors import MalformedValue
 from ..node.decode import Walk, check_counts, forward, integer, leave, open_alike, open_node, skip  # cimport
 from ..node.listpack import backlen_size, element_size, value_at  # cimport
 from ..node.parse_values import Literal, is_utf8  # cimport
@@ -34,18 +36,14 @@ from .column_buffers import (
     Run,  # cimport
     checked_size,  # cimport
     followed,  # cimport
-    get_bit,  # cimport
     get_int32,  # cimport
     get_int64,  # cimport
-    get_word,  # cimport
     head_size,  # cimport
     is_text,  # cimport
     put_int32,  # cimport
     put_int64,  # cimport
-    put_word,  # cimport
     same,  # cimport
 )
-from .malformed import described, refused
 
 SOURCE_HASH = ""
 
@@ -53,7 +51,6 @@ HEAVY = 64 << 20  # bytes of entries after which a batch is full
 DELETED = 1
 SAMEFIELDS = 2
 MASK = (1 << 64) - 1
-USUAL = 1 << 16  # bytes of an entry whose texts are given room at once, numbers as the longest there are
 MANY = 32  # fields of an entry with names of its own
 RUN = 256  # entries; as many values of each column are noted
 DECIMAL, MAP, CORRUPT = 7, 13, 14  # as in column_buffers.py
@@ -81,7 +78,7 @@ class Decoder:
     weight: int  # bytes of the entries of the batch
     count: int  # of the run; of each of its entries:
     id: bytearray  # ms, seq
-    place: bytearray  # where its fields begin, where it ends, how many names of its own it has
+    place: bytearray  # where its fields begin, and how many names of its own it has
     bad: bytearray  # 1 if a value is malformed
     every: list[Column]
     columns: list[Column]  # but for the one of kind "corrupt" and constants
@@ -118,7 +115,7 @@ class Decoder:
         self.lo_ms = self.lo_seq = 0
         self.hi_ms = self.hi_seq = MAX64
         self.rows = self.weight = self.malformed = self.turn = self.live = self.count = 0
-        self.ids, self.places, self.bad_rows = bytearray(16 * RUN), bytearray(24 * RUN), bytearray(RUN)
+        self.ids, self.places, self.bad_rows = bytearray(16 * RUN), bytearray(16 * RUN), bytearray(RUN)
         self.spots = bytearray(8 * RUN * len(self.fields))
         self.spot = self.spots
         self.id = self.ids
@@ -214,11 +211,10 @@ class Decoder:
                 leave(walk)
             self.live += 1
             if walk.ms > self.lo_ms or (walk.ms == self.lo_ms and walk.seq >= self.lo_seq):
-                put_word(self.id, 2 * at, walk.ms)
-                put_word(self.id, 2 * at + 1, walk.seq)
-                put_int64(self.place, 3 * at, start)
-                put_int64(self.place, 3 * at + 1, walk.pos)
-                put_int64(self.place, 3 * at + 2, walk.own)
+                put_int64(self.id, 2 * at, walk.ms)
+                put_int64(self.id, 2 * at + 1, walk.seq)
+                put_int64(self.place, 2 * at, start)
+                put_int64(self.place, 2 * at + 1, walk.own)
                 self.weight += walk.pos - start
                 if self.map is not None:
                     self.weight += len(self.kept_names)
@@ -258,7 +254,8 @@ class Decoder:
                 if self.failfast:
                     self.refuse(walk, at, row + at)
                 if self.corrupt is not None:
-                    self.corrupt.add_string(self.description(walk, at), row + at)
+                    names, values = self.texts(walk, get_int64(self.place, 2 * at), get_int64(self.place, 2 * at + 1))
+                    self.corrupt.add_string(described(*self.id_at(at), names, values), row + at)
             elif self.corrupt is not None:
                 self.corrupt.pass_over(row + at)
             at += 1
@@ -339,9 +336,8 @@ class Decoder:
 
         Such a map is null: it cannot mark a single pair.
         """
-        pos = get_int64(self.place, 3 * at)
-        stop = get_int64(self.place, 3 * at + 1)
-        own = get_int64(self.place, 3 * at + 2)
+        pos = get_int64(self.place, 2 * at)
+        own = get_int64(self.place, 2 * at + 1)
         keys = column.keys
         values = column.run
         assert keys is not None
@@ -353,7 +349,7 @@ class Decoder:
         elif own:
             good = self.add_own(walk, pos, own, column.scale, keys, values)
         else:
-            good = self.add_common(walk, pos, stop, column.scale, keys, values)
+            good = self.add_common(walk, pos, column.scale, keys, values)
         if not good:
             keys.count = values.count = column.pairs
             keys.used = keys_used
@@ -364,7 +360,7 @@ class Decoder:
         put_int32(column.edge, row + 1, column.pairs)
         return True
 
-    def add_common(self, walk: Walk, pos: int, stop: int, texts: int, keys: Run, values: Run) -> bool:
+    def add_common(self, walk: Walk, pos: int, texts: int, keys: Run, values: Run) -> bool:
         """The fields of an entry that has the master's."""
         if not self.names_good:
             return False
@@ -372,15 +368,12 @@ class Decoder:
         keys.add_all(self.kept_names, self.marks, len(self.marks) // 4)
         i = 0
         width = walk.width
-        if not texts & 2 and stop - pos + 20 * width < USUAL:
-            values.add_fields(p, pos, stop, walk.end, self.keep, width)
-            return True
         while i < width:
             size = checked_size(p, pos, walk.end)
             if self.keep[i]:
                 if texts & 2 and not is_text(p, pos, size):
                     return False
-                values.add_element(p, pos, size)
+                values.add_element(p, pos, size, walk.end)
             pos += size + backlen_size(size)
             i += 1
         return True
@@ -401,8 +394,8 @@ class Decoder:
                     return False
                 if texts & 2 and not is_text(p, pos, size):
                     return False
-                keys.add_element(p, name, name_size)
-                values.add_element(p, pos, size)
+                keys.add_element(p, name, name_size, walk.end)
+                values.add_element(p, pos, size, walk.end)
             pos = after
         return True
 
@@ -445,10 +438,9 @@ class Decoder:
             count -= 1
         return (found[::2], found[1::2]) if own else (walk.names, found)
 
-    def description(self, walk: Walk, at: int) -> bytes:
-        """The run's entry ``at`` as text."""
-        names, values = self.texts(walk, get_int64(self.place, 3 * at), get_int64(self.place, 3 * at + 2))
-        return described(get_word(self.id, 2 * at), get_word(self.id, 2 * at + 1), names, values)
+    def id_at(self, at: int) -> tuple[int, int]:
+        """The ID of the run's entry ``at``."""
+        return get_int64(self.id, 2 * at) & MASK, get_int64(self.id, 2 * at + 1) & MASK
 
     def refuse(self, walk: Walk, at: int, row: int) -> NoReturn:
         """Raise MalformedValue for the run's entry ``at``."""
@@ -458,7 +450,7 @@ class Decoder:
             if column.kind <= DECIMAL:
                 spot = get_int64(self.spot, place)
                 place += RUN
-            if not get_bit(column.bits, row) and (spot >= 0 or column.kind > DECIMAL):
+            if not column.bits[row >> 3] >> (row & 7) & 1 and (spot >= 0 or column.kind > DECIMAL):
                 break
         kind = next(name for name, number in KINDS.items() if number == column.kind)
         if column.kind <= DECIMAL:
@@ -470,7 +462,7 @@ class Decoder:
             what = "its fields are no map of text: a name, or a value, is no UTF-8"
         else:
             what = "its ID is beyond what a bigint, or a time, holds"
-        raise refused(self.stream, get_word(self.id, 2 * at), get_word(self.id, 2 * at + 1), what)
+        raise refused(self.stream, *self.id_at(at), what)
 
 
 def stride(walk: Walk, slot: bytearray, spot: bytearray, at: int, hi_ms: int, hi_seq: int) -> int:
@@ -547,3 +539,20 @@ def stride(walk: Walk, slot: bytearray, spot: bytearray, at: int, hi_ms: int, hi
         walk.pos = pos
         leave(walk)
     return start
+
+
+def described(ms: int, seq: int, names: Sequence[bytes], values: Sequence[bytes]) -> bytes:
+    """An entry as JSON: its fields as an object, or as pairs where a name occurs twice."""
+    texts = ([text.decode("utf-8", "backslashreplace") for text in part] for part in (names, values))
+    pairs = list(zip(*texts, strict=True))
+    fields = dict(pairs)
+    entry = {"id": f"{ms}-{seq}", "fields": fields if len(fields) == len(pairs) else pairs}
+    return json.dumps(entry, ensure_ascii=False).encode()
+
+
+def refused(stream: str, ms: int, seq: int, what: str) -> MalformedValue:
+    """The error that ends a scan at an entry, in mode FAILFAST."""
+    return MalformedValue(
+        f"stream {stream}: entry {ms}-{seq}: {what}. Read the column as string or binary, "
+        "or with mode=PERMISSIVE, which makes it null"
+    )

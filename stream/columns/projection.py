@@ -189,11 +189,11 @@ def _type(name: str, kind: object) -> Any:
     pairs = _MAP.fullmatch(kind.strip().lower()) if isinstance(kind, str) else None
     if pairs is not None:
         return pa.map_(*(pa.string() if part == "string" else pa.binary() for part in pairs.groups()))
-    made = parsed_type(name, kind)
-    if made.kind == "decimal":
-        return pa.decimal128(made.precision, made.scale)
+    sort, precision, scale = parsed_type(name, kind)
+    if sort == "decimal":
+        return pa.decimal128(precision, scale)
     simple = {
         "string": pa.string(), "binary": pa.binary(), "bigint": pa.int64(), "int": pa.int32(), "double": pa.float64(),
         "boolean": pa.bool_(), "timestamp": pa.timestamp("us", "UTC"), "timestamp_ntz": pa.timestamp("us"),
     }
-    return simple[made.kind]
+    return simple[sort]

@@ -103,7 +103,7 @@ class StreamHeader:
             self.name, *self.last, *self.first, *self.max_deleted, self.length, self.entries_added,
             self.next_ordinal, self.leaves, self.leaves_added, self.limits,
             self.groups, self.next_group, self.idempotence,
-            *([] if self.schema is None else [self.schema.row()]),
+            *([] if self.schema is None else [[self.schema.checked, self.schema.fields]]),
         ]
 
     def sealed(self, seed: int) -> bytes:

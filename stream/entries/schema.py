@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, NamedTuple
 
 from ...storage.errors import InvalidArgument
 from ..node.arguments import stored_bytes
@@ -26,12 +25,7 @@ _MOST_DIGITS = 38  # of a decimal of 128 bits
 _OF_ENTRIES = ("id_ms", "id_seq", "fields")  # the columns of a scan that are no field
 
 
-class FieldType(NamedTuple):
-    """The type of a field; its precision and scale, if it is a decimal."""
-
-    kind: str
-    precision: int = 0
-    scale: int = 0
+FieldType = tuple[str, int, int]  # its name; precision and scale, of a decimal
 
 
 class StreamSchema:
@@ -44,10 +38,6 @@ class StreamSchema:
         self.fields = fields
         self._literal = Literal()
         self._types: dict[bytes, FieldType] = {}
-
-    def row(self) -> list[Any]:
-        """The element of the header's row."""
-        return [self.checked, self.fields]
 
     def malformed(self, flat: list[bytes]) -> tuple[bytes, bytes] | None:
         """The first field of an entry, with its value, that is not of its type."""
@@ -79,7 +69,7 @@ def parsed_type(name: str, text: object) -> FieldType:
     """The type that Spark, or pyarrow, calls by this name. InvalidArgument names the column."""
     word = text.strip().lower() if isinstance(text, str) else ""
     if word in _SIMPLE:
-        return FieldType(_SIMPLE[word])
+        return _SIMPLE[word], 0, 0
     decimal = _DECIMAL.fullmatch("decimal(10,0)" if word == "decimal" else word)  # Spark's default
     if decimal is None:
         raise InvalidArgument(f"column {name!r} is of the unknown type {text!r}. There are {TYPES}")
@@ -88,4 +78,4 @@ def parsed_type(name: str, text: object) -> FieldType:
         raise InvalidArgument(
             f"column {name!r} is {text}: a decimal has 1 … {_MOST_DIGITS} digits, and no more behind the point"
         )
-    return FieldType("decimal", precision, scale)
+    return "decimal", precision, scale

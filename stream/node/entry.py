@@ -248,13 +248,8 @@ def flatten_like(fields: dict[Any, Any], keys: list[Any], names: list[bytes]) ->
     return checked(flat)
 
 
-class Flattened:
+class Flattened(list[list[bytes]]):
     """Entries whose fields are flattened, by flatten_columns(): extend() takes them as they are."""
-
-    __slots__ = ("flats",)
-
-    def __init__(self, flats: list[list[bytes]]) -> None:
-        self.flats = flats
 
 
 def flatten_columns(names: list[bytes], columns: list[Any]) -> Flattened:

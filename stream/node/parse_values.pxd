@@ -5,7 +5,6 @@ cimport cython
 cdef int GOOD
 cdef int BAD
 cdef unsigned long long TOP
-cdef unsigned long long EXACT
 cdef long long MOST_MS
 cdef Py_ssize_t PLAIN
 cdef unsigned long long ONE
@@ -43,8 +42,8 @@ cdef class Literal:
                    written="Py_ssize_t")
     cdef bint scan(self, const unsigned char *p) noexcept
 
-    @cython.locals(at="Py_ssize_t", stop="Py_ssize_t", word="unsigned long long", point="Py_ssize_t",
-                   b="unsigned char", text=bytes, exponent="Py_ssize_t", power="double", count="Py_ssize_t", real="double")
+    @cython.locals(at="Py_ssize_t", first="Py_ssize_t", stop="Py_ssize_t", word="unsigned long long",
+                   point="Py_ssize_t", b="unsigned char", text=bytes, power="double", real="double")
     cdef int read_double(self, const unsigned char *p, Py_ssize_t pos, Py_ssize_t size) except -2
 
     @cython.locals(shift="Py_ssize_t", digits="Py_ssize_t", word="unsigned long long")

@@ -27,7 +27,6 @@ SOURCE_HASH = ""
 
 GOOD, BAD = 1, -1
 TOP = (1 << 63) - 1
-EXACT = 1 << 53  # integers up to here are doubles
 PLAIN = 15  # characters whose digits are a double
 MOST_MS = TOP // 1000  # its microseconds are an int64
 
@@ -179,25 +178,26 @@ class Literal:
 
     def read_double(self, p: bytes, pos: int, size: int) -> int:
         """A double, into ``real``."""
-        at = pos
         stop = pos + size
+        first = at = pos + (size > 1 and p[pos] == 0x2D)
         word = 0
         point = stop
         while at < stop and size <= PLAIN:  # 12.5, as most are: digits with a point among them
             b = p[at]
-            if b == 0x2E and at > pos and point == stop:
+            if b == 0x2E and at > first and point == stop:
                 point = at
             elif b < 0x30 or b > 0x39:
                 break
             else:
                 word = word * 10 + (b - 0x30)
             at += 1
-        if at == stop and size and size <= PLAIN:
+        if at == stop and 0 < size <= PLAIN:
             power = 1.0
             while point < stop - 1:
                 power *= 10.0
                 point += 1
-            self.real = float(word) / power
+            real = float(word) / power  # both are doubles without error, so one operation rounds correctly
+            self.real = real if first == pos else -real
             return GOOD
         if not self.trim(p, pos, size):
             return BAD
@@ -207,19 +207,7 @@ class Literal:
                 return BAD
             self.real = float(text)
             return GOOD
-        exponent = self.exponent
-        if self.digits <= 19 and self.word <= EXACT and -22 <= exponent <= 22:
-            # Both are doubles without error, so one operation rounds correctly.
-            power = 1.0
-            count = exponent if exponent >= 0 else -exponent
-            while count > 0:
-                power *= 10.0
-                count -= 1
-            real = float(self.word)
-            real = real * power if exponent >= 0 else real / power
-            self.real = -real if self.negative else real
-        else:
-            self.real = float(p[self.start : self.stop])
+        self.real = float(p[self.start : self.stop])
         return GOOD
 
     def read_decimal(self, p: bytes, pos: int, size: int, precision: int, scale: int) -> int:

@@ -99,7 +99,7 @@ def test_what_is_quoted_from_the_user_stays_as_it_is() -> None:
 
 
 def test_a_scan_of_a_wrong_table_is_told_the_right_one() -> None:
-    told = scan._spark_failure(Exception("[TABLE_OR_VIEW_NOT_FOUND] The table or view `orders` cannot be found."))
+    told = scan._spark_failure("[TABLE_OR_VIEW_NOT_FOUND] The table or view `orders` cannot be found.", "")
     assert "'entries'" in str(told)
 
 

@@ -81,7 +81,7 @@ def test_options_of_a_query_that_follows_are_checked_together() -> None:
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
-        ([], ["no columns"]),
+        ([], ["at least one column"]),
         ([("x", ArrayType(StringType()))], ["'x'", "list<", "string, binary"]),
         ([("x", FloatType())], ["'x'", "float", "double"]),
         ([("a", LongType()), ("a", StringType())], ["two columns", "'a'"]),

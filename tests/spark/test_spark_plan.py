@@ -365,13 +365,13 @@ def test_a_moment_that_no_snapshot_can_be_of_is_refused(store: raxlog.Store, tmp
 
 _SETTLES = """
 import gc
-from raxlog.tools.spark import worker_gc
+from raxlog.tools.spark import scan
 
-worker_gc.settle()
+scan.settle()
 frozen = gc.get_freeze_count()
 held = []
 held.append(held)
-worker_gc.settle()
+scan.settle()
 assert 0 < gc.get_freeze_count() <= frozen
 del held
 assert gc.collect() >= 1

@@ -8,7 +8,6 @@
                                 ├── plan.py         partitions: which task reads which range
                                 ├── data_loss.py    entries asked for that have been trimmed
                                 ├── scan.py         what a task does with its part
-                                ├── worker_gc.py    what its process does once for all tasks
                                 ├── batch_reader.py one scan                   tables.py   groups, pending
                                 ├── stream_reader.py   an endless one, by offsets
                                 └── writer.py       appending a DataFrame, once

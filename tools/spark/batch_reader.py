@@ -18,7 +18,7 @@ from pyspark.sql import datasource as api  # its filters are there since 4.1, an
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from ...stream.node.stream_id import MAX64, StreamID, make_id
-from . import live_snapshot, plan, scan, worker_gc
+from . import live_snapshot, plan, scan
 from .location import find
 from .options import Options
 from .schema import Columns
@@ -45,7 +45,7 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The partition's entries, as batches of the schema asked for."""
-        worker_gc.settle()
+        scan.settle()
         return scan.batches(partition.value, self._columns.in_zone(session_zone(self._options)), self._options)
 
 

@@ -62,7 +62,7 @@ class Columns:
         for stream, fields in streams.items():
             for kind, name, *_ in self.projection.columns:
                 kept = fields.get(name.decode("utf-8", "backslashreplace"), "binary")
-                both = _SORTS.get(kind), _SORTS.get(parsed_type("", kept).kind)
+                both = _SORTS.get(kind), _SORTS.get(parsed_type("", kept)[0])
                 if None not in both and both[0] != both[1]:
                     raise InvalidArgument(
                         f"column {shown(name)} is {kind}, but the schema of stream {shown(stream)} has {kept}. Read it "
@@ -120,7 +120,6 @@ def columns(schema: StructType, options: Options) -> Columns:
     """What to decode for a schema. InvalidArgument names a column that is there twice, not nullable, or of no type
     that a field can have.
     """
-    _check_names(schema)
     try:
         expected = arrow_schema(schema)
     except Exception as error:
@@ -142,15 +141,6 @@ def columns(schema: StructType, options: Options) -> Columns:
         if (field.metadata or {}).get(FIELD):
             renamed = renamed.set(at, renamed.field(at).with_name(field.metadata[FIELD]))
     if len(set(renamed.names)) < len(renamed.names):
-        raise InvalidArgument(f"two columns read one field, by name or by metadata: {', '.join(renamed.names)}")
+        raise InvalidArgument(f"two columns read one field, by name or metadata: {', '.join(map(repr, renamed.names))}")
     made = projection(renamed, corrupt_column=options.corrupt_column, **asked)
     return Columns(made, expected)
-
-
-def _check_names(schema: StructType) -> None:
-    if not schema.fields:
-        raise InvalidArgument("the schema has no columns; name at least one field")
-    names = schema.fieldNames()
-    for name in names:
-        if names.count(name) > 1:
-            raise InvalidArgument(f"the schema has two columns of the name {name!r}; each field can be read once")

@@ -30,7 +30,7 @@ from ...stream.entries import header as headers
 from ...stream.entries.count import Counter
 from ...stream.entries.header import StreamHeader, shown
 from ...stream.node.stream_id import StreamID, make_id, parse_id
-from . import data_loss, plan, scan, worker_gc
+from . import data_loss, plan, scan
 from .batch_reader import session_zone
 from .location import SHARDS, DataLocation, find, opened
 from .options import Options
@@ -236,7 +236,7 @@ class FollowingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The partition's entries. What was trimmed since it was planned is lost data, too."""
-        worker_gc.settle()
+        scan.settle()
         columns = self._columns.in_zone(session_zone(self._options))
         for piece in partition.value.pieces:
             rows = 0

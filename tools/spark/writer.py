@@ -48,8 +48,8 @@ from ...storage.files import directory
 from ...store import Store
 from ...stream.node.arguments import name_bytes
 from ...stream.node.entry import Flattened, flatten, flatten_columns
-from . import worker_gc
 from .options import Options
+from .scan import settle
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -69,13 +69,6 @@ _PLAIN = (
 )
 _IDS = ("id_ms", "id_seq")  # columns of a load without a schema, beside its map
 _ALLOWED = "fields are strings, binary, numbers, booleans, dates and timestamps"
-
-
-@dataclass
-class Written(WriterCommitMessage):
-    """What a task reports to the driver."""
-
-    rows: int
 
 
 @dataclass
@@ -125,7 +118,7 @@ class AppendingWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         """Append one partition's rows, rowsPerCommit in a transaction."""
-        worker_gc.settle()
+        settle()
         context = TaskContext.get()
         key = self._key + b"/%d" % (0 if context is None else context.partitionId())
         digest = _Digest()
@@ -139,7 +132,7 @@ class AppendingWriter(DataSourceArrowWriter):
                 done += table.num_rows
             if (count := msgpack.unpackb(store.state.get(key, _NOTHING))[0]) > done:
                 raise self._other_rows(count)
-        return Written(done)
+        return WriterCommitMessage()
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """All tasks are done: a late attempt will append nothing."""
@@ -162,8 +155,8 @@ class AppendingWriter(DataSourceArrowWriter):
                 if count and digest != before:
                     raise self._other_rows(count)
                 tx.stream(self._target.stream).extend(rows)
-                tx.state[key] = msgpack.packb([done + len(rows.flats), behind])
-            elif count < done + len(rows.flats) or (count == done + len(rows.flats) and digest != behind):
+                tx.state[key] = msgpack.packb([done + len(rows), behind])
+            elif count < done + len(rows) or (count == done + len(rows) and digest != behind):
                 raise self._other_rows(count)
             # else: an earlier attempt, or one beside this, has committed these rows already
 
@@ -185,7 +178,7 @@ class EpochWriter(DataSourceStreamWriter, DataSourceArrowWriter):
         """Put one partition's rows into a file."""
         import pyarrow as pa  # noqa: PLC0415
 
-        worker_gc.settle()
+        settle()
         context = TaskContext.get()
         query, epoch = (context and context.getLocalProperty(name) for name in (_QUERY, _EPOCH))
         if not query or not epoch:

@@ -10,12 +10,10 @@ million rows written. Warm, in one local session of two threads. (Decoding alone
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import sys
 import time
-from collections.abc import Callable
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -54,21 +52,12 @@ def spark(rounds: Rounds) -> list[Figure]:
         figures = []
         for columns, among in frames.items():
             for query, what in (("count(*)", "count"), ("sum(seq)", "sum of one")):
-                contenders: dict[str, Callable[[], float]] = {}
-                spent: dict[str, list[float]] = {name: [] for name in among}
-                for name, frame in among.items():
-                    in_map = query.replace("seq", "cast(cast(fields['seq'] as string) as bigint)")
-                    contenders[name] = _rate(frame, in_map if "map" in columns else query, spent[name])
-                    contenders[name]()  # warm: classes loaded, workers started
-                title = f"spark, {columns}, {what}, 2,000,000 rows"
-                rates = rounds.contest(f"{title}, rows a second", contenders)
-                figures += rates
-                first = next(iter(spent.values()))[1:]
-                figures += [
-                    Figure(f"{title}, processor time", name, "s", times[1:],
-                           [base / time for base, time in zip(first, times[1:], strict=True)])
-                    for name, times in spent.items()
-                ]
+                in_map = query.replace("seq", "cast(cast(fields['seq'] as string) as bigint)")
+                contenders = {name: partial(_rate, frame, in_map if "map" in columns else query)
+                              for name, frame in among.items()}
+                for run in contenders.values():
+                    run()  # warm: classes loaded, workers started
+                figures += rounds.contest(f"spark, {columns}, {what}, 2,000,000 rows, rows a second", contenders)
         return figures + _written(rounds, running, folder)
     finally:
         running.stop()
@@ -93,32 +82,11 @@ def _written(rounds: Rounds, spark: Any, folder: Path) -> list[Figure]:
                           {"parquet, natively": partial(write, "parquet"), "raxlog": partial(write, "raxlog")})
 
 
-def _rate(frame: Any, expression: str, spent: list[float]) -> Callable[[], float]:
-    """Runs the query; its rows a second. ``spent`` gets the processor seconds, which others disturb less."""
-
-    def run() -> float:
-        used, began = _processor_seconds(), time.perf_counter()
-        frame.selectExpr(expression).collect()  # a frame of its own: Spark keeps the stages of one it has run
-        rate = ROWS / (time.perf_counter() - began)
-        spent.append(_processor_seconds() - used)
-        return rate
-
-    return run
-
-
-def _processor_seconds() -> float:
-    """What this process's descendants have used: the JVM and the Pythons it has started (Linux)."""
-    parents, ticks = {}, {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError):
-                stat = (entry / "stat").read_text().rpartition(")")[2].split()
-                parents[int(entry.name)] = int(stat[1])
-                ticks[int(entry.name)] = sum(map(int, stat[11:15]))  # its own, and of children that have ended
-    mine = {os.getpid()}
-    while found := {pid for pid, parent in parents.items() if parent in mine and pid not in mine}:
-        mine |= found
-    return sum(ticks[pid] for pid in mine - {os.getpid()}) / os.sysconf("SC_CLK_TCK")
+def _rate(frame: Any, expression: str) -> float:
+    """Runs the query; its rows a second."""
+    began = time.perf_counter()
+    frame.selectExpr(expression).collect()  # a frame of its own: Spark keeps the stages of one it has run
+    return ROWS / (time.perf_counter() - began)
 
 
 def _snapshot(folder: Path, readings: list[Row]) -> Path:

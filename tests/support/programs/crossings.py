@@ -1,6 +1,6 @@
 """How many files of raxlog a warm call crosses, and how often one calls into another file than the one before.
 
-    RAXLOG_PURE=1 python -m raxlog.tools.crossings        plain kernels, so that each function can be seen
+    RAXLOG_PURE=1 python tests/support/programs/crossings.py        plain kernels, so that each function can be seen
 
     append, group read of 10, publish to a bound stream
 
@@ -29,7 +29,7 @@ def crossed(call: Callable[[int], object], warm: int = WARM) -> list[str]:
     found: list[list[str]] = []
 
     def note(frame: FrameType, event: str, argument: object) -> None:
-        if event == "call" and __package__.partition(".")[0] in frame.f_globals["__name__"]:
+        if event == "call" and "raxlog" in frame.f_globals["__name__"]:
             found[-1].append(frame.f_globals["__name__"])
 
     for n in range(warm):
