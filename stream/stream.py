@@ -147,7 +147,7 @@ class Stream:
         """
         flats: list[list[bytes]] = []
         if isinstance(entries, Flattened):
-            flats, entries = entries, ()
+            flats, entries = entries.flats, ()
         for what, given in (("entries", entries), ("ids", ids if ids is not None else ())):
             if not isinstance(given, Iterable):
                 raise InvalidArgument(f"{what} of extend() must be an iterable, not {type(given).__name__}")

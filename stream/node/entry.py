@@ -248,8 +248,13 @@ def flatten_like(fields: dict[Any, Any], keys: list[Any], names: list[bytes]) ->
     return checked(flat)
 
 
-class Flattened(list[list[bytes]]):
+class Flattened:
     """Entries whose fields are flattened, by flatten_columns(): extend() takes them as they are."""
+
+    __slots__ = ("flats",)
+
+    def __init__(self, flats: list[list[bytes]]) -> None:
+        self.flats = flats
 
 
 def flatten_columns(names: list[bytes], columns: list[Any]) -> Flattened:

@@ -201,20 +201,15 @@ class Literal:
             return GOOD
         if not self.trim(p, pos, size):
             return BAD
-        if not self.scan(p):
-            text = p[self.start : self.stop].lower()
-            if (text[1:] if text[:1] in (b"-", b"+") else text) not in _NAMED:
-                return BAD
-            self.real = float(text)
-            return GOOD
-        self.real = float(p[self.start : self.stop])
+        text = p[self.start : self.stop].lower()
+        if not self.scan(p) and (text[1:] if text[:1] in (b"-", b"+") else text) not in _NAMED:
+            return BAD
+        self.real = float(text)
         return GOOD
 
     def read_decimal(self, p: bytes, pos: int, size: int, precision: int, scale: int) -> int:
         """A decimal: its digits without the point, into ``number``, or ``big`` if there are many."""
-        if not self.trim(p, pos, size):
-            return BAD
-        if not self.scan(p):
+        if not self.trim(p, pos, size) or not self.scan(p):
             return BAD
         self.big = None
         shift = self.exponent + scale  # how many zeros the digits need to get to the scale

@@ -376,6 +376,7 @@ def test_a_server_that_dies_and_comes_back_is_waited_for(
     assert SHARDS <= len([name for name in s3.fetched() if name.endswith(".shard")]) <= SHARDS + 2
 
 
+@pytest.mark.skipif(not LONG, reason="RAXLOG_LONG=1: three quarters of a minute, of attempts ten seconds apart")
 def test_a_server_that_stays_dead_is_an_error_that_names_the_shard(
     cluster: Cluster, shards: Path, s3: S3Server, cache: Path
 ) -> None:

@@ -9,7 +9,7 @@ A batch owns its memory and does not refer to the map: Spark's queue may hold it
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -64,43 +64,28 @@ class FilteringReader(BatchReader):
 
     def pushFilters(self, filters: list[api.Filter]) -> Iterable[api.Filter]:
         """Narrow the range of IDs, and the streams. Every filter is left to Spark as well."""
-        low, high = self._window.start, self._window.end
         for wanted in filters:
-            least, most = self._range(wanted)
-            low, high = max(low, least), min(high, most)
-            self._narrow_streams(wanted)
-        self._window = plan.Window(low, high)
+            column: tuple[str, ...] = getattr(wanted, "attribute", ())
+            value = getattr(wanted, "value", None)
+            if len(column) == 1 and value is not None:
+                self._narrow(wanted, self._columns.reads(column[0]), value if isinstance(wanted, api.In) else (value,))
         return filters
 
-    def _range(self, wanted: api.Filter) -> tuple[StreamID, StreamID]:
-        """The IDs that a filter can be true for."""
-        everything = StreamID.MIN, StreamID.MAX
-        column: tuple[str, ...] = getattr(wanted, "attribute", ())
-        value = getattr(wanted, "value", None)
-        if len(column) != 1 or value is None:
-            return everything
-        kind = self._columns.reads(column[0])
-        values = [_ids(kind, item) for item in (value if isinstance(wanted, api.In) else (value,))]
-        held = [item for item in values if item is not None]
-        if not held or len(held) < len(values):
-            return everything
-        low, high = min(first for first, _ in held), max(last for _, last in held)
-        if isinstance(wanted, (api.EqualTo, api.EqualNullSafe, api.In)):
-            return low, high
-        if isinstance(wanted, (api.GreaterThan, api.GreaterThanOrEqual)):
-            return low, StreamID.MAX
-        if isinstance(wanted, (api.LessThan, api.LessThanOrEqual)):
-            return StreamID.MIN, high
-        return everything
-
-    def _narrow_streams(self, wanted: api.Filter) -> None:
-        column: tuple[str, ...] = getattr(wanted, "attribute", ())
-        if len(column) != 1 or self._columns.reads(column[0]) != "constant":
-            return
-        if isinstance(wanted, (api.EqualTo, api.EqualNullSafe, api.In)) and wanted.value is not None:
-            values = wanted.value if isinstance(wanted, api.In) else (wanted.value,)
+    def _narrow(self, wanted: api.Filter, kind: str, values: Sequence[Any]) -> None:
+        """Leave out the streams and IDs for which the filter of a column of this kind cannot be true."""
+        equal = isinstance(wanted, (api.EqualTo, api.EqualNullSafe, api.In))
+        if kind == "constant" and equal:
             named = {value.encode() for value in values if isinstance(value, str)}
             self._only = named if self._only is None else self._only & named
+        held = [ids for value in values if (ids := _ids(kind, value)) is not None]
+        if not held or len(held) < len(values):
+            return
+        low, high = self._window.start, self._window.end
+        if equal or isinstance(wanted, (api.GreaterThan, api.GreaterThanOrEqual)):
+            low = max(low, min(first for first, _ in held))
+        if equal or isinstance(wanted, (api.LessThan, api.LessThanOrEqual)):
+            high = min(high, max(last for _, last in held))
+        self._window = plan.Window(low, high)
 
 
 def _ids(kind: str, value: Any) -> tuple[StreamID, StreamID] | None:

@@ -84,10 +84,6 @@ class _View(NamedTuple):
         behind = self.header.length - self.rank_behind(after)
         return _Position(after, self.header.next_ordinal - behind, self.number)
 
-    def end(self) -> _Position:
-        """Everything is read."""
-        return self.position(make_id(*self.header.last))
-
 
 class _Backlog(NamedTuple):
     """What a stream has for the next batch: ``left`` entries after ``after``, up to ``upto``."""
@@ -170,7 +166,7 @@ class FollowingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def reportLatestOffset(self) -> Offset:
         """Where the streams end, for the query's progress report."""
         with self._views() as views:
-            return {_key(view.name): view.end().entry() for view in views}
+            return {_key(view.name): view.position(make_id(*view.header.last)).entry() for view in views}
 
     def _too_few(self, total: int, limit: api.ReadLimit | None) -> bool:
         least = self._options.min_per_trigger

@@ -155,8 +155,8 @@ class AppendingWriter(DataSourceArrowWriter):
                 if count and digest != before:
                     raise self._other_rows(count)
                 tx.stream(self._target.stream).extend(rows)
-                tx.state[key] = msgpack.packb([done + len(rows), behind])
-            elif count < done + len(rows) or (count == done + len(rows) and digest != behind):
+                tx.state[key] = msgpack.packb([done + len(rows.flats), behind])
+            elif count < done + len(rows.flats) or (count == done + len(rows.flats) and digest != behind):
                 raise self._other_rows(count)
             # else: an earlier attempt, or one beside this, has committed these rows already
 
