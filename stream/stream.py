@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from ..storage.commit.write_transaction import WriteTransaction
 from ..storage.errors import GroupExists, IDTooSmall, InvalidArgument, NoStream
+from ..storage.wake.stop import StopFlag
 from .columns import scan
 from .entries import count as counting
 from .entries import delete as deleting
@@ -25,6 +26,7 @@ from .entries.header import NodeLimits, shown
 from .entries.idempotent import MAX_CAP, MAX_WINDOW, Claim, Memory, forget_all, parse_claim
 from .entries.schema import StreamSchema, parsed_schema
 from .entries.session import PIECE_ASKED, Direct, Source, in_pieces
+from .follow import Follower
 from .group.delete_policy import KEEPREF, DeleteResult, checked_policy, delete_ex, evict
 from .group.group import Group, checked_entries_read
 from .group.info import GroupInfo, describe_group
@@ -373,6 +375,20 @@ class Stream:
         first, last = parse_start(start), parse_end(end)
         whole("count", count, 0, none=", or None for all")
         return range_read.read_range(self._source, self.name, first, last, count, reverse, self._encoding)
+
+    def follow(self, after: IDLike = "$", timeout: float | None = None, *, stop: StopFlag | None = None) -> Follower:
+        """An iterator over the entries behind ``after`` as they come, from any process, in the order of their IDs.
+
+        ``after``: an ID, of an entry that was handled last, say; ``$`` begins with what is appended from
+        this call on, ``0`` with the first entry. The iterator's own ``after`` moves with it. It ends when no
+        entry comes for ``timeout`` seconds (None: never), or once ``stop`` (a raxlog.Stop, or threading.Event)
+        is set; a next() then goes on waiting where it ended.
+
+        The stream need not exist yet. Of one that is deleted and created again all entries come. Nothing is
+        delivered or acknowledged: each follower sees every entry. What is trimmed before it is read is not seen.
+        Raises TransactionError in a transaction; CorruptionError at a damaged node, StoreClosed.
+        """
+        return Follower(self._source, self.name, after, timeout, stop, self._encoding)
 
     def nodes(self, start: IDLike = "-", end: IDLike = "+") -> Iterator[scan.StoredNode]:
         """The nodes that hold a range's entries, as stored: lazily, as ((ms, seq), listpack).

@@ -93,7 +93,7 @@ def _ring(txn: RaxTransaction) -> Iterator[str]:
         number = at + 1
         size += len(value)
         try:
-            ring.LiveMessage(*unseal(key, value))
+            ring.message(key, value)
         except (RaxlogError, TypeError) as error:
             yield f"message {at} in the ring cannot be read: {error}"
     if number != following:

@@ -34,17 +34,20 @@ class Message:
     """A published message: ``message.subject``, ``message.fields``, ``message.pairs``.
 
     One of a durable subscription also has an ``id`` in its stream and the number of its
-    ``deliveries``, and needs an ack(). Of a live one ``id`` is None, and all matching
-    subscriptions of a store get the same object.
+    ``deliveries``, and needs an ack(). All matching live subscriptions of a store get the same object:
+    its ``ids`` are {stream: ID} of its entries in bound streams, behind which follow() and range() go on,
+    and its ``id`` is the first of them, or None.
     """
 
-    __slots__ = ("_ack", "_pairs", "deliveries", "id", "subject")
+    __slots__ = ("_ack", "_pairs", "deliveries", "id", "ids", "subject")
 
     def __init__(self, subject: str | None, pairs: list[tuple[Text, Text]], id: StreamID | None = None,
-                 deliveries: int = 0, ack: Callable[[StreamID], int] | None = None) -> None:
+                 deliveries: int = 0, ack: Callable[[StreamID], int] | None = None,
+                 ids: dict[Text, StreamID] | None = None) -> None:
         self.subject = subject
         self._pairs = pairs
-        self.id = id
+        self.ids = {} if ids is None else ids
+        self.id = next(iter(self.ids.values()), id)
         self.deliveries = deliveries
         self._ack = ack
 
@@ -96,7 +99,10 @@ class LiveSubscription(Queue[Message]):
         """The message as users get it."""
         flat, encoding = message.payload, self._encoding
         texts: Sequence[Text] = flat if encoding is None else [raw.decode(encoding, UNDECODABLE) for raw in flat]
-        return Message(message.name.decode("utf-8", UNDECODABLE), list(zip(texts[::2], texts[1::2], strict=True)))
+        ids = {name if encoding is None else text_of(name, encoding): StreamID.from_bytes(sid)
+               for name, sid in zip(message.ids[::2], message.ids[1::2], strict=True)}
+        pairs = list(zip(texts[::2], texts[1::2], strict=True))
+        return Message(message.name.decode("utf-8", UNDECODABLE), pairs, ids=ids)
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{len(self)} waiting"

@@ -221,7 +221,8 @@ class PubSub:
         picked = [one for one in chosen if isinstance(one.detail, int)]
         if live or picked:
             to = [owner for owner in listening if owner in live or any(one.detail == owner for one in picked)]
-            ring.put(txn, LiveMessage(ring.SUBJECT, now, subject, fields, to, [one.id for one in picked]))
+            bound = [part for name in dict.fromkeys(targets.bindings) for part in (name, bytes(ids[name]))]
+            ring.put(txn, LiveMessage(ring.SUBJECT, now, subject, fields, to, [one.id for one in picked], bound))
         encoding = self._encoding
         appended: dict[Text, StreamID] = {
             name if encoding is None else text_of(name, encoding): ids[name] for name in targets.bindings

@@ -1,6 +1,6 @@
 """The ring: live messages on their way from the publishing process to those with subscriptions.
 
-    1D 0…41   [kind, ms, name, payload, owners, chosen]      a message
+    1D 0…41   [kind, ms, name, payload, owners, chosen, ids]      a message
     1D 0…42   …
     1D FF*8   [next number, first number, bytes]             the ring's state
 
@@ -18,6 +18,7 @@ The numbers begin with 1 and are never used twice.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import islice
 from typing import NamedTuple
 
@@ -45,6 +46,7 @@ class LiveMessage(NamedTuple):
     payload: list[bytes]  # [name, value, …] of a subject's fields; [message] of a channel's
     owners: list[int]  # the processes with targets
     chosen: list[int]  # the IDs of the subscriptions chosen in their queues
+    ids: Sequence[bytes] = ()  # [stream, ID, …] of its entries in bound streams
 
 
 class _RingState:
@@ -121,5 +123,10 @@ def messages(txn: RaxTransaction, start: int, most: int) -> list[tuple[int, Live
     for key, value in islice(family_rows(txn, ROWS, _key(start)), most):
         if key == STATE_KEY:
             break
-        found.append((int.from_bytes(key[len(ROWS):], "big"), LiveMessage(*records.unseal(key, value))))
+        found.append((int.from_bytes(key[len(ROWS):], "big"), message(key, value)))
     return found
+
+
+def message(key: bytes, value: bytes) -> LiveMessage:
+    """The message of a row. CorruptionError; TypeError where the row has too few elements."""
+    return LiveMessage(*records.unseal(key, value)[:len(LiveMessage._fields)])

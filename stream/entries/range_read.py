@@ -49,13 +49,12 @@ class _Chunk:
 
 
 def read_range(source: Source, name: bytes, start: StreamID, end: StreamID, count: int | None,
-               reverse: bool, encoding: str | None) -> Iterator[Entry]:
-    """Live entries with start <= ID <= end, lazily, at most ``count``; XRANGE and XREVRANGE."""
+               reverse: bool, encoding: str | None, number: int | None = None) -> Iterator[Entry]:
+    """Live entries with start <= ID <= end, lazily, at most ``count``; of stream ``number`` only. XRANGE, XREVRANGE."""
     if start > end or count == 0:
         return
     left = -1 if count is None else min(count, sys.maxsize)
     most = 1 if count is not None and count <= 64 else 4
-    number: int | None = None
     state = _Chunk()
     while True:
         with source.read() as txn:

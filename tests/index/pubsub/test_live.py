@@ -320,3 +320,23 @@ def test_a_process_whose_lease_was_deleted_is_told_and_may_subscribe_again(tmp_p
         with store.subscribe("a") as again:
             assert publish_once(path) == [1]
             assert again.get(5) is not None
+
+
+def test_a_live_message_has_the_ids_of_its_entries_and_a_stream_is_followed_from_there(store: raxlog.Store) -> None:
+    store.bind("orders.>", "all")
+    store.bind("orders.eu.>", "eu")
+    with store.subscribe("orders.>") as live:
+        reached = [store.publish(f"orders.{zone}.new", {"n": n}) for n, zone in enumerate(["eu", "us", "eu"])]
+        messages = [next(iter(live)) for _ in range(3)]
+        assert [message.ids for message in messages] == [one.ids for one in reached]
+        assert [set(message.ids) for message in messages] == [{b"all", b"eu"}, {b"all"}, {b"all", b"eu"}]
+        behind = [entry.id for entry in store.stream("all").follow(messages[0].ids[b"all"], 0)]
+        assert behind == [message.ids[b"all"] for message in messages[1:]]
+        assert messages[1].id == messages[1].ids[b"all"]
+        with pytest.raises(raxlog.TransactionError):
+            messages[1].ack()
+        store.unbind(None, "all")
+        store.unbind(None, "eu")
+        store.publish("orders.us.new", {"n": 3})
+        last = next(iter(live))
+        assert (last.id, last.ids) == (None, {})

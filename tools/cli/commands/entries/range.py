@@ -80,24 +80,18 @@ def _tail(args: argparse.Namespace) -> None:
         time.sleep(_LOOK_FOR_STORE)
     with reading(args) as store:
         stream = store.stream(args.stream) if args.wait else existing(store, args.stream)
-        after = stream.last_id
-        entries: Iterable[Entry] = _newest(stream, after, args.last)
+        follower = stream.follow(stream.last_id, _LOOK_ANYWAY)
+        entries: Iterable[Entry] = _newest(stream, follower.after, args.last)
         while True:
             for entry in entries if left < 0 else islice(entries, left):
                 output.print_entry(entry, args.json)
                 left -= left > 0
-            sys.stdout.flush()
-            if left == 0 or after == StreamID.MAX:
+                sys.stdout.flush()
+            if left == 0 or follower.after == StreamID.MAX:
                 return
-            store.read({args.stream: after}, 1, _LOOK_ANYWAY)
-            last = stream.last_id
-            if last > after:
-                entries = stream.range(after.next(), last)
-            elif args.wait or stream.exists():
-                entries = []  # nothing new; or created again, or set back by set_id: follow it from there
-            else:
+            if not args.wait and not stream.exists():
                 raise NoStream(f"the stream {shown(args.stream)} was deleted while it was followed")
-            after = last
+            entries = follower
 
 
 def _newest(stream: Stream, last: StreamID, wanted: int) -> Iterable[Entry]:
