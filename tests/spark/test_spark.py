@@ -28,7 +28,7 @@ from raxlog.tools.spark.location import find
 from raxlog.tools.spark.options import Options, parse
 from raxlog.tools.spark.plan import Part, Window
 from raxlog.tools.spark.requirements import pyspark_version
-from spark_scans import ENTRIES, reading, refusal
+from spark_scans import ENTRIES, VALID, reading, refusal
 
 pytestmark = pytest.mark.spark
 
@@ -369,3 +369,10 @@ def test_a_schema_that_contradicts_the_streams_is_refused_before_a_task(spark: A
         assert reading(spark, typed / place, "a1").schema("qty double, at string").load().count() == 2000
     told = refusal(lambda: reading(spark, typed / "whole.rax", "b", includeTimestamp="true").load())
     assert "'timestamp' is a field of the stream's schema" in told
+
+
+def test_strange_sql_that_is_not_refused_is_valid_to_spark(spark: Any, store: raxlog.Store) -> None:
+    store.stream("orders").append({"item": "book"})
+    reading(spark, store.path).schema("item string").load().createOrReplaceTempView("entries")
+    for sql in VALID:
+        assert spark.sql(sql).collect()

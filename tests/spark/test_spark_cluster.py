@@ -29,6 +29,7 @@ import s3fs
 from loopback import free_port
 from raxlog.recovery.snapshot import manifest
 from s3_server import S3Server
+from spark_scans import JVM
 
 pytestmark = pytest.mark.spark
 
@@ -148,6 +149,7 @@ def environment(python: Path, temporary: Path) -> dict[str, str]:
     return kept | {
         "SPARK_HOME": str(Path(pyspark.__file__).parent), "SPARK_LOCAL_IP": "127.0.0.1", "PYSPARK_PYTHON": str(python),
         "TMPDIR": str(temporary), "SPARK_NO_DAEMONIZE": "1", "SPARK_DAEMON_MEMORY": "256m",
+        "SPARK_DAEMON_JAVA_OPTS": JVM, "SPARK_SUBMIT_OPTS": JVM,
     }
 
 

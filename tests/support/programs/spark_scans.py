@@ -13,6 +13,15 @@ import pytest
 import raxlog
 
 ENTRIES = 1_000_000  # that are left of the history
+JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # a Java of a minute's life: not compiled twice
+os.environ.setdefault("SPARK_SUBMIT_OPTS", JVM)
+
+VALID = [  # strange enough to be taken for SQL that is not closed
+    """select /* it's ( */ 5 n -- don't ("
+    from `entries` where item <> 'it''s \\' (' and item <> "a""b\\"" and item <> r'\' and item <> R"(" and "'" <> '"'
+    and `item` <> ')' limit 1""",
+    "with a as (select 1 `b``(` from ENTRIES limit 1), c as (select /* a /* ' */ ' */ 2 from a) table c;",
+]
 
 
 def environment() -> dict[str, str]:

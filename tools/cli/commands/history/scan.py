@@ -189,7 +189,7 @@ def _answered(args: argparse.Namespace, folder: str) -> tuple[list[tuple[str, st
         spark.stop()
 
 
-_OURS = re.compile(r"/raxlog/\S+\.py:\d+: \w+Warning: (.+)")  # in what the tasks print
+_OURS = re.compile(re.escape(str(Path(errors.__file__).parents[1])) + r"/\S+\.py:\d+: \w+Warning: (.+)")  # in a log
 
 
 def _spark_failure(text: str, printed: str) -> Exception:
