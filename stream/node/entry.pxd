@@ -1,8 +1,10 @@
 # The C types of entry.py.
 
 cimport cython
+from cpython.dict cimport PyDict_SetItem
 from .stream_id cimport id_of, put_id
 
+@cython.freelist(64)
 cdef class Entry:
     cdef readonly unsigned long long ms
     cdef readonly unsigned long long seq
@@ -15,8 +17,12 @@ cdef class Entry:
 cdef class Fields(dict):
     pass
 
-@cython.locals(fields=Fields, size="Py_ssize_t", i="Py_ssize_t")
-cdef Fields as_dict(list names, list values)
+cdef inline Fields as_dict(list names, list values):
+    cdef Fields fields = Fields.__new__(Fields)
+    cdef Py_ssize_t i
+    for i in range(len(names)):
+        PyDict_SetItem(fields, names[i], values[i])  # which needs no look-up of the class's own
+    return fields
 
 @cython.locals(text=str)
 cdef bytes as_bytes(object value, object name, str role)
