@@ -98,7 +98,7 @@ def put(txn: WriteTransaction, message: LiveMessage) -> None:
     txn.changes += 1
     txn.dirty[STATE_KEY] = state
     key = _key(state.next)
-    value = records.seal(key, message)
+    value = records.seal(key, message if message.ids else message[:6])
     txn.put(key, value)
     state.next += 1
     state.bytes += len(value)

@@ -71,9 +71,10 @@ def test_sub_prints_what_others_publish_as_text_and_as_json(raxlog_cli: Run, bou
                 "reached": 3, "bindings": 1, "durables": 0, "live": 2,
             }  # fmt: skip
         assert output(text).read() == b"orders.eu.new\tn=1\norders.eu.new\tn=2\n"
+        ids = [row["id"] for row in told(raxlog_cli("range", bound, "orders", "--json")[1])]
         assert told(output(as_json).read().decode()) == [
-            {"subject": "orders.eu.new", "fields": {"n": "1"}}, {"subject": "orders.eu.new", "fields": {"n": "2"}},
-        ]  # fmt: skip
+            {"subject": "orders.eu.new", "fields": {"n": str(n)}, "id": ids[n - 1]} for n in (1, 2)
+        ]
         assert (text.wait(10), as_json.wait(10)) == (0, 0)
     assert raxlog_cli("interest", bound, "orders.eu.new", "--json")[1].count('"id"') == 1
 

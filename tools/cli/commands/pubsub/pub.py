@@ -142,7 +142,7 @@ def _print(message: ChannelMessage | Message, as_json: bool) -> None:
         pairs = cast("list[tuple[bytes, bytes]]", message.pairs)  # the store has no encoding
         document = {"subject": message.subject, "fields": fields_form(pairs)}
         if message.id is not None:
-            document |= {"id": message.id, "deliveries": message.deliveries}
+            document |= {"id": message.id} | ({"deliveries": message.deliveries} if message.deliveries else {})
         line = "\t".join([output.text(message.subject or ""), *output.pairs_text(pairs)])
     output.answer(as_json, document, line)
 
