@@ -230,7 +230,7 @@ DAMAGES: list[tuple[str, Callable[[bytes], bytes] | None, str]] = [
     ("manifest.json", lambda data: data[:50] + data[51:], "manifest.json fails its checksum"),
     ("manifest.json", None, "manifest.json"),
     ("1/pending", None, "1/pending"),
-    ("1/pending", lambda data: data[:-1] + b"!", "1/pending"),
+    ("1/pending", lambda data: data[:-1] + bytes([data[-1] ^ 1]), "1/pending"),
 ]  # fmt: skip
 
 
