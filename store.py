@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, TypeVar, overload
+from weakref import WeakMethod
 
 from .index.pubsub.live_subscription import LiveSubscription, LiveSubscriptions, Message
 from .index.pubsub.pubsub import Binding, PubSub, Reached
@@ -42,11 +43,12 @@ N = TypeVar("N", bound=Name)
 class Store:
     """An open store. A context manager; safe to share by threads; survives a fork."""
 
-    __slots__ = ("_env", "_pubsub", "_source", "_streams")
+    __slots__ = ("__weakref__", "_env", "_pubsub", "_source", "_streams")
 
     def __init__(self, share: Share, encoding: str | None, lock_timeout: float, limits: NodeLimits) -> None:
         self._env = share.env
         self._source = Direct(share, lock_timeout)
+        self._source.transaction = WeakMethod(self.transaction)
         self._streams = Streams(self._source, limits, encoding)
         self._pubsub = PubSub(self._source, limits, encoding)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager
 from functools import partial, wraps
-from typing import Concatenate, NoReturn, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, NoReturn, ParamSpec, Protocol, TypeVar
 
 from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.engine.environment import Environment
@@ -106,9 +106,10 @@ def parse_block(source: Source, block: float) -> float:
 class Direct:
     """Calls on the store itself."""
 
-    __slots__ = ("buffer", "closed", "env", "lock_timeout", "read", "share")
+    __slots__ = ("buffer", "closed", "env", "lock_timeout", "read", "share", "transaction")
 
     def __init__(self, share: Share, lock_timeout: float) -> None:
+        self.transaction: Callable[[], Callable[[], Any] | None] | None = None  # a weak Store.transaction, for workers
         self.share = share
         self.env = env = share.env
         self.lock_timeout = lock_timeout

@@ -44,7 +44,7 @@ from ..entries.range_read import entries_at, read_now, require_absent
 from ..entries.session import Direct, Source
 from ..entries.writer import StreamWriter
 from ..node.entry import Entry, delivered
-from ..node.packed_ids import row_of
+from ..node.packed_ids import pack_ids, row_of
 from ..node.stream_id import MAX64, IDLike, StreamID, make_id, now_ms, parse_id
 from . import subject_filter
 from .bucket import unpack_ids
@@ -78,6 +78,7 @@ class GroupRead(NamedTuple):
     noack: bool
     min_idle: int | None
     stop: StopFlag | None
+    owned: bool = False  # acknowledge only what is pending with the consumer itself
 
 
 Answer = list[tuple[bytes, list[Entry]]]
@@ -166,7 +167,7 @@ def _attempt(txn: WriteTransaction, wanted: GroupRead, targets: list[Target]) ->
         assert stream is not None
         changes = txn.changes
         if target.ack:
-            ack(txn, group, target.ack)
+            ack(txn, group, _owned(txn, group, wanted.consumer, target.ack) if wanted.owned else target.ack)
         consumer = group.ensure_consumer(txn, wanted.consumer, now)
         count = room.left_of(wanted.most)
         if target.after is not None:
@@ -415,6 +416,25 @@ def _count_gone(txn: WriteTransaction, group: GroupState, owners: dict[int, int]
     for owner, count in owners.items():
         group.count_pending(txn, owner, -count)
     return sum(owners.values())
+
+
+def _owned(txn: WriteTransaction, group: GroupState, consumer: bytes, ids: bytes) -> bytes:
+    """Those of the IDs, ascending in a row, that are pending with this consumer."""
+    member = group.consumer(txn, consumer)
+    held = {} if member is None else group.pel(txn).find(unpack_ids(ids))
+    return pack_ids([sid for sid, nack in held.items() if member is not None and nack.consumer == member.number])
+
+
+def renew(txn: WriteTransaction, group: GroupState, consumer: bytes, ids: bytes, now: int) -> list[ID]:
+    """Set the delivery time of the consumer's own pending entries to now; the IDs of the others, which stay."""
+    wanted = unpack_ids(ids)
+    member = group.consumer(txn, consumer)
+    held = group.pel(txn).find(wanted)
+    own = {sid: nack for sid, nack in held.items() if member is not None and nack.consumer == member.number}
+    if member is not None and own:
+        group.pel(txn).set([(sid, member.number, now, nack.count) for sid, nack in own.items()])
+        txn.changes += 1
+    return [sid for sid in wanted if sid not in own]
 
 
 def require_owner(txn: WriteTransaction, stream: bytes, group: GroupState | None, name: bytes, consumer: bytes,
