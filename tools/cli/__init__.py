@@ -62,6 +62,8 @@ COMMANDS = {
     "consumers": ("groups.groups", "list a group's consumers"),
     "create-consumer": ("groups.groups", "create a consumer in a group"),
     "delete-consumer": ("groups.groups", "delete a consumer; hand over or drop what it has pending"),
+    "worker": ("groups.worker", "run a function for each entry of a group"),
+    "dlq": ("groups.worker", "list, replay or delete what a group's workers have given up"),
     "pub": ("pubsub.pub", "publish a message to a subject, or to a channel"),
     "sub": ("pubsub.pub", "print what is published to matching subjects, or on channels"),
     "unsub": ("pubsub.pub", "remove a durable subscription with all it has not delivered"),
