@@ -175,10 +175,12 @@ def _attempt(txn: WriteTransaction, wanted: GroupRead, targets: list[Target]) ->
             entries = read_history(txn, stream, group, consumer, target.after, count, now, room.takes)
         else:
             entries = []
-            if claiming:
+            is_paused = group.paused > now
+            if claiming and not is_paused:
                 assert wanted.min_idle is not None
                 entries = claim_idle(txn, stream, group, consumer, wanted.min_idle, count, now, room.takes)
             left = None if count is None else count - len(entries)
+            left = 0 if is_paused else left
             before = group.last
             entries += read_new(txn, stream, group, consumer, left, wanted.noack, now, room.takes)
             if group.subjects and not entries:
@@ -248,6 +250,9 @@ def _look(txn: RaxTransaction, wanted: GroupRead, targets: list[Target],
         if target.after is not None:
             if member is not None and member.pending:
                 return True, seen, None
+            continue
+        if state.paused > now:
+            dues.append(state.paused)
             continue
         if state.last < found[1].last:
             return True, seen, None

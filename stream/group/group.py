@@ -9,6 +9,7 @@ Durations are seconds; names are stored as bytes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from datetime import datetime
 from itertools import chain
 from typing import TYPE_CHECKING, Literal, TypeVar, overload
 
@@ -24,7 +25,7 @@ from ..entries.sweep import sweep
 from ..node.arguments import Name, duration_ms, member_name, text_of, texts_of, whole
 from ..node.entry import Entry
 from ..node.packed_ids import row_of
-from ..node.stream_id import IDLike, StreamID, make_id, now_ms, parse_end, parse_id, parse_start
+from ..node.stream_id import MAX64, IDLike, StreamID, make_id, now_ms, parse_end, parse_id, parse_start
 from . import claim as claiming
 from . import deliver
 from .claim import ClaimOptions
@@ -492,17 +493,58 @@ class Group:
 
     # -- the group itself ---------------------------------------------------------------
 
-    def set_id(self, id: IDLike, *, entries_read: int | None = None) -> None:
-        """Set the last delivered ID, forward or back; ``$`` is the stream's last. XGROUP SETID."""
+    def set_id(self, id: IDLike, *, entries_read: int | None = None, dry_run: bool = False) -> int:
+        """Set the last delivered ID, forward or back; ``$`` is the stream's last. XGROUP SETID.
+
+        A datetime stands for the ID before its first: everything from that time on is delivered. Returns the
+        group's lag from then on; with ``dry_run`` it would be that, and nothing changes.
+        """
         parsed = None
         if id not in ("$", b"$"):
             parsed = parse_start(id) if id in ("-", b"-", "+", b"+") else parse_id(id)
+        if isinstance(id, datetime) and parsed:
+            parsed = parsed.prev()
         read = checked_entries_read(entries_read)
+        if dry_run:
+            with self._source.read() as txn:
+                state, number, header = self._found(txn)
+                return deliver.lag(txn, number, header, header.last if parsed is None else parsed, state.subjects)
 
-        def operation(txn: WriteTransaction, stream: writer.StreamWriter, group: GroupState) -> None:
+        def operation(txn: WriteTransaction, stream: writer.StreamWriter, group: GroupState) -> int:
             group.changed(txn)
             group.last = stream.header.last if parsed is None else (parsed.ms, parsed.seq)
             group.entries_read = min(read, stream.header.entries_added)
+            group.moves += 1
+            stream.flush(txn)
+            return deliver.lag(txn, stream.number, stream.header, group.last, group.subjects)
+
+        return self._act(operation)
+
+    def pause(self, until: datetime | None = None) -> None:
+        """Deliver nothing, by any read of new entries or of idle ones, until that time or resume(). Durable.
+
+        What is pending can be acknowledged, released and claimed by ID as ever. Readers wait. ``until`` has a
+        time zone.
+        """
+        ms = MAX64 if until is None else parse_id(until).ms
+        if until is not None and not isinstance(until, datetime):
+            raise InvalidArgument(f"until={until!r} must be a datetime with a time zone")
+        self._set_paused(ms)
+
+    def resume(self) -> None:
+        """Deliver again."""
+        self._set_paused(0)
+
+    @property
+    def paused(self) -> bool:
+        """Whether the group has been paused, and that has not ended."""
+        with self._source.read() as txn:
+            return self._found(txn)[0].paused > now_ms()
+
+    def _set_paused(self, until: int) -> None:
+        def operation(txn: WriteTransaction, _: writer.StreamWriter, group: GroupState) -> None:
+            group.changed(txn)
+            group.paused = until
             group.moves += 1
 
         self._act(operation)

@@ -59,6 +59,8 @@ COMMANDS = {
     "create-group": ("groups.groups", "create a consumer group"),
     "destroy-group": ("groups.groups", "delete a consumer group with all it keeps"),
     "set-group-id": ("groups.groups", "move a group forward or back"),
+    "pause": ("groups.groups", "have a group deliver nothing for a time"),
+    "resume": ("groups.groups", "have a paused group deliver again"),
     "consumers": ("groups.groups", "list a group's consumers"),
     "create-consumer": ("groups.groups", "create a consumer in a group"),
     "delete-consumer": ("groups.groups", "delete a consumer; hand over or drop what it has pending"),
