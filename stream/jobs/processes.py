@@ -35,6 +35,7 @@ class WorkerProcesses:
         self._make = make
         self._name = name
         self._stopped = threading.Event()
+        self._burst = False
         self._places = [_Place(n) for n in range(count)]
 
     @property
@@ -46,18 +47,23 @@ class WorkerProcesses:
         """End the workers. From any thread, and from signal handlers."""
         self._stopped.set()
 
-    def run(self, signals: bool = True) -> None:
+    def run(self, signals: bool = True, burst: bool = False) -> None:
         """As Worker.run(). NoGroup where the group has been destroyed."""
+        self._burst = burst
         in_main = signals and threading.current_thread() is threading.main_thread()
         with on_signals(self.stop) if in_main else nullcontext():
             try:
                 while not self._stopped.is_set():
                     now = time.monotonic()
                     for place in self._places:
-                        if place.ended(now) == _GONE:
+                        status = place.ended(now)
+                        if status == _GONE:
                             raise NoGroup("a worker's group, or its stream, is not there (any more)")
-                        if not place.pid and now >= place.due:
+                        place.is_done = place.is_done or (burst and status == 0)
+                        if not place.pid and now >= place.due and not place.is_done:
                             self._begin(place, now)
+                    if all(place.is_done for place in self._places):
+                        break
                     self._stopped.wait(_LOOK)
             finally:
                 for pid in self.pids:
@@ -77,7 +83,7 @@ class WorkerProcesses:
             if self._stopped.is_set():  # a signal has come before that line
                 os._exit(0)
             threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
-            self._make(b"%b-p%d-%d" % (self._name, place.number, os.getpid())).run()
+            self._make(b"%b-p%d-%d" % (self._name, place.number, os.getpid())).run(burst=self._burst)
             status = 0
         except NoGroup:
             status = _GONE
@@ -103,6 +109,7 @@ class _Place:
         self.number = number
         self.pid = 0
         self.begun = self.due = 0.0
+        self.is_done = False  # ended by itself, in a burst
         self.early = 0  # deaths within a second, one after the other
 
     def ended(self, now: float) -> int | None:

@@ -108,6 +108,7 @@ class Worker:
         self._ended = threading.Event()
         self._error: BaseException | None = None
         self._pid = os.getpid()
+        self._burst = False
 
     @property
     def counts(self) -> dict[str, int]:
@@ -118,12 +119,16 @@ class Worker:
         """End the worker: no entry is begun any more. From any thread, and from signal handlers."""
         self._stop.set()
 
-    def run(self, signals: bool = True) -> None:
+    def run(self, signals: bool = True, burst: bool = False) -> None:
         """Work until stop(), or, in the main thread and with ``signals``, until SIGTERM or Ctrl-C.
+
+        With ``burst`` it also ends when there is nothing to be read: what waits for its retry, or for the end of
+        a lease, is left to the next run.
 
         Then what runs has ``drain`` seconds to end; what has not ended is given back, and its thread left behind.
         Raises what has ended a lane: NoGroup, say, where the group has been destroyed.
         """
+        self._burst = burst
         beat = threading.Thread(target=self._beat, name="raxlog worker: beat", daemon=True)
         in_main = signals and threading.current_thread() is threading.main_thread()
         with on_signals(self.stop) if in_main else nullcontext():
@@ -131,8 +136,8 @@ class Worker:
                 beat.start()
                 for lane in self._lanes:
                     self._start(lane)
-                while not self._stop.is_set():
-                    self._lanes[0].thread.join(0.2)  # which a signal's handler interrupts
+                while not self._stop.is_set() and (alive := [a for a in self._lanes if a.thread.is_alive()]):
+                    alive[0].thread.join(0.2)  # which a signal's handler interrupts
             finally:
                 self._stop.set()
                 self._end(time.monotonic() + self._drain)
@@ -165,6 +170,8 @@ class Worker:
             count = 1
             while not self._stop.is_set():
                 batch = self._read(lane, count)
+                if not batch and self._burst:
+                    break
                 began = time.monotonic()
                 with lane.lock:
                     lane.waiting.extend(batch)
@@ -190,8 +197,8 @@ class Worker:
         """Acknowledge what is done, and wait for more."""
         while True:
             try:
-                batch = self._group.read(lane.name, count, block=0, ack=lane.done, ack_owned=True,
-                                         claim_idle=self._lease, stop=self._stop)
+                batch = self._group.read(lane.name, count, ack=lane.done, ack_owned=True, claim_idle=self._lease,
+                                         block=None if self._burst else 0, stop=self._stop)
             except (StoreFull, LockTimeout) as error:
                 _log.warning("%s: %s; trying again", type(error).__name__, error)
                 if self._ended.wait(_AGAIN) or self._stop.is_set():

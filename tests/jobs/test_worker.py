@@ -246,6 +246,16 @@ def test_what_makes_no_sense_is_refused(store: raxlog.Store, group: raxlog.Group
         tx.group("jobs", "mail").worker(print)
 
 
+@pytest.mark.parametrize("options", [{}, {"threads": 3}, {"processes": 2}])
+def test_a_burst_ends_when_nothing_is_left(store: raxlog.Store, group: raxlog.Group, options: dict[str, int]) -> None:
+    store.stream("jobs").extend([{"n": n} for n in range(500)])
+    worker = group.worker(lambda entry: time.sleep(0.0001), **options)
+    worker.run(burst=True)
+    assert is_empty(group)
+    worker = group.worker(lambda entry: None, **options)
+    worker.run(burst=True)
+
+
 def test_delays_grow_up_to_their_cap() -> None:
     backoff = Backoff(first=0.5, factor=3, cap=10, jitter=0)
     assert [backoff(n) for n in (1, 2, 3, 4, 9_999)] == [0.5, 1.5, 4.5, 10, 10]

@@ -31,6 +31,7 @@ from ...stores import group_of, writing
      argument("--threads", type=positive, default=1, metavar="N", help="handlers at the same time (default: 1)"),
      argument("--processes", type=whole, default=0, metavar="N",
               help="worker processes, begun anew when they die (default: this one alone)"),
+     flag("--burst", "end when there is nothing to be read"),
      flag("--transaction", "call the function with a transaction, too, which also acknowledges"),
      argument("--lease", type=seconds, default=30.0, metavar="SECONDS",
               help="others take over from a worker that died so long ago (default: 30)"),
@@ -57,7 +58,7 @@ def _worker(args: argparse.Namespace) -> int:
             handler, name=args.name, threads=args.threads, processes=args.processes, transaction=args.transaction,
             lease=args.lease, attempts=args.attempts, retry=retry, timeout=args.timeout, drain=args.drain,
         )
-        worker.run()
+        worker.run(burst=args.burst)
     return DONE
 
 
