@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from .storage.errors import *  # noqa: F403
     from .storage.wake.stop import Stop
     from .store import Store
+    from .stream.entries.retention import Retention
     from .stream.group.delete_policy import DeleteResult
     from .stream.group.group import Group
     from .stream.group.info import ConsumerInfo, GroupInfo, Pending, PendingSummary
@@ -74,6 +75,7 @@ _WHERE = {  # all others are errors
     "store": "Store open",
     "stream.node.entry": "Entry",
     "stream.info": "ConsumerDetail FullInfo GroupDetail PendingDetail StreamInfo",
+    "stream.entries.retention": "Retention",
     "stream.group.group": "Group",
     "stream.group.info": "ConsumerInfo GroupInfo Pending PendingSummary",
     "stream.node.stream_id": "StreamID",
@@ -87,14 +89,14 @@ _WHERE = {  # all others are errors
 __version__ = "0.1.0"
 
 __all__ = [  # noqa: F405
-    "AppendsLost", "Binding", "ChannelMessage", "ConsumerBusy", "ConsumerDetail", "ConsumerInfo", "CorruptionError",
-    "DeleteResult", "DurableSubscription", "Entry", "FullInfo", "Group", "GroupDetail", "GroupExists", "GroupInfo",
-    "IDTooSmall", "InvalidArgument", "InvalidFields", "InvalidName", "InvalidStreamID", "LiveSubscription",
-    "LiveSubscriptions", "LockTimeout", "Lost", "MalformedValue", "Manifest", "Message", "NoGroup", "NoStream",
-    "NoSubscription", "NotAStore", "NotInstalled", "NotOwner", "Pending", "PendingDetail", "PendingSummary",
-    "RaxlogError", "Reached", "ReadOnlyStore", "Report", "SalvageReport", "SettingsConflict", "State", "Stop", "Store",
-    "StoreClosed", "StoreError", "StoreFull", "Stream", "StreamError", "StreamExhausted", "StreamExists", "StreamID",
-    "StreamInfo", "SubjectError", "Subscriber", "SubscriptionError", "SubscriptionExists", "Transaction",
-    "TransactionError", "UnsupportedFormat", "Verification", "__version__", "check", "glob_matches", "open", "restore",
-    "salvage", "subject_matches", "verify",
+    "AppendsLost", "Binding", "ChannelMessage", "Conflict", "ConsumerBusy", "ConsumerDetail", "ConsumerInfo",
+    "CorruptionError", "DeleteResult", "DurableSubscription", "Entry", "FullInfo", "Group", "GroupDetail",
+    "GroupExists", "GroupInfo", "IDTooSmall", "InvalidArgument", "InvalidFields", "InvalidName", "InvalidStreamID",
+    "LiveSubscription", "LiveSubscriptions", "LockTimeout", "Lost", "MalformedValue", "Manifest", "Message", "NoGroup",
+    "NoStream", "NoSubscription", "NotAStore", "NotInstalled", "NotOwner", "Pending", "PendingDetail",
+    "PendingSummary", "RaxlogError", "Reached", "ReadOnlyStore", "Report", "Retention", "SalvageReport",
+    "SettingsConflict", "State", "Stop", "Store", "StoreClosed", "StoreError", "StoreFull", "Stream", "StreamError",
+    "StreamExhausted", "StreamExists", "StreamID", "StreamInfo", "SubjectError", "Subscriber", "SubscriptionError",
+    "SubscriptionExists", "Transaction", "TransactionError", "UnsupportedFormat", "Verification", "__version__",
+    "check", "glob_matches", "open", "restore", "salvage", "subject_matches", "verify",
 ]
