@@ -104,9 +104,9 @@ class StreamHeader:
     def row(self) -> list[Any]:
         """The record's row."""
         schema = None if self.schema is None else [self.schema.checked, self.schema.fields]
-        retention = None if self.retention is None else self.retention.row()
+        retention: tuple[Any, ...] | None = self.retention
         if self.retention is not None and self.retention.max_bytes is not None:
-            retention = [*self.retention.row(), self.stored_bytes]
+            retention = (*self.retention, self.stored_bytes)
         last = [schema, retention]
         while last and last[-1] is None:
             last.pop()
@@ -137,7 +137,7 @@ class StreamHeader:
         if len(row) > 16:
             header.schema = row[16] and StreamSchema(*row[16])
         if len(row) > 17 and row[17]:
-            header.retention = Retention.from_row(row[17])
+            header.retention = Retention(*row[17][:5])
             header.stored_bytes = row[17][5] if len(row[17]) > 5 else 0
         return header
 

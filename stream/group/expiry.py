@@ -5,11 +5,10 @@
              group "mail" ─┘                      acked               up to the first entry that a group holds
 
 A node goes when one rule lets all of its entries go: so the rest of a node more is kept. An append that begins a
-node looks, and frees in its own commit what it finds, up to MOST nodes; an append within a node does not. maintain()
-frees all. Pending entries stay pending, as in a trim; one that is gone holds nothing back.
-
-It costs what the trim of the same nodes does. ``acked`` asks the groups that have entries pending, some 5 µs each.
-Where there are many it is asked only after so many more nodes, so that a node begun never pays for more than 8.
+node looks, and frees in its own commit what it finds, up to MOST nodes; an append within a node does not. A look
+costs some 15 µs, and 5 for each group with entries pending, so in a long stream, or one of many groups, it is put
+off by some nodes: it then frees several. maintain() frees all. Pending entries stay pending, as in a trim; one whose
+entry is gone holds nothing back.
 """
 
 from __future__ import annotations
@@ -27,16 +26,16 @@ from .bucket import ID
 from .state import SEEN_EVERY, GroupState, SeenTimes, all_groups, behind, working_groups
 
 MOST = 100  # nodes, about 0.2 ms, besides as many as have begun
-_GROUPS_A_NODE = 8
+_LEAVES_A_PAUSE, _GROUPS_A_PAUSE = 16, 8  # for each of so many a look is put off by one node
+_PAUSE = 16  # nodes at most for the stream's own, and three times that for its groups: below MOST
 
 
 def expire_begun(txn: WriteTransaction, stream: StreamWriter, now: int) -> None:
     """Free what can go, after nodes have begun: to be called by what appends, where ``stream.begun`` is above 0."""
-    retention = stream.header.retention
-    pause = 0 if retention is None or not retention.acked else stream.header.groups // _GROUPS_A_NODE
-    most = MOST + pause + stream.begun
-    stream.begun = -pause
-    expire(txn, stream, now, most)
+    expire(txn, stream, now, MOST + stream.begun)
+    header = stream.header
+    groups = header.groups if (header.retention or Retention()).acked else 0
+    stream.begun = -min(header.leaves // _LEAVES_A_PAUSE, _PAUSE) - min(groups // _GROUPS_A_PAUSE, 3 * _PAUSE)
 
 
 def expire_named(name: bytes, now: int, txn: WriteTransaction) -> tuple[int, bool]:
