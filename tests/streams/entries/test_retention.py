@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import itertools
 import os
+import random
 import shutil
+import signal
 import tempfile
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +18,14 @@ import raxlog
 from children import Child
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 from raxlog import InvalidArgument, Retention
 from raxlog.recovery.check.check import perform
 from raxlog.stream import stream as stream_module
@@ -229,9 +239,9 @@ class RetentionBesideAModel(RuleBasedStateMachine):
             assert problems(self.folder / "s.rax") == []
 
 
-RetentionBesideAModel.TestCase.settings = settings(
-    max_examples=400 if LONG else 40, stateful_step_count=40, deadline=None)
-TestRetentionBesideAModel = RetentionBesideAModel.TestCase
+def test_what_goes_is_what_a_rule_lets_go_and_less_than_a_node_of_it_stays() -> None:
+    run_state_machine_as_test(  # type: ignore[no-untyped-call]
+        RetentionBesideAModel, settings=settings(max_examples=400 if LONG else 40, stateful_step_count=40))
 
 
 # -- each rule --------------------------------------------------------------------------------
@@ -462,7 +472,7 @@ def test_maintenance_that_is_killed_leaves_a_whole_store(path: Path) -> None:
     with raxlog.open(path, durability="relaxed") as store:
         for name in "abc":
             stream = store.stream(name, node_max_entries=1)
-            stream.extend([{"n": n} for n in range(4000)])
+            stream.extend([{"n": n} for n in range(2500)])
             stream.configure(retention=Retention(maxlen=1, max_bytes=1 << 30))
 
     def maintain(say: Any) -> None:
@@ -486,3 +496,59 @@ def test_maintenance_that_is_killed_leaves_a_whole_store(path: Path) -> None:
         store.maintain()
         assert [len(store.stream(name)) for name in "abc"] == [1, 1, 1]
     assert raxlog.check(path).ok
+
+
+def test_groups_of_killed_processes_are_given_every_entry(path: Path) -> None:
+    """Producers free what both groups have acknowledged, while producers and consumers are killed."""
+    seed = int.from_bytes(os.urandom(4), "big")
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    with raxlog.open(path) as store:
+        stream = store.stream("s", node_max_entries=NODE)
+        for name in ("one", "two"):
+            stream.create_group(name, create_stream=True)
+        stream.configure(retention=Retention(acked=True))
+
+    def produce(say: Any) -> None:
+        with raxlog.open(path) as store:
+            while True:
+                say([tuple(sid) for sid in store.stream("s").extend([{"n": 1}] * 5)])
+
+    def consume(name: str) -> Any:
+        def work(say: Any) -> None:
+            with raxlog.open(path) as store:
+                group = store.stream("s").group(name)
+                while True:  # what a killed one had pending comes again
+                    got = group.read("w", 7, ids="0") or group.read("w", 7, block=1)
+                    say([tuple(entry.id) for entry in got if entry.pairs])
+                    group.ack(*[entry.id for entry in got])
+
+        return work
+
+    works = {"a": produce, "b": produce, "one": consume("one"), "two": consume("two")}
+    seen: dict[str, set[ID]] = {name: set() for name in works}
+    with ExitStack() as stack:
+        children = {name: stack.enter_context(Child(work)) for name, work in works.items()}
+        end = time.monotonic() + (60 if LONG else 1.5)
+        while time.monotonic() < end:
+            time.sleep(chance.uniform(0.02, 0.2))
+            name = chance.choice(list(works))
+            children[name].send(signal.SIGKILL)
+            seen[name].update(sid for some in children[name].all_heard() for sid in some)
+            children[name].wait()
+            assert children[name].status == -signal.SIGKILL, "it has ended by itself"
+            children[name] = stack.enter_context(Child(works[name]))
+        for name, child in children.items():
+            child.send(signal.SIGKILL)
+            seen[name].update(sid for some in child.all_heard() for sid in some)
+    assert raxlog.check(path).ok
+    with raxlog.open(path) as store:
+        stream = store.stream("s")
+        for name in ("one", "two"):
+            group = stream.group(name)
+            left = [*group.read("w", ids="0"), *group.read("w")]
+            assert all(entry.pairs for entry in left), "an entry has gone that was not acknowledged"
+            seen[name].update((entry.id.ms, entry.id.seq) for entry in left)
+        assert seen["a"] | seen["b"] <= seen["one"]
+        assert seen["a"] | seen["b"] <= seen["two"]
+        assert len(stream) < stream.info().entries_added

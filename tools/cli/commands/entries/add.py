@@ -201,7 +201,8 @@ def _configure(args: argparse.Namespace) -> None:
         changed = stream.configure(**given)
     if args.retention is not None:
         given["retention"] = args.retention.rules()
-        changed |= {"retention": given["retention"] or "none"} if "retention" in changed else {}
+        rules = " ".join(name if rule is True else f"{name}={rule}" for name, rule in given["retention"].items())
+        changed |= {"retention": rules or "none"} if "retention" in changed else {}
     line = ", ".join(f"{setting.replace('_', '-')} is now {value}" for setting, value in changed.items())
     output.answer(args.json, {"configured": stream.name} | given,
                   line or "nothing changed: the stream has these settings already")
