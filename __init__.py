@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from .storage.errors import *  # noqa: F403
     from .storage.wake.stop import Stop
     from .store import Store
+    from .stream.entries.retention import Retention
     from .stream.follow import Follower
     from .stream.group.dead_letters import DeadLetter, DeadLetters
     from .stream.group.delete_policy import DeleteResult
@@ -78,6 +79,7 @@ _WHERE = {  # all others are errors
     "store": "Store open",
     "stream.node.entry": "Entry",
     "stream.info": "ConsumerDetail FullInfo GroupDetail PendingDetail StreamInfo",
+    "stream.entries.retention": "Retention",
     "stream.group.group": "Group",
     "stream.group.info": "ConsumerInfo GroupInfo Pending PendingSummary",
     "stream.node.stream_id": "StreamID",
@@ -95,15 +97,15 @@ _WHERE = {  # all others are errors
 __version__ = "0.1.0"
 
 __all__ = [  # noqa: F405
-    "AppendsLost", "Backoff", "Binding", "ChannelMessage", "ConsumerBusy", "ConsumerDetail", "ConsumerInfo",
+    "AppendsLost", "Backoff", "Binding", "ChannelMessage", "Conflict", "ConsumerBusy", "ConsumerDetail", "ConsumerInfo",
     "CorruptionError", "DeadLetter", "DeadLetters", "DeleteResult", "Discard", "DurableSubscription", "Entry",
     "Follower", "FullInfo", "Group", "GroupDetail", "GroupExists", "GroupInfo", "IDTooSmall", "InvalidArgument",
     "InvalidFields", "InvalidName", "InvalidStreamID", "LiveSubscription", "LiveSubscriptions", "LockTimeout", "Lost",
     "MalformedValue", "Manifest", "Message", "NoGroup", "NoStream", "NoSubscription", "NotAStore", "NotInstalled",
     "NotOwner", "Pending", "PendingDetail", "PendingSummary", "RaxlogError", "Reached", "ReadOnlyStore", "Report",
-    "Retry", "SalvageReport", "SettingsConflict", "Snooze", "State", "Stop", "Store", "StoreClosed", "StoreError",
-    "StoreFull", "Stream", "StreamError", "StreamExhausted", "StreamExists", "StreamID", "StreamInfo", "SubjectError",
-    "Subscriber", "SubscriptionError", "SubscriptionExists", "TimeLimit", "Transaction", "TransactionError",
-    "UnsupportedFormat", "Verification", "Worker", "__version__", "check", "glob_matches", "open", "restore", "salvage",
-    "subject_matches", "verify",
+    "Retention", "Retry", "SalvageReport", "SettingsConflict", "Snooze", "State", "Stop", "Store", "StoreClosed",
+    "StoreError", "StoreFull", "Stream", "StreamError", "StreamExhausted", "StreamExists", "StreamID", "StreamInfo",
+    "SubjectError", "Subscriber", "SubscriptionError", "SubscriptionExists", "TimeLimit", "Transaction",
+    "TransactionError", "UnsupportedFormat", "Verification", "Worker", "__version__", "check", "glob_matches", "open",
+    "restore", "salvage", "subject_matches", "verify",
 ]

@@ -455,6 +455,15 @@ class Store:
             restore.keep_last(place.absolute().parent, made, keep)
         return made
 
+    def maintain(self) -> dict[Text, int]:
+        """Free what the retention of each stream lets go (see Stream.configure): {name: entries that went}.
+
+        An append does that when it begins a node; this is for streams to which nothing is appended, and for a
+        backlog. In pieces, 1,000 nodes a commit and rule. About 6 µs for a stream that has no retention.
+        CorruptionError at a damaged node; what has gone before it, is gone.
+        """
+        return self._streams.maintain()
+
     def readers(self) -> list[Reader]:
         """The reads that are open at this moment, in all processes, the furthest behind first.
 

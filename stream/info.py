@@ -17,6 +17,7 @@ from ..storage.trees.rax import Rax, RaxTransaction
 from .entries import header as headers
 from .entries.header import shown
 from .entries.range_read import read_range
+from .entries.retention import Retention
 from .entries.session import Source
 from .group import deliver
 from .group.state import UNKNOWN, UNOWNED, GroupState, SeenTimes, all_groups
@@ -51,6 +52,7 @@ class StreamInfo(NamedTuple):
     compression: str
     schema: dict[str, str]  # the types of fields
     schema_checked: bool
+    retention: Retention | None  # None: everything is kept
 
     def as_dict(self) -> dict[str, object]:
         """The figures under the names XINFO STREAM uses, for printing as JSON."""
@@ -59,6 +61,9 @@ class StreamInfo(NamedTuple):
             del figures["radix-tree-nodes"]
         if not self.schema:
             del figures["schema"], figures["schema-checked"]
+        figures["retention"] = None if self.retention is None else self.retention.rules()
+        if not figures["retention"]:
+            del figures["retention"]
         return figures
 
 
@@ -162,6 +167,7 @@ def describe(source: Source, name: bytes, number: int | None, encoding: str | No
         compression=_CODECS[limits.codec],
         schema={} if header.schema is None else header.schema.fields,
         schema_checked=header.schema is not None and header.schema.checked,
+        retention=header.retention,
     )
 
 

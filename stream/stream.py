@@ -15,7 +15,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from ..storage.commit.write_transaction import WriteTransaction
-from ..storage.errors import GroupExists, IDTooSmall, InvalidArgument, NoStream
+from ..storage.errors import Conflict, GroupExists, IDTooSmall, InvalidArgument, NoStream
 from ..storage.wake.stop import StopFlag
 from .columns import scan
 from .entries import count as counting
@@ -24,10 +24,12 @@ from .entries import header as headers
 from .entries import range_read, trim, writer
 from .entries.header import NodeLimits, shown
 from .entries.idempotent import MAX_CAP, MAX_WINDOW, Claim, Memory, forget_all, parse_claim
+from .entries.retention import Retention, parsed_retention
 from .entries.schema import StreamSchema, parsed_schema
 from .entries.session import PIECE_ASKED, Direct, Source, in_pieces
 from .follow import Follower
 from .group.delete_policy import KEEPREF, DeleteResult, checked_policy, delete_ex, evict
+from .group.expiry import expire_begun
 from .group.group import Group, checked_entries_read
 from .group.info import GroupInfo, describe_group
 from .group.state import all_groups, create_group, locate_group
@@ -82,18 +84,18 @@ class Stream:
     def append(self, fields: Fields, id: IDLike = "*", *, maxlen: int | None = None,
                minid: IDLike | None = None, approximate: bool = False, limit: int | None = None,
                refs: str = KEEPREF, create: Literal[True] = True, producer: Name | None = None,
-               idempotent_id: Name | None = None) -> StreamID: ...
+               idempotent_id: Name | None = None, expect_last: IDLike | None = None) -> StreamID: ...
 
     @overload
     def append(self, fields: Fields, id: IDLike = "*", *, maxlen: int | None = None,
                minid: IDLike | None = None, approximate: bool = False, limit: int | None = None,
                refs: str = KEEPREF, create: bool, producer: Name | None = None,
-               idempotent_id: Name | None = None) -> StreamID | None: ...
+               idempotent_id: Name | None = None, expect_last: IDLike | None = None) -> StreamID | None: ...
 
     def append(self, fields: Fields, id: IDLike = "*", *, maxlen: int | None = None,
                minid: IDLike | None = None, approximate: bool = False, limit: int | None = None,
                refs: str = KEEPREF, create: bool = True, producer: Name | None = None,
-               idempotent_id: Name | None = None) -> StreamID | None:
+               idempotent_id: Name | None = None, expect_last: IDLike | None = None) -> StreamID | None:
         """Append one entry and return its ID; durable when it returns. XADD.
 
         ``fields``: a mapping, or pairs where order and duplicates matter; at least one.
@@ -106,12 +108,15 @@ class Stream:
         (made from the fields where left out) within the stream's window, it adds nothing and
         returns the ID of the first time (IDMP, IDMPAUTO; configure() sets window and cap).
 
-        Raises InvalidFields, InvalidStreamID, IDTooSmall, MalformedValue (see configure()), StreamExhausted,
-        LockTimeout, StoreFull. Costs one durable commit, shared with concurrent appends.
+        ``expect_last`` appends only if that is the stream's last_id, 0-0 for one that is new or not there:
+        Conflict otherwise, with the ID that is (of an append sent again its first ID is returned).
+
+        Raises InvalidFields, InvalidStreamID, IDTooSmall, Conflict, MalformedValue (see configure()),
+        StreamExhausted, LockTimeout, StoreFull. Costs one durable commit, shared with concurrent appends.
 
         With ``durability="buffered"`` it returns at once, and is committed within the store's
-        window; AppendsLost where an earlier append could not be. An idempotent one waits for its
-        commit.
+        window; AppendsLost where an earlier append could not be. An idempotent one, and one with
+        ``expect_last``, waits for its commit.
         """
         flat = flatten(fields)
         new = AUTO if id == "*" else parse_new_id(id)
@@ -124,28 +129,32 @@ class Stream:
             checked_policy(refs)
         if producer is not None or idempotent_id is not None:
             claim = parse_claim(producer, idempotent_id, new, flat)
+        expected = None if expect_last is None else parse_id(expect_last)
         now = now_ms()
         name, limits = self.name, self._limits  # a buffered operation holds no handle: it may outlive all of them
-        plain = create and wanted is None and claim is None
+        waits = claim is not None or expected is not None
+        plain = create and wanted is None and not waits
         operation: Callable[[WriteTransaction], StreamID | None] = (
-            partial(writer.append, name, limits, new, now, flat) if plain
-            else partial(_append, name, limits, new, now, flat, create, wanted, refs, claim)
+            partial(writer.append, name, limits, new, now, flat, expire_begun) if plain
+            else partial(_append, name, limits, new, now, flat, create, wanted, refs, claim, expected)
         )
         buffer = self._source.buffer
-        if buffer is None or buffer.ended or claim is not None:
+        if buffer is None or buffer.ended or waits:
             return self._source.submit(operation)
         sids = buffer.append(name, limits, (new,), now, (flat,), sum(map(len, flat)), create, operation,
-                             self._source.lock_timeout, flat if plain and new is AUTO else None)
+                             self._source.lock_timeout, expire_begun, flat if plain and new is AUTO else None)
         return None if sids is None else sids[0]
 
     def extend(self, entries: Iterable[Fields] | Flattened, ids: Iterable[IDLike] | None = None, *,
                maxlen: int | None = None, minid: IDLike | None = None, approximate: bool = False,
-               limit: int | None = None, refs: str = KEEPREF) -> list[StreamID]:
+               limit: int | None = None, refs: str = KEEPREF,
+               expect_last: IDLike | None = None) -> list[StreamID]:
         """Append many entries in one transaction with one flush; all of them or none.
 
         ``ids`` gives each entry its ID (as many as entries), else all are made as by ``*``.
-        Trims once, after the last. Raises as append() does, naming the entry's place. With
-        ``durability="buffered"`` it returns at once, and is still all of it in one commit.
+        Trims once, after the last. ``expect_last`` as in append(); without entries nothing is checked.
+        Raises as append() does, naming the entry's place. With ``durability="buffered"`` it returns at
+        once, and is still all of it in one commit.
         """
         flats: list[list[bytes]] = []
         if isinstance(entries, Flattened):
@@ -163,12 +172,15 @@ class Stream:
                 raise InvalidArgument(f"{len(flats)} entries need as many ids; {len(news)} were given")
         wanted = trim.parse_trim(maxlen, minid, approximate, limit)
         checked_policy(refs)
+        expected = None if expect_last is None else parse_id(expect_last)
         if not flats:
             return []
         now = now_ms()
         name, limits = self.name, self._limits
 
         def operation(txn: WriteTransaction) -> list[StreamID]:
+            if expected is not None:
+                _require_last(writer.locate(txn, name), name, expected)
             stream = writer.ensure(txn, name, limits)
             if news is None:
                 sids = stream.extend(txn, now, flats)
@@ -178,14 +190,17 @@ class Stream:
                 sids = [append(txn, new, now, flat) for new, flat in zip(news, flats, strict=True)]
             if wanted is not None:
                 _evict(txn, stream, wanted, refs)
+            if stream.begun > 0:
+                expire_begun(txn, stream, now)
             return sids
 
         buffer = self._source.buffer
-        if buffer is None or buffer.ended:
+        if buffer is None or buffer.ended or expected is not None:
             return self._source.submit(operation)
         size = sum([sum(map(len, flat)) for flat in flats])
         wished = [AUTO] * len(flats) if news is None else news
-        return buffer.append(name, limits, wished, now, flats, size, True, operation, self._source.lock_timeout) or []
+        return buffer.append(name, limits, wished, now, flats, size, True, operation, self._source.lock_timeout,
+                             expire_begun) or []
 
     def delete(self, *ids: IDLike) -> int:
         """Delete entries by ID; how many there were. XDEL.
@@ -310,7 +325,7 @@ class Stream:
     def configure(self, *, compression: str | None = None, node_max_bytes: int | None = None,
                   node_max_entries: int | None = None, idempotence_window: int | None = None,
                   idempotence_cap: int | None = None, schema: Mapping[str, str] | None = None,
-                  schema_checked: bool | None = None) -> dict[str, Any]:
+                  schema_checked: bool | None = None, retention: Retention | None = None) -> dict[str, Any]:
         """Change a stream's settings; returns those that have changed. NoStream where there is none.
 
         The first three, those of Store.stream(), hold for nodes begun from now on.
@@ -321,6 +336,10 @@ class Stream:
         ``schema``: the types of fields, {"qty": "bigint", "price": "decimal(10,2)", …}, which scans that
         name no columns read; {} removes it. With ``schema_checked`` an append from now on raises
         MalformedValue for a value that is not of its field's type; the entries there are not looked at.
+
+        ``retention``: a raxlog.Retention, the rules by which the oldest entries go, by whole nodes: with the
+        append that begins a node, and by Store.maintain(). Retention() removes it. ``max_bytes`` has each
+        node measured once, here.
         """
         nodes: dict[str, Any] = {
             "compression": compression, "node_max_bytes": node_max_bytes, "node_max_entries": node_max_entries
@@ -332,6 +351,7 @@ class Stream:
         fields = None if schema is None else parsed_schema(schema)
         if schema_checked is not None and type(schema_checked) is not bool:
             raise InvalidArgument(f"schema_checked={schema_checked!r} must be True or False")
+        rules = None if retention is None else parsed_retention(retention)
 
         def operation(txn: WriteTransaction) -> dict[str, Any]:
             stream = writer.require(txn, self.name)
@@ -350,8 +370,13 @@ class Stream:
                 raise InvalidArgument(f"stream {shown(self.name)} has no schema to be checked; pass schema, too")
             changed |= {"schema": named} if named != kept.fields else {}
             changed |= {"schema_checked": checked} if checked != kept.checked else {}
+            if retention is not None and rules != header.retention:
+                changed["retention"] = rules
             if changed:
+                size = sum(len(block) for _, block in stream.nodes(txn).items()) if "retention" in changed else None
                 stream.changed(txn)
+                header.retention = changed.get("retention", header.retention)
+                header.stored_bytes = header.stored_bytes if size is None else size
                 header.idempotence = (idempotence_window or window, idempotence_cap or cap)
                 header.limits = limits.changed(**nodes)
                 header.schema = StreamSchema(checked, named) if named else None
@@ -574,23 +599,36 @@ class Stream:
 
 
 def _append(name: bytes, limits: NodeLimits, new: NewID, now: int, flat: list[bytes], create: bool,
-            wanted: trim.Trim | None, refs: str, claim: Claim | None, txn: WriteTransaction) -> StreamID | None:
+            wanted: trim.Trim | None, refs: str, claim: Claim | None, expected: StreamID | None,
+            txn: WriteTransaction) -> StreamID | None:
     """Append one entry, with all that append() can be asked for besides."""
-    stream = writer.ensure(txn, name, limits) if create else writer.locate(txn, name)
-    if stream is None:
-        return None
-    if claim is None:
-        sid = stream.append(txn, new, now, flat)
-    else:
-        memory = Memory(txn, stream, claim.producer)
-        known = memory.entry_of(claim.iid, now)
+    stream = writer.locate(txn, name)
+    if stream is not None and claim is not None:
+        known = Memory(txn, stream, claim.producer).entry_of(claim.iid, now)
         if known is not None:
             return known
-        sid = stream.append(txn, new, now, flat)
-        memory.remember(claim.iid, sid, now)
+    if expected is not None:
+        _require_last(stream, name, expected)
+    if stream is None:
+        if not create:
+            return None
+        stream = writer.create(txn, name, limits)
+    sid = stream.append(txn, new, now, flat)
+    if claim is not None:
+        Memory(txn, stream, claim.producer).remember(claim.iid, sid, now)
     if wanted is not None:
         _evict(txn, stream, wanted, refs)
+    if stream.begun > 0:
+        expire_begun(txn, stream, now)
     return sid
+
+
+def _require_last(stream: writer.StreamWriter | None, name: bytes, expected: StreamID) -> None:
+    """Conflict unless that is the last ID."""
+    last = StreamID.MIN if stream is None else make_id(*stream.header.last)
+    if last != expected:
+        raise Conflict(f"the last ID of stream {shown(name)} is {last}, and not {expected} as expected: nothing was "
+                       "appended. Read what has come since, and append again behind that.", last)
 
 
 def _evict(txn: WriteTransaction, stream: writer.StreamWriter, wanted: trim.Trim, refs: str) -> int:

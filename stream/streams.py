@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from ..storage.commit.write_transaction import WriteTransaction
 from ..storage.errors import StreamExists
 from ..storage.format import keys, records
+from ..storage.trees.rax import RaxTransaction
 from .entries import header as headers
 from .entries import writer
 from .entries.header import NodeLimits, shown
 from .entries.session import Direct, ask
 from .entries.sweep import doom_stream, sweep
+from .group.expiry import expire_named
 from .node.arguments import Name, Text, name_bytes, text_of
+from .node.stream_id import now_ms
 from .stream import Stream
 
 
@@ -64,3 +69,22 @@ class Streams:
         if gone:
             sweep(self.source)
         return gone
+
+    def maintain(self) -> dict[Text, int]:
+        """Apply every stream's retention, in pieces; the entries that went, by stream."""
+        self.source.require_writable("maintain")
+        freed: dict[Text, int] = {}
+        for name in ask(self.source, _retaining):
+            gone, more = 0, True
+            while more:
+                some, more = self.source.submit(partial(expire_named, name, now_ms()))
+                gone += some
+            if gone:
+                freed[text_of(name, self.encoding)] = gone
+        return freed
+
+
+def _retaining(txn: RaxTransaction) -> list[bytes]:
+    """The names of the streams that have a retention."""
+    found = ((name, headers.find(txn, name)) for name in headers.all_names(txn))
+    return [name for name, there in found if there is not None and there[1].retention is not None]

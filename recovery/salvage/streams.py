@@ -72,6 +72,7 @@ class StreamBuilder:
         expected: int | None = None
         last = (0, 0)
         live = 0
+        self.header.stored_bytes = 0
         first_live: tuple[int, int] | None = None
         self._report_lost_head()
         for found in self._valid_nodes():
@@ -91,6 +92,7 @@ class StreamBuilder:
                 found.key, found.listpack, head.ordinal, head.span, head.live, codec
             )
             self._txn.put(found.key, kept)
+            self.header.stored_bytes += len(kept)
             if self.nodes:
                 marks.mark_span(head.ordinal, head.ordinal + head.span - head.live)
             if self.nodes % EVERY == 0:

@@ -11,7 +11,8 @@
       [page bytes, max bytes, max entries, codec],      when a node is full, how it is sealed
       groups, next group,           consumer groups there are, the number the next one gets
       [window, cap],                of idempotent appends: seconds, IDs a producer (idempotent.py)
-      [checked, {field: type}] ]    the schema, if there is one (schema.py)
+      [checked, {field: type}],     the schema, None or absent where there is none (schema.py)
+      [maxlen, …, bytes] ]          the retention, likewise (retention.py); with max_bytes also the nodes' bytes
 
 It is rewritten by every commit that changes the stream, and its key sorts right behind the
 stream's last node, so that both lie on one page.
@@ -27,6 +28,7 @@ from ...storage.format import keys, records
 from ...storage.format.records import FORMAT_BYTE, checksum, pack
 from ...storage.trees.rax import RaxTransaction
 from ..node.arguments import whole
+from .retention import Retention
 from .schema import StreamSchema
 
 DEFAULT_PAGE_BYTES = 4080  # one overflow page of LMDB, see storage/format/records.py
@@ -78,7 +80,7 @@ class StreamHeader:
 
     __slots__ = (
         "entries_added", "first", "groups", "idempotence", "last", "leaves", "leaves_added", "length", "limits",
-        "max_deleted", "name", "next_group", "next_ordinal", "schema",
+        "max_deleted", "name", "next_group", "next_ordinal", "retention", "schema", "stored_bytes",
     )
 
     def __init__(self, name: bytes, limits: NodeLimits) -> None:
@@ -96,14 +98,23 @@ class StreamHeader:
         self.next_group = 1
         self.idempotence = (100, 100)
         self.schema: StreamSchema | None = None
+        self.retention: Retention | None = None
+        self.stored_bytes = 0  # of all nodes; right only under a retention with max_bytes
 
     def row(self) -> list[Any]:
         """The record's row."""
+        schema = None if self.schema is None else [self.schema.checked, self.schema.fields]
+        retention: tuple[Any, ...] | None = self.retention
+        if self.retention is not None and self.retention.max_bytes is not None:
+            retention = (*self.retention, self.stored_bytes)
+        last = [schema, retention]
+        while last and last[-1] is None:
+            last.pop()
         return [
             self.name, *self.last, *self.first, *self.max_deleted, self.length, self.entries_added,
             self.next_ordinal, self.leaves, self.leaves_added, self.limits,
             self.groups, self.next_group, self.idempotence,
-            *([] if self.schema is None else [[self.schema.checked, self.schema.fields]]),
+            *last,
         ]
 
     def sealed(self, seed: int) -> bytes:
@@ -123,7 +134,11 @@ class StreamHeader:
         header.leaves, header.leaves_added = row[10], row[11]
         header.groups, header.next_group = row[13], row[14]
         header.idempotence = (row[15][0], row[15][1])
-        header.schema = StreamSchema(*row[16]) if len(row) > 16 else None
+        if len(row) > 16:
+            header.schema = row[16] and StreamSchema(*row[16])
+        if len(row) > 17 and row[17]:
+            header.retention = Retention(*row[17][:5])
+            header.stored_bytes = row[17][5] if len(row[17]) > 5 else 0
         return header
 
 

@@ -54,6 +54,7 @@ from ..node.stream_id import MAX64, NewID, StreamID, make_id, now_ms
 from . import header as headers
 from . import writer
 from .header import NodeLimits, StreamHeader, shown
+from .writer import Expire
 
 MOST_ENTRIES = 10_000  # buffered at a time; and as many in the commit under way
 MOST_BYTES = 4 << 20
@@ -76,13 +77,15 @@ Operation = Callable[[WriteTransaction], StreamID | list[StreamID] | None]
 class AppendRun:
     """Appends of one millisecond to one stream with ``*`` as their ID: the kernel fills nodes with them."""
 
-    __slots__ = ("entries", "limits", "ms", "name", "now", "seq")
+    __slots__ = ("entries", "expire", "limits", "ms", "name", "now", "seq")
 
-    def __init__(self, name: bytes, limits: NodeLimits, now: int, first: StreamID, flat: list[bytes]) -> None:
+    def __init__(self, name: bytes, limits: NodeLimits, now: int, first: StreamID, flat: list[bytes],
+                 expire: Expire) -> None:
         self.name = name
         self.limits = limits
         self.now = now
         self.ms, self.seq = first
+        self.expire = expire
         self.entries = [flat]  # the n-th has the ID ms, seq + n
 
     @property
@@ -99,6 +102,8 @@ class AppendRun:
         """Append them. Whether they got the IDs that were returned."""
         stream = writer.ensure(txn, self.name, self.limits)
         ids = stream.extend(txn, self.now, self.entries)
+        if stream.begun > 0:
+            self.expire(txn, stream, self.now)
         return (ids[0], ids[-1]) == (self.first, self.last)
 
 
@@ -200,12 +205,13 @@ class WriteBuffer(Attachment):
     # -- appending ----------------------------------------------------------------------
 
     def append(self, name: bytes, limits: NodeLimits, news: Iterable[NewID], now: int, flats: Sequence[list[bytes]],
-               size: int, create: bool, operation: Operation, timeout: float,
+               size: int, create: bool, operation: Operation, timeout: float, expire: Expire,
                flat: list[bytes] | None = None) -> list[StreamID] | None:
         """Buffer an append of ``size`` bytes: ``operation`` is applied later, and gets the IDs returned here.
 
         ``flat``  the entry, of an append of one with ``*`` as its ID to a stream that is created
                   where there is none: ``operation`` is not used then. About 2 µs
+        ``expire`` is called, where nodes have begun, behind such entries
 
         None where the stream is not there and ``create`` is false. IDTooSmall, MalformedValue, StreamExhausted;
         AppendsLost until an earlier loss has been reported; LockTimeout where no window could be
@@ -243,7 +249,7 @@ class WriteBuffer(Attachment):
                     if flat is None:
                         items.append(Step(name, operation, ids))
                     elif run is None:
-                        items.append(AppendRun(name, limits, now, ids[0], flat))
+                        items.append(AppendRun(name, limits, now, ids[0], flat, expire))
                     else:
                         run.entries.append(flat)
                     return ids

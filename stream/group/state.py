@@ -36,7 +36,7 @@ from ...storage.format import keys, records
 from ...storage.trees.rax import Rax, RaxTransaction, family_rows
 from ..entries.header import StreamHeader, shown
 from ..entries.writer import StreamWriter
-from ..node.stream_id import StreamID
+from ..node.stream_id import StreamID, make_id
 from .pending_list import PendingList
 
 _MOST_CONSUMERS, _LAST = 1 << 32, b"\xff" * 4  # by their numbers
@@ -167,6 +167,12 @@ class GroupState:
         if self._least is None:
             self._least = self.pel(txn).first()
         return self._least is None or self._least <= sid
+
+    def first_held(self, txn: RaxTransaction, start: tuple[int, int]) -> tuple[int, int]:
+        """The least ID from ``start`` on that it has still to deliver or to acknowledge. Reads a bucket or two."""
+        after = behind(self.last)
+        pending = next(self.pel(txn).scan(start, StreamID.MAX), None) if self.pending else None
+        return after if pending is None else min(after, pending[0])
 
     # -- consumers ----------------------------------------------------------------------
 
@@ -314,6 +320,11 @@ def locate_group(txn: WriteTransaction, stream: StreamWriter, name: bytes) -> Gr
             stream.idle_from = None
             stream.groups[name] = state
     return state
+
+
+def behind(last: tuple[int, int]) -> StreamID:
+    """The least greater ID; the greatest of all after itself."""
+    return StreamID.MAX if last == StreamID.MAX else make_id(*last).next()
 
 
 def working_groups(txn: WriteTransaction, stream: StreamWriter) -> tuple[list[GroupState], tuple[int, int]]:

@@ -79,6 +79,7 @@ COMMANDS = {
     "snapshot": ("care.snapshot", "copy one state of a store while it is in use: whole, as an increment, in shards"),
     "restore": ("care.snapshot", "make a store from a snapshot"),
     "verify": ("care.snapshot", "compare every byte of a snapshot with its checksums"),
+    "maintain": ("care.compact", "free what the streams' retention lets go"),
     "compact": ("care.compact", "rewrite the data file without the space of what was deleted"),
     "scan": ("history.scan", "run SQL over a stream on a Spark of its own"),
     "plan": ("history.scan", "show how a scan would be cut into partitions"),
