@@ -101,7 +101,7 @@ def read_group(source: Source, times: SeenTimes, wanted: GroupRead, targets: lis
     )
     if is_empty:
         with source.read() as txn:
-            is_empty = not _look(txn, wanted, targets, times)[0]
+            is_empty = not look(txn, wanted, targets, times)[0]
     answer = [] if is_empty else _attempts(source, wanted, targets)
     if may_wait:
         times.note_read(line, wanted.consumer, bool(answer))
@@ -113,7 +113,7 @@ def read_group(source: Source, times: SeenTimes, wanted: GroupRead, targets: lis
     with waiting.turn(line, deadline, stop) as waiter:
         while waiter.awake and not is_stopped(stop):
             with source.read() as txn:
-                is_ready, seen, due = _look(txn, wanted, again)
+                is_ready, seen, due = look(txn, wanted, again)
             if is_ready:
                 answer = _attempts(source, wanted, again)
                 if answer:
@@ -133,7 +133,7 @@ def _attempts(source: Source, wanted: GroupRead, targets: list[Target]) -> Answe
         answer, passing = source.submit(lambda txn: _attempt(txn, wanted, targets))
     except LockTimeout:
         with source.read() as txn:
-            if _look(txn, wanted, targets)[0]:
+            if look(txn, wanted, targets)[0]:
                 raise
         return [(target.stream, []) for target in targets if target.after is not None]
     if passing and not answer:
@@ -220,8 +220,8 @@ class Room:
         return True
 
 
-def _look(txn: RaxTransaction, wanted: GroupRead, targets: list[Target],
-          times: SeenTimes | None = None) -> tuple[bool, dict[Condition, Hashable], float | None]:
+def look(txn: RaxTransaction, wanted: GroupRead, targets: list[Target],
+         times: SeenTimes | None = None) -> tuple[bool, dict[Condition, Hashable], float | None]:
     """Whether an attempt would find something; else what was seen, and when to look again.
 
     With ``times`` it notes the consumer's seen-time; where that is to be written, an attempt is needed.
