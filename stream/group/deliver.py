@@ -48,7 +48,17 @@ from ..node.packed_ids import row_of
 from ..node.stream_id import MAX64, IDLike, StreamID, make_id, now_ms, parse_id
 from . import subject_filter
 from .bucket import unpack_ids
-from .state import UNKNOWN, UNOWNED, ConsumerState, GroupState, SeenTimes, find_group, is_due, require_group
+from .state import (
+    UNKNOWN,
+    UNOWNED,
+    ConsumerState,
+    GroupState,
+    SeenTimes,
+    find_group,
+    is_due,
+    locate_group,
+    require_group,
+)
 from .waiter import Condition, Waiting, group_moves, stream_moves
 
 MOST_DELIVERIES = (1 << 63) - 1
@@ -65,6 +75,14 @@ class Target(NamedTuple):
     stream: bytes
     after: ID | None
     ack: bytes  # IDs in a row
+
+
+class Position(NamedTuple):
+    """Where a group stands."""
+
+    last: ID
+    entries_read: int
+    moves: int
 
 
 class GroupRead(NamedTuple):
@@ -395,6 +413,13 @@ def claim_idle(txn: WriteTransaction, stream: StreamWriter, group: GroupState, c
         raise CorruptionError(f"the pending list of group {shown(group.name)} shows an entry twice")
     assign(txn, group, consumer, rows, now)
     return claimed
+
+
+def position(txn: WriteTransaction, stream: bytes, group: bytes) -> Position | None:
+    """Where the group stands; None where there is none."""
+    there = writer.locate(txn, stream)
+    state = None if there is None else locate_group(txn, there, group)
+    return None if state is None else Position(state.last, state.entries_read, state.moves)
 
 
 def ack(txn: WriteTransaction, group: GroupState, ids: bytes) -> int:

@@ -19,7 +19,6 @@ from operator import attrgetter
 from typing import Any, TypeVar
 
 from ...storage.commit.write_transaction import WriteTransaction
-from ...storage.engine.environment import Environment
 from ...stream.entries.session import Direct
 from .lane import Call, run_each
 
@@ -33,15 +32,11 @@ class Batch:
     lock_timeout = 0.0  # the batch has the lock
 
     def __init__(self, direct: Direct) -> None:
+        self.env = direct.env
         self._direct = direct
         self._txn: WriteTransaction | None = None  # the one that the calls are applied to
         self._has_begun = False  # the call that is applied has come to the transaction
         self._spoiled: BaseException | None = None  # it failed there half way
-
-    @property
-    def env(self) -> Environment:
-        """The environment it belongs to."""
-        return self._direct.env
 
     def read(self) -> AbstractContextManager[WriteTransaction]:
         """The transaction itself, with nothing left in memory."""

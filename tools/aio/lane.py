@@ -6,13 +6,9 @@
       ^────── each call's result or error <── one call_soon_threadsafe
 
 Calls of one turn of the loop go over together, and results that come together wake their tasks in one turn: tasks
-that write again and again stay one batch, without a timer.
-
-The thread begins with a call, and ends once it has had nothing to do for a second. One whose loop has been closed
-ends at once: what had not begun is dropped.
-
-A call is withdrawn if its task is cancelled before it begins; it is completed if it has begun. finish() is for calls
-whose result must not be lost: their task, cancelled, ends once the result has been undone.
+that write again and again stay one batch, without a timer. The thread begins with a call; the loop ends it after a
+second without any, and it ends by itself once the loop has been closed. A call whose task is cancelled before it
+has begun is withdrawn; one that has begun is completed, or undone (finish()).
 """
 
 from __future__ import annotations
@@ -30,7 +26,6 @@ from ...storage.errors import StoreClosed, StoreError
 T = TypeVar("T")
 
 _LINGER = 1.0  # seconds
-_LONGEST_END = 5.0  # seconds that a thread without calls may take to end
 
 
 class Call(Generic[T]):
@@ -42,8 +37,7 @@ class Call(Generic[T]):
         self.function = function
         self.future = future
         self.is_alone = is_alone  # it shares no commit
-        self.has_begun = False
-        self.is_withdrawn = False
+        self.has_begun = self.is_withdrawn = False
         self.result: Any = None
         self.error: BaseException | None = None
 
@@ -51,32 +45,28 @@ class Call(Generic[T]):
         """Whether it is to be run: its task still waits. By the lane's thread, perhaps more than once."""
         self.result = self.error = None
         self.has_begun = True  # before the look: a task that is cancelled in between waits for the outcome
-        return not (self.is_withdrawn or self.future.cancelled())
-
-    def run(self) -> None:
-        """Run it, unless it has been withdrawn."""
-        if self.begin():
-            try:
-                self.result = self.function()
-            except BaseException as error:
-                self.error = error
+        if self.is_withdrawn or self.future.done():
+            self.error = StoreClosed("the call was withdrawn before it began: the store is being closed")
+        return self.error is None
 
     def settle(self) -> None:
         """Wake its task. By the loop."""
-        if self.future.done():
-            return
-        if self.error is None:
-            self.future.set_result(self.result)
-        elif isinstance(self.error, StopIteration):  # which a future refuses
-            self.future.set_exception(RuntimeError(f"the function raised {self.error!r}"))
-        else:
-            self.future.set_exception(self.error)
+        if not self.future.done():
+            if self.error is None:
+                self.future.set_result(self.result)
+            else:  # a future refuses StopIteration
+                stopped = isinstance(self.error, StopIteration)
+                self.future.set_exception(RuntimeError("StopIteration raised") if stopped else self.error)
 
 
 def run_each(calls: list[Call[Any]]) -> None:
     """Run the calls one by one."""
     for call in calls:
-        call.run()
+        try:
+            if call.begin():
+                call.result = call.function()
+        except BaseException as error:
+            call.error = error
 
 
 class Lane:
@@ -88,25 +78,34 @@ class Lane:
 
     def __init__(self, name: str, run: Callable[[list[Call[Any]]], None], most: int) -> None:
         self._loop = asyncio.get_running_loop()
-        self._name = name
+        self._name = f"raxlog {name}"
         self._run = run
         self._most = most
         self._gathered: list[Call[Any]] = []
         self._queue: SimpleQueue[list[Call[Any]]] = SimpleQueue()
-        self._mutex = threading.Lock()  # of the thread's beginning and end
-        self._thread: threading.Thread | None = None
         self._ends = False
+        self._thread: threading.Thread | None = None
         self._undoing: set[asyncio.Task[None]] = set()
-        self.under_way = 0  # calls made and not settled
-        self.refusal: str | None = None  # why nothing more is begun, of what has been called
+        self._under_way: set[Call[Any]] = set()  # calls made and not settled
 
-    def call(self, function: Callable[[], T], *, is_alone: bool = False) -> asyncio.Future[T]:
-        """Have the thread call the function; what it returns or raises. StoreError in another loop than the lane's."""
-        return self._made(function, is_alone).future
+    def call(self, function: Callable[[], T], is_alone: bool = False) -> Call[T]:
+        """Have the thread call the function; the call's future is for its outcome. StoreError in another loop."""
+        self.require_loop()
+        if self._thread is None:
+            self._ends = False
+            self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+            self._thread.start()
+            atexit.register(self.end)  # a thread that uses LMDB must not see the interpreter end
+        call = Call(function, self._loop.create_future(), is_alone)
+        if not self._gathered:
+            self._loop.call_soon(self._hand_over)
+        self._gathered.append(call)
+        self._under_way.add(call)
+        return call
 
     async def finish(self, function: Callable[[], T], undo: Callable[[T], Awaitable[object]]) -> T:
-        """call(), but where the task is cancelled once it has begun, its result is undone before that goes on."""
-        call = self._made(function, False)
+        """The outcome of a call; where its task is cancelled once it has begun, it is undone before that goes on."""
+        call = self.call(function)
         try:
             return await asyncio.shield(call.future)
         except asyncio.CancelledError:
@@ -124,96 +123,68 @@ class Lane:
             if result is not None:
                 await undo(result)
 
-    @property
-    def is_idle(self) -> bool:
-        """Whether no call is under way, nor one to be undone."""
-        return not (self.under_way or self._undoing)
+    async def idle(self, timeout: float) -> bool:
+        """Wait until nothing is under way, but no longer than that; whether nothing is."""
+        deadline = self._loop.time() + timeout
+        while (busy := bool(self._under_way or self._undoing)) and self._loop.time() < deadline:
+            await asyncio.sleep(0.001)
+        return not busy
+
+    def withdraw(self) -> None:
+        """Withdraw what has not begun: StoreClosed for its task."""
+        for call in self._under_way:
+            call.is_withdrawn = True
 
     def end(self) -> None:
-        """End the thread, at once where it is idle."""
-        self._ends = True
-        thread = self._thread
+        """End the thread: at once, where nothing is under way."""
+        thread, self._thread = self._thread, None
         if thread is not None:
+            atexit.unregister(self.end)
+            self._ends = True
             self._queue.put([])
-            thread.join(_LONGEST_END)
-
-    # -- in the loop ---------------------------------------------------------------------
+            thread.join()
 
     def require_loop(self) -> None:
         """StoreError in another loop than the lane's."""
-        loop: object = None
         with contextlib.suppress(RuntimeError):
-            loop = asyncio.get_running_loop()
-        if loop is not self._loop:
-            raise StoreError(
-                f"{self._name}: called from another event loop than the one that opened the store. Open the store in "
-                "this loop, too (raxlog.aio.open); both share one environment"
-            )
-
-    def _made(self, function: Callable[[], T], is_alone: bool) -> Call[T]:
-        self.require_loop()
-        call = Call(function, self._loop.create_future(), is_alone)
-        if not self._gathered:
-            self._loop.call_soon(self._hand_over)
-        self._gathered.append(call)
-        self.under_way += 1
-        return call
+            if asyncio.get_running_loop() is self._loop:
+                return
+        raise StoreError(
+            f"{self._name}: called from another event loop than the one that opened the store. Open the store in this "
+            "loop, too (raxlog.aio.open); both share one environment"
+        )
 
     def _hand_over(self) -> None:
-        calls, self._gathered = self._gathered, []
-        with self._mutex:
-            self._queue.put(calls)
-            if self._thread is None or not self._thread.is_alive():
-                try:
-                    self._start()
-                except RuntimeError as error:  # no thread to be had
-                    self._thread = None
-                    for call in self._queue.get():
-                        call.error = error
-                    self._settle(calls)
+        self._queue.put(self._gathered)
+        self._gathered = []
 
     def _settle(self, calls: list[Call[Any]]) -> None:
         for call in calls:
             call.settle()
-        self.under_way -= len(calls)
+        self._under_way.difference_update(calls)
 
-    # -- the thread ----------------------------------------------------------------------
-
-    def _start(self) -> None:
-        self._thread = threading.Thread(target=self._work, name=f"raxlog {self._name}", daemon=True)
-        self._thread.start()
-        atexit.register(self.end)  # a thread that uses LMDB must not see the interpreter end
+    def _retire(self) -> None:
+        if not self._under_way:
+            self.end()
 
     def _work(self) -> None:
         try:
             while self._work_once():
                 continue
-        finally:
+        except RuntimeError:  # the loop has been closed, and nothing waits any more
             atexit.unregister(self.end)
 
     def _work_once(self) -> bool:
-        """Run what is queued; False once the thread is to end. A function: it keeps no call alive while it waits."""
+        """Run what is queued; False at the end. A function: so no call is kept alive while it waits."""
         try:
             calls = self._queue.get(timeout=_LINGER)
             while len(calls) < self._most and not self._queue.empty():
                 calls = calls + self._queue.get()
         except Empty:
-            calls = []
+            self._loop.call_soon_threadsafe(self._retire)
+            return True
         for start in range(0, len(calls), self._most):
             some = calls[start : start + self._most]
-            if self.refusal is None:
-                self._run(some)
-            else:
-                for call in some:
-                    call.error = StoreClosed(self.refusal)
-            try:
-                self._loop.call_soon_threadsafe(self._settle, some)
-            except RuntimeError:  # the loop has been closed, and nothing waits any more
-                self._ends = True
-                break
-        with self._mutex:
-            goes_on = bool(calls) and not self._ends
-            if not goes_on and (self._ends or self._queue.empty()):
-                self._thread = None
-                return False
-        return True
+            self._run(some)
+            self._loop.call_soon_threadsafe(self._settle, some)
+        return not self._ends

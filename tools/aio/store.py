@@ -20,12 +20,10 @@ from ...stream.node.arguments import Fields, Name, Text, duration_ms, member_nam
 from ...stream.node.entry import Entry
 from ...stream.node.stream_id import IDLike
 from ...transaction import Transaction
-from .group_read import Reading
 from .lane import Lane, run_each
-from .methods import apart, reading
 from .stream import AsyncState, AsyncStream
-from .threads import Threads
-from .turn import deadline_of, until_changed
+from .threads import Threads, on
+from .waits import deadline_of, read_group, until_changed
 
 N = TypeVar("N", bound=Name)
 P = ParamSpec("P")
@@ -62,7 +60,7 @@ class AsyncStore:
         closed, where a call that has begun does not end: a transact() or run() that hangs.
         """
         if self._closing is None or (self._closing.done() and self._closing.exception() is not None):
-            self._threads.writes.require_loop()
+            self._threads.lanes["writes"].require_loop()
             limit = self._threads.source.lock_timeout if timeout is None else timeout
             self._closing = asyncio.create_task(self._threads.close(limit))
         await asyncio.shield(self._closing)  # of a task that is cancelled, too, no thread stays
@@ -90,14 +88,14 @@ class AsyncStore:
                     raise InvalidArgument("the function of transact() returned an awaitable, which nothing awaits")
                 return result
 
-        return await self._threads.write(run, is_alone=True)
+        return await self._threads.call("writes", run, is_alone=True)
 
     async def run(self, function: Callable[P, T], /, *args: P.args, **options: P.kwargs) -> T:
         """Call any function that would hold up the loop, in the thread for long calls; one after the other.
 
         ``await store.run(message.ack)``, ``await store.run(store.plain.subjects.match, "orders.new")``.
         """
-        return await self._threads.do(partial(function, *args, **options))
+        return await self._threads.call("others", partial(function, *args, **options))
 
     @property
     def plain(self) -> Store:
@@ -107,25 +105,25 @@ class AsyncStore:
     async def publish(self, subject: Text, fields: Fields) -> Reached:
         """Publish a message: as Store.publish(), as a part of the next commit."""
         publication = self._threads.pubsub.publication(subject, fields)
-        return await self._threads.write(partial(self._threads.batch.submit, publication))
+        return await self._threads.call("writes", partial(self._threads.batch.submit, publication))
 
-    flush = apart(Store.flush)
-    rename_stream = apart(Store.rename_stream)
-    delete_stream = apart(Store.delete_stream)
-    bind = apart(Store.bind)
-    unbind = apart(Store.unbind)
-    subscribe = apart(Store.subscribe)
-    subscribe_many = apart(Store.subscribe_many)
-    unsubscribe = apart(Store.unsubscribe)
-    snapshot = apart(Store.snapshot)
-    compact = apart(Store.compact)
+    flush = on("others", Store.flush)
+    rename_stream = on("others", Store.rename_stream)
+    delete_stream = on("others", Store.delete_stream)
+    bind = on("others", Store.bind)
+    unbind = on("others", Store.unbind)
+    subscribe = on("others", Store.subscribe)
+    subscribe_many = on("others", Store.subscribe_many)
+    unsubscribe = on("others", Store.unsubscribe)
+    snapshot = on("others", Store.snapshot)
+    compact = on("others", Store.compact)
 
     # -- reading ------------------------------------------------------------------------
 
-    streams = reading(Store.streams)
-    bindings = reading(Store.bindings)
-    listeners = reading(Store.listeners)
-    readers = reading(Store.readers)
+    streams = on("reads", Store.streams)
+    bindings = on("reads", Store.bindings)
+    listeners = on("reads", Store.listeners)
+    readers = on("reads", Store.readers)
 
     def stream(self, name: Name, *, compression: str | None = None, node_max_bytes: int | None = None,
                node_max_entries: int | None = None) -> AsyncStream:
@@ -157,7 +155,7 @@ class AsyncStore:
             return seen, self._plain.read(now, count, total=total, max_bytes=max_bytes)
 
         if block is None:
-            return (await self._threads.read(look))[1]
+            return (await self._threads.call("reads", look))[1]
         return await until_changed(self._threads, look, deadline)
 
     async def read_group(self, group: Name, consumer: Name, streams: Mapping[N, IDLike], count: int | None = None,
@@ -177,8 +175,8 @@ class AsyncStore:
             return read_group_streams(threads.batch, group, consumer, streams, count, None, total, max_bytes, noack,
                                       claim_idle, given if acknowledges else None, None, threads.streams.encoding)
 
-        return await Reading(threads, wanted, targets, take, lambda found: {
-            name_bytes(name): entries for name, entries in found.items()}).read(block, {})
+        return await read_group(threads, wanted, targets, block, take, lambda found: {
+            name_bytes(name): entries for name, entries in found.items()}, {})
 
 
 class Opening(Awaitable[AsyncStore]):
@@ -202,7 +200,7 @@ class Opening(Awaitable[AsyncStore]):
     async def _open(self) -> AsyncStore:
         lane = Lane("opening", run_each, 1)
         try:
-            return AsyncStore(await lane.finish(self._opener, lambda store: lane.call(store.close)))
+            return AsyncStore(await lane.finish(self._opener, lambda store: lane.call(store.close).future))
         finally:
             lane.end()
 

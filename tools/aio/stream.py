@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TypeVar
 
-from ...stream.columns.scan import StoredNode
 from ...stream.entries.header import shown
 from ...stream.group.deliver import GroupRead, Target, history_start, parse_ids
 from ...stream.group.group import Group
@@ -14,10 +13,8 @@ from ...stream.node.entry import Entry
 from ...stream.node.stream_id import IDLike, StreamID
 from ...stream.state import State
 from ...stream.stream import Stream
-from .entries import Ahead, AsyncFollower
-from .group_read import Reading
-from .methods import Property, apart, joined, reading
-from .threads import Threads
+from .threads import Property, Threads, on
+from .waits import Ahead, AsyncFollower, read_group
 
 T = TypeVar("T")
 
@@ -36,23 +33,23 @@ class AsyncStream:
     def __repr__(self) -> str:
         return f"<raxlog.aio.AsyncStream {shown(self.name)} in {str(self._threads.store.path)!r}>"
 
-    append = joined(Stream.append)
-    extend = joined(Stream.extend)
-    delete = joined(Stream.delete)
-    delete_ex = joined(Stream.delete_ex)
-    set_id = joined(Stream.set_id)
-    configure = joined(Stream.configure)
-    trim = apart(Stream.trim)
+    append = on("writes", Stream.append)
+    extend = on("writes", Stream.extend)
+    delete = on("writes", Stream.delete)
+    delete_ex = on("writes", Stream.delete_ex)
+    set_id = on("writes", Stream.set_id)
+    configure = on("writes", Stream.configure)
+    trim = on("others", Stream.trim)
 
-    get = reading(Stream.get)
-    exists = reading(Stream.exists)
-    count = reading(Stream.count)
-    rank = reading(Stream.rank)
-    select = reading(Stream.select)
-    split = reading(Stream.split)
-    info = reading(Stream.info)
-    groups = reading(Stream.groups)
-    length = reading(Stream.__len__)
+    get = on("reads", Stream.get)
+    exists = on("reads", Stream.exists)
+    count = on("reads", Stream.count)
+    rank = on("reads", Stream.rank)
+    select = on("reads", Stream.select)
+    split = on("reads", Stream.split)
+    info = on("reads", Stream.info)
+    groups = on("reads", Stream.groups)
+    length = on("reads", Stream.__len__)
     last_id = Property[Stream, StreamID](lambda stream: stream.last_id)
     schema = Property[Stream, dict[str, str]](lambda stream: stream.schema)
 
@@ -60,10 +57,6 @@ class AsyncStream:
               reverse: bool = False) -> Ahead[Entry]:
         """The entries of a range, for ``async for``: as Stream.range()."""
         return Ahead(self._threads, self._plain.range(start, end, count, reverse))
-
-    def nodes(self, start: IDLike = "-", end: IDLike = "+") -> Ahead[StoredNode]:
-        """The nodes of a range, for ``async for``: as Stream.nodes()."""
-        return Ahead(self._threads, self._plain.nodes(start, end))
 
     def follow(self, after: IDLike = "$", timeout: float | None = None) -> AsyncFollower:
         """The entries behind ``after`` as they come, for ``async for``: as Stream.follow(), without a thread.
@@ -89,7 +82,7 @@ class AsyncStream:
                                  entries_read=entries_read, subjects=subjects)
         return self.group(name)
 
-    _create_group = joined(Stream.create_group)
+    _create_group = on("writes", Stream.create_group)
 
 
 class AsyncGroup:
@@ -126,21 +119,21 @@ class AsyncGroup:
             return self._batched.read(consumer, count, ids=ids, noack=noack, ack=ids_to_ack if acknowledges else (),
                                       claim_idle=claim_idle)
 
-        return await Reading(self._threads, wanted, [target], take, lambda found: {self.stream: found}).read(block, [])
+        return await read_group(self._threads, wanted, [target], block, take, lambda found: {self.stream: found}, [])
 
-    ack = joined(Group.ack)
-    nack = joined(Group.nack)
-    ack_delete = joined(Group.ack_delete)
-    claim = joined(Group.claim)
-    autoclaim = joined(Group.autoclaim)
-    set_id = joined(Group.set_id)
-    create_consumer = joined(Group.create_consumer)
-    delete_consumer = apart(Group.delete_consumer)
-    destroy = apart(Group.destroy)
+    ack = on("writes", Group.ack)
+    nack = on("writes", Group.nack)
+    ack_delete = on("writes", Group.ack_delete)
+    claim = on("writes", Group.claim)
+    autoclaim = on("writes", Group.autoclaim)
+    set_id = on("writes", Group.set_id)
+    create_consumer = on("writes", Group.create_consumer)
+    delete_consumer = on("others", Group.delete_consumer)
+    destroy = on("others", Group.destroy)
 
-    pending = reading(Group.pending)
-    consumers = reading(Group.consumers)
-    info = reading(Group.info)
+    pending = on("reads", Group.pending)
+    consumers = on("reads", Group.consumers)
+    info = on("reads", Group.info)
     lag = Property[Group, int](lambda group: group.lag)
     subjects = Property[Group, list[bytes]](lambda group: group.subjects)
     last_delivered_id = Property[Group, StreamID](lambda group: group.last_delivered_id)
@@ -156,8 +149,8 @@ class AsyncState:
         self._plain = plain
         self._batched = State(threads.batch)
 
-    get = reading(State.get)
-    items = reading(State.rows)
-    length = reading(State.__len__)
-    set = joined(State.__setitem__)
-    delete = joined(State.__delitem__)
+    get = on("reads", State.get)
+    items = on("reads", State.rows)
+    length = on("reads", State.__len__)
+    set = on("writes", State.__setitem__)
+    delete = on("writes", State.__delitem__)
