@@ -110,7 +110,7 @@ def read_group(source: Source, times: SeenTimes, wanted: GroupRead, targets: lis
     stop = wanted.stop
     if stop is not None and is_stopped(stop):
         if any(target.ack for target in targets):
-            _attempts(source, wanted._replace(most=0), targets)
+            attempts(source, wanted._replace(most=0), targets)
         return []
     line = (wanted.group, wanted.min_idle, tuple(target.stream for target in targets))
     may_wait = isinstance(source, Direct) and all(target.after is None for target in targets)
@@ -120,7 +120,7 @@ def read_group(source: Source, times: SeenTimes, wanted: GroupRead, targets: lis
     if is_empty:
         with source.read() as txn:
             is_empty = not look(txn, wanted, targets, times)[0]
-    answer = [] if is_empty else _attempts(source, wanted, targets)
+    answer = [] if is_empty else attempts(source, wanted, targets)
     if may_wait:
         times.note_read(line, wanted.consumer, bool(answer))
     if answer or wait is None or not may_wait:
@@ -133,7 +133,7 @@ def read_group(source: Source, times: SeenTimes, wanted: GroupRead, targets: lis
             with source.read() as txn:
                 is_ready, seen, due = look(txn, wanted, again)
             if is_ready:
-                answer = _attempts(source, wanted, again)
+                answer = attempts(source, wanted, again)
                 if answer:
                     times.note_read(line, wanted.consumer, True)
                     return answer
@@ -142,7 +142,7 @@ def read_group(source: Source, times: SeenTimes, wanted: GroupRead, targets: lis
     return []
 
 
-def _attempts(source: Source, wanted: GroupRead, targets: list[Target]) -> Answer:
+def attempts(source: Source, wanted: GroupRead, targets: list[Target]) -> Answer:
     """One transaction, or several for a filtered group that has much to pass over and finds nothing.
 
     Returns nothing instead of LockTimeout where there was nothing to take, nor to acknowledge.

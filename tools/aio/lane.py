@@ -134,6 +134,8 @@ class Lane:
         """Withdraw what has not begun: StoreClosed for its task."""
         for call in self._under_way:
             call.is_withdrawn = True
+            if not (call.has_begun or call.future.done()):
+                call.future.set_exception(StoreClosed("the store is being closed; this call has not begun"))
 
     def end(self) -> None:
         """End the thread: at once, where nothing is under way."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable, Generator, Hashable, Iterable, Mapping
+from collections.abc import Callable, Generator, Hashable, Iterable, Mapping
 from functools import partial, wraps
 from pathlib import Path
 from typing import Any, ParamSpec, Self, TypeVar
@@ -13,10 +13,9 @@ from ...index.pubsub.pubsub import Reached
 from ...storage.errors import InvalidArgument
 from ...store import Store
 from ...stream.entries.session import ask
-from ...stream.group.deliver import GroupRead, Target, history_start, parse_ids
 from ...stream.group.waiter import Condition, stream_moves
-from ...stream.multi_read import read_group_streams
-from ...stream.node.arguments import Fields, Name, Text, duration_ms, member_name, name_bytes
+from ...stream.multi_read import parse_group_read
+from ...stream.node.arguments import Fields, Name, Text, name_bytes, texts_of
 from ...stream.node.entry import Entry
 from ...stream.node.stream_id import IDLike
 from ...transaction import Transaction
@@ -163,23 +162,13 @@ class AsyncStore:
                          noack: bool = False, claim_idle: float | None = None,
                          ack: Mapping[N, Iterable[IDLike]] | None = None) -> dict[N, list[Entry]]:
         """Deliver from several streams: as Store.read_group(). Waits, and is cancelled, as AsyncGroup.read()."""
-        threads = self._threads
-        given = {name: list(ids) for name, ids in (ack or {}).items()}
-        min_idle = None if claim_idle is None else duration_ms("claim_idle", claim_idle)
-        wanted = GroupRead(member_name(group, "group"), member_name(consumer, "consumer"), count, total, max_bytes,
-                           noack, min_idle, None)
-        targets = [Target(name_bytes(name), None if after in (">", b">") else history_start(after),
-                          parse_ids("ack", given.get(name, ()))) for name, after in streams.items()]
-
-        def take(acknowledges: bool) -> dict[N, list[Entry]]:
-            return read_group_streams(threads.batch, group, consumer, streams, count, None, total, max_bytes, noack,
-                                      claim_idle, given if acknowledges else None, None, threads.streams.encoding)
-
-        return await read_group(threads, wanted, targets, block, take, lambda found: {
-            name_bytes(name): entries for name, entries in found.items()}, {})
+        wanted, targets, keys = parse_group_read(group, consumer, streams, count, total, max_bytes, noack, claim_idle,
+                                                 ack, None)
+        answer = await read_group(self._threads, wanted, targets, block)
+        return {keys[name]: texts_of(entries, self._threads.streams.encoding) for name, entries in answer}
 
 
-class Opening(Awaitable[AsyncStore]):
+class Opening:
     """What open() returns: ``async with`` it, or await it and aclose() the store."""
 
     def __init__(self, opener: Callable[[], Store]) -> None:
@@ -187,22 +176,19 @@ class Opening(Awaitable[AsyncStore]):
         self._store: AsyncStore | None = None
 
     def __await__(self) -> Generator[Any, None, AsyncStore]:
-        return self._open().__await__()
+        return self.__aenter__().__await__()
 
     async def __aenter__(self) -> AsyncStore:
-        self._store = await self._open()
+        lane = Lane("opening", run_each, 1)
+        try:
+            self._store = AsyncStore(await lane.finish(self._opener, lambda store: lane.call(store.close).future))
+        finally:
+            lane.end()
         return self._store
 
     async def __aexit__(self, *_: object) -> None:
         if self._store is not None:
             await self._store.aclose()
-
-    async def _open(self) -> AsyncStore:
-        lane = Lane("opening", run_each, 1)
-        try:
-            return AsyncStore(await lane.finish(self._opener, lambda store: lane.call(store.close).future))
-        finally:
-            lane.end()
 
 
 def _opens(opener: Callable[P, Store]) -> Callable[P, Opening]:

@@ -8,7 +8,7 @@ from typing import TypeVar
 from ...stream.entries.header import shown
 from ...stream.group.deliver import GroupRead, Target, history_start, parse_ids
 from ...stream.group.group import Group
-from ...stream.node.arguments import Name, Text, duration_ms, member_name
+from ...stream.node.arguments import Name, Text, duration_ms, member_name, texts_of, whole
 from ...stream.node.entry import Entry
 from ...stream.node.stream_id import IDLike, StreamID
 from ...stream.state import State
@@ -109,17 +109,13 @@ class AsyncGroup:
         the task ends: the group goes back, or, where it has delivered more since, the entries are released, as by
         nack(mode="silent"). What ``ack`` names stays acknowledged.
         """
-        ids_to_ack = ack if isinstance(ack, str | bytes | StreamID) else list(ack)
         after = None if ids in (">", b">") else history_start(ids)
+        whole("count", count, 0, none=", or None for all")
         min_idle = None if claim_idle is None else duration_ms("claim_idle", claim_idle)
         wanted = GroupRead(self.name, member_name(consumer, "consumer"), count, None, None, noack, min_idle, None)
-        target = Target(self.stream, after, parse_ids("ack", ids_to_ack))
-
-        def take(acknowledges: bool) -> list[Entry]:
-            return self._batched.read(consumer, count, ids=ids, noack=noack, ack=ids_to_ack if acknowledges else (),
-                                      claim_idle=claim_idle)
-
-        return await read_group(self._threads, wanted, [target], block, take, lambda found: {self.stream: found}, [])
+        target = Target(self.stream, after, parse_ids("ack", ack))
+        answer = await read_group(self._threads, wanted, [target], block)
+        return texts_of(answer[0][1], self._threads.streams.encoding) if answer else []
 
     ack = on("writes", Group.ack)
     nack = on("writes", Group.nack)

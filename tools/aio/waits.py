@@ -23,7 +23,7 @@ from ...storage.errors import RaxlogError
 from ...stream.entries.session import ask
 from ...stream.follow import Follower
 from ...stream.group import claim, deliver
-from ...stream.group.deliver import GroupRead, Target
+from ...stream.group.deliver import Answer, GroupRead, Position, Target
 from ...stream.group.state import SeenTimes
 from ...stream.group.waiter import Condition, Waiter, stream_moves
 from ...stream.node.arguments import duration_ms
@@ -36,6 +36,7 @@ T = TypeVar("T")
 _AHEAD = 100  # entries read at once
 
 Seen = Mapping[Condition, Hashable]
+Delivery = tuple[dict[bytes, Position | None], Answer]  # where the groups stood before, and what was delivered
 
 
 class Turn:
@@ -98,52 +99,45 @@ async def until_changed(threads: Threads, look: Callable[[], tuple[Seen, T]], de
                 return found
 
 
-async def read_group(threads: Threads, wanted: GroupRead, targets: list[Target], block: float | None,
-                     take: Callable[[bool], T], entries_of: Callable[[T], dict[bytes, list[Entry]]], empty: T) -> T:
+async def read_group(threads: Threads, wanted: GroupRead, targets: list[Target], block: float | None) -> Answer:
     """deliver.read_group() in steps: a look in "reads", the delivery in the next commit, the wait in the line.
-
-    ``take``  the plain read, in the batch; whether it is the first, which acknowledges
 
     A task that is cancelled while its delivery is committed has it taken back before it ends, and is the first in
     its line until then.
     """
     deadline = deadline_of(block)
-    later = [target._replace(ack=b"") for target in targets]
-    times = threads.source.env.attached(SeenTimes)
     names = [target.stream for target in targets if target.after is None]
+    times: SeenTimes | None = threads.source.env.attached(SeenTimes)  # of the first attempt, as its acknowledgements
 
-    def operation(is_first: bool) -> tuple[dict[bytes, deliver.Position | None], T]:
+    def deliver_now() -> Delivery:
         before = threads.batch.submit(
             lambda txn: {name: deliver.position(txn, name, wanted.group) for name in names})
-        return before, take(is_first)
+        return before, deliver.attempts(threads.batch, wanted, targets)
 
-    def undo(outcome: tuple[dict[bytes, deliver.Position | None], T]) -> asyncio.Future[None]:
+    def undo(delivery: Delivery) -> asyncio.Future[None]:
         def take_back(txn: WriteTransaction) -> None:
-            entries = entries_of(outcome[1])
-            for name, before in outcome[0].items():
-                claim.take_back(txn, wanted, name, before, [(one.ms, one.seq) for one in entries.get(name, ())])
+            for name, entries in delivery[1]:
+                claim.take_back(txn, wanted, name, delivery[0].get(name), [(one.ms, one.seq) for one in entries])
 
         return threads.lanes["writes"].call(partial(threads.batch.submit, take_back)).future
 
-    async def attempt(is_first: bool) -> tuple[T, Seen, float | None]:
-        look = partial(deliver.look, wanted=wanted, targets=targets if is_first else later,
-                       times=times if is_first else None)
+    async def attempt() -> tuple[Answer, Seen, float | None]:
+        look = partial(deliver.look, wanted=wanted, targets=targets, times=times)
         is_ready, seen, due = await threads.call("reads", partial(ask, threads.source, look))
-        if not is_ready:
-            return empty, seen, due
         threads.require_open()
-        return (await threads.lanes["writes"].finish(partial(operation, is_first), undo))[1], seen, due
+        return (await threads.lanes["writes"].finish(deliver_now, undo))[1] if is_ready else [], seen, due
 
-    found, _, _ = await attempt(True)
-    if found or block is None or len(names) < len(targets):
-        return found
+    answer, _, _ = await attempt()
+    if answer or block is None or len(names) < len(targets):
+        return answer
+    targets, times = [target._replace(ack=b"") for target in targets], None
     with Turn(threads, (wanted.group, wanted.min_idle, tuple(names))) as turn:
         while await turn.comes(deadline):
-            found, seen, due = await attempt(False)
-            if found:
-                return found
+            answer, seen, due = await attempt()
+            if answer:
+                return answer
             await turn.arm(seen, due)
-    return empty
+    return []
 
 
 class Ahead(AsyncIterator[T]):
