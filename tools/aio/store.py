@@ -58,7 +58,7 @@ class AsyncStore:
         store's lock_timeout) what has not begun gets it, too. StoreError a second later, with the store not
         closed, where a call that has begun does not end: a transact() or run() that hangs.
         """
-        if self._closing is None or (self._closing.done() and self._closing.exception() is not None):
+        if self._closing is None or (self._closing.done() and (self._closing.cancelled() or self._closing.exception())):
             self._threads.lanes["writes"].require_loop()
             limit = self._threads.source.lock_timeout if timeout is None else timeout
             self._closing = asyncio.create_task(self._threads.close(limit))
