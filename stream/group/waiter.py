@@ -222,6 +222,16 @@ class Waiting(Attachment):
             self._registered += 1
         return line
 
+    @property
+    def is_watched(self) -> bool:
+        """Whether the watcher is there, so that join() starts no thread."""
+        return self._watcher is not None
+
+    def watch(self) -> None:
+        """Start the watcher: some milliseconds, the first time."""
+        with self._mutex:
+            self._require_watcher()
+
     def _require_watcher(self) -> None:
         if self._closed or not self._env.is_open:
             raise self._error_closed()

@@ -40,7 +40,7 @@ Delivery = tuple[dict[bytes, Position | None], Answer]  # where the groups stood
 
 
 class Turn:
-    """A place in the line ``key``, while its ``with`` lasts."""
+    """A place in the line ``key``, while its ``async with`` lasts."""
 
     def __init__(self, threads: Threads, key: Hashable) -> None:
         self._threads = threads
@@ -48,14 +48,17 @@ class Turn:
         self._event = asyncio.Event()
         self._waiter = Waiter(key, self)
 
-    def __enter__(self) -> Self:
+    async def __aenter__(self) -> Self:
+        if not self._threads.waiting.is_watched:
+            await self._threads.call("reads", self._threads.waiting.watch)
         self._threads.turns.add(self)
         self._threads.waiting.join(self._waiter)
         return self
 
-    def __exit__(self, *_: object) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._threads.turns.discard(self)
-        self._threads.waiting.leave(self._waiter)
+        if self._loop.is_running():  # else the garbage collector drops the task, in any thread, under any lock
+            self._threads.waiting.leave(self._waiter)
 
     def release(self) -> None:
         """Wake the task. From any thread."""
@@ -93,7 +96,7 @@ async def until_changed(threads: Threads, look: Callable[[], tuple[Seen, T]], de
         seen, found = await threads.call("reads", look)
         if found:
             return found
-        with Turn(threads, object()) as turn:
+        async with Turn(threads, object()) as turn:
             await turn.arm(seen)
             if not await turn.comes(deadline):
                 return found
@@ -131,7 +134,7 @@ async def read_group(threads: Threads, wanted: GroupRead, targets: list[Target],
     if answer or block is None or len(names) < len(targets):
         return answer
     targets, times = [target._replace(ack=b"") for target in targets], None
-    with Turn(threads, (wanted.group, wanted.min_idle, tuple(names))) as turn:
+    async with Turn(threads, (wanted.group, wanted.min_idle, tuple(names))) as turn:
         while await turn.comes(deadline):
             answer, seen, due = await attempt()
             if answer:
