@@ -281,7 +281,7 @@ def test_an_append_of_a_cancelled_task_is_whole_or_absent_and_idempotent_id_tell
                 if chance.random() < 0.02:
                     await asyncio.sleep(chance.random() * 0.002)
                 if chance.random() < 0.7:
-                    tasks[chance.randrange(len(tasks))].cancel()
+                    tasks[-chance.randint(1, min(n + 1, 100))].cancel()
             await asyncio.wait(tasks)
             done = {n: task.result() for n, task in enumerate(tasks) if not task.cancelled()}
             there = {int(entry.fields[b"n"]): entry.id async for entry in stream.range(f"({begin}")}
