@@ -155,7 +155,9 @@ class Commits:
         must be a function of the transaction alone. LockTimeout after ``timeout`` seconds.
         """
         call = Call(operation)
-        self.share(call, timeout)
+        outside = self.share(call, timeout)
+        if outside is not None:
+            raise outside
         if call.error is not None:
             raise call.error
         return call.result  # type: ignore[no-any-return]
@@ -170,11 +172,11 @@ class Commits:
         for call in others:
             call.gone = True  # to be queued and woken is the last one's part
         last.brings = others
-        self.share(last, timeout)
+        self.share(last, timeout)  # what came from outside is none of theirs: each has been tried alone
         return calls
 
-    def share(self, call: Call, timeout: float) -> None:
-        """Queue a call until it is done, or lead. LockTimeout; what came from outside, where this thread led."""
+    def share(self, call: Call, timeout: float) -> Exception | None:
+        """Queue a call until it is done, or lead: then the exception that came from outside, if any. LockTimeout."""
         self.refuse_inside_transaction()
         outside = None
         try:
@@ -183,8 +185,7 @@ class Commits:
         except BaseException:
             start_new_thread(interrupts.leave, (self, call))
             raise
-        if outside is not None:
-            raise outside
+        return outside
 
     def alone(self, timeout: float) -> Generator[WriteTransaction, bool, None]:
         """A transaction of this thread's own, as a generator: it yields the transaction, is sent

@@ -157,8 +157,8 @@ class Lane:
         )
 
     def _hand_over(self) -> None:
-        self._queue.put(self._gathered)
-        self._gathered = []
+        calls, self._gathered = self._gathered, []
+        self._queue.put(calls)
 
     def _settle(self, calls: list[Call[Any]]) -> None:
         for call in calls:
