@@ -132,6 +132,10 @@ class Store:
         state = "closed" if self._source.closed else "readonly" if self._env.readonly else self._env.options.durability
         return f"<raxlog.Store {str(self._env.path)!r} {state}>"
 
+    def parts(self) -> tuple[Direct, Streams, PubSub]:
+        """What it is composed of, for raxlog.aio, which calls the same parts from a loop's tasks."""
+        return self._source, self._streams, self._pubsub
+
     @property
     def path(self) -> Path:
         """The store's directory."""

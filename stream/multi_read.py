@@ -86,8 +86,19 @@ def read_group_streams(source: Source, group: Name, consumer: Name, streams: Map
                        noack: bool, claim_idle: float | None, ack: Mapping[M, Iterable[IDLike]] | None,
                        stop: StopFlag | None, encoding: str | None) -> dict[N, list[Entry]]:
     """Deliver from several streams that have a group of the same name, in one commit."""
-    _check_counts(count, total, max_bytes)
     wait = None if block is None else parse_block(source, block)
+    wanted, targets, keys = parse_group_read(group, consumer, streams, count, total, max_bytes, noack, claim_idle, ack,
+                                             stop)
+    answer = read_group(source, source.env.attached(SeenTimes), wanted, targets, wait)
+    return {keys[name]: texts_of(entries, encoding) for name, entries in answer}
+
+
+def parse_group_read(group: Name, consumer: Name, streams: Mapping[N, IDLike], count: int | None, total: int | None,
+                     max_bytes: int | None, noack: bool, claim_idle: float | None,
+                     ack: Mapping[M, Iterable[IDLike]] | None,
+                     stop: StopFlag | None) -> tuple[GroupRead, list[Target], dict[bytes, N]]:
+    """The arguments of a read, checked, and the streams' names as they were given."""
+    _check_counts(count, total, max_bytes)
     acked: dict[bytes, bytes] = {}
     for acked_key, ids in _mapping("ack", {} if ack is None else ack).items():
         _once("ack", acked, name_bytes(acked_key))
@@ -104,12 +115,10 @@ def read_group_streams(source: Source, group: Name, consumer: Name, streams: Map
         raise InvalidArgument("read_group() needs at least one stream: {name: '>' or an ID}")
     if acked:
         raise InvalidArgument(f"ack names {sorted(acked)}, which the call does not read")
-    wanted = GroupRead(
+    return GroupRead(
         member_name(group, "group"), member_name(consumer, "consumer"), count, total, max_bytes, noack,
         None if claim_idle is None else duration_ms("claim_idle", claim_idle), stop,
-    )
-    answer = read_group(source, source.env.attached(SeenTimes), wanted, targets, wait)
-    return {keys[name]: texts_of(entries, encoding) for name, entries in answer}
+    ), targets, keys
 
 
 def _mapping(what: str, given: Mapping[N, T]) -> Mapping[N, T]:

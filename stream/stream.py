@@ -78,6 +78,10 @@ class Stream:
     def __repr__(self) -> str:
         return f"<raxlog.Stream {shown(self.name)} in {str(self._source.env.path)!r}>"
 
+    def bound(self, source: Source) -> Stream:
+        """A handle on the same stream, whose calls go elsewhere (entries/session.py)."""
+        return Stream(source, self.name, self._limits, self._encoding)
+
     # -- writing ------------------------------------------------------------------------
 
     @overload

@@ -9,11 +9,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial, wraps
 from typing import Any, Concatenate, NoReturn, ParamSpec, Protocol, TypeVar
 
+from ...storage.commit.commits import Call
 from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.engine.environment import Environment
 from ...storage.errors import AppendsLost, ReadOnlyStore, StoreClosed, TransactionError
@@ -138,6 +139,14 @@ class Direct:
         if self.buffer is not None:
             self.buffer.flush()
         return self.env.commits.submit(operation, self.lock_timeout)
+
+    def submit_all(self, operations: Sequence[Callable[[WriteTransaction], object]]) -> list[Call]:
+        """submit() of many operations by one thread: Commits.submit_all()."""
+        if self.closed:
+            self._refuse()
+        if self.buffer is not None:
+            self.buffer.flush()
+        return self.env.commits.submit_all(operations, self.lock_timeout)
 
     def begin(self) -> Generator[WriteTransaction, bool, None]:
         """An exclusive transaction of this thread, behind all that has been appended before: Commits.alone()."""

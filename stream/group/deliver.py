@@ -48,7 +48,17 @@ from ..node.packed_ids import pack_ids, row_of
 from ..node.stream_id import MAX64, IDLike, StreamID, make_id, now_ms, parse_id
 from . import subject_filter
 from .bucket import unpack_ids
-from .state import UNKNOWN, UNOWNED, ConsumerState, GroupState, SeenTimes, find_group, is_due, require_group
+from .state import (
+    UNKNOWN,
+    UNOWNED,
+    ConsumerState,
+    GroupState,
+    SeenTimes,
+    find_group,
+    is_due,
+    locate_group,
+    require_group,
+)
 from .waiter import Condition, Waiting, group_moves, stream_moves
 
 MOST_DELIVERIES = (1 << 63) - 1
@@ -65,6 +75,14 @@ class Target(NamedTuple):
     stream: bytes
     after: ID | None
     ack: bytes  # IDs in a row
+
+
+class Position(NamedTuple):
+    """Where a group stands."""
+
+    last: ID
+    entries_read: int
+    moves: int
 
 
 class GroupRead(NamedTuple):
@@ -93,7 +111,7 @@ def read_group(source: Source, times: SeenTimes, wanted: GroupRead, targets: lis
     stop = wanted.stop
     if stop is not None and is_stopped(stop):
         if any(target.ack for target in targets):
-            _attempts(source, wanted._replace(most=0), targets)
+            attempts(source, wanted._replace(most=0), targets)
         return []
     line = (wanted.group, wanted.min_idle, tuple(target.stream for target in targets))
     may_wait = isinstance(source, Direct) and all(target.after is None for target in targets)
@@ -102,8 +120,8 @@ def read_group(source: Source, times: SeenTimes, wanted: GroupRead, targets: lis
     )
     if is_empty:
         with source.read() as txn:
-            is_empty = not _look(txn, wanted, targets, times)[0]
-    answer = [] if is_empty else _attempts(source, wanted, targets)
+            is_empty = not look(txn, wanted, targets, times)[0]
+    answer = [] if is_empty else attempts(source, wanted, targets)
     if may_wait:
         times.note_read(line, wanted.consumer, bool(answer))
     if answer or wait is None or not may_wait:
@@ -114,9 +132,9 @@ def read_group(source: Source, times: SeenTimes, wanted: GroupRead, targets: lis
     with waiting.turn(line, deadline, stop) as waiter:
         while waiter.awake and not is_stopped(stop):
             with source.read() as txn:
-                is_ready, seen, due = _look(txn, wanted, again)
+                is_ready, seen, due = look(txn, wanted, again)
             if is_ready:
-                answer = _attempts(source, wanted, again)
+                answer = attempts(source, wanted, again)
                 if answer:
                     times.note_read(line, wanted.consumer, True)
                     return answer
@@ -125,7 +143,7 @@ def read_group(source: Source, times: SeenTimes, wanted: GroupRead, targets: lis
     return []
 
 
-def _attempts(source: Source, wanted: GroupRead, targets: list[Target]) -> Answer:
+def attempts(source: Source, wanted: GroupRead, targets: list[Target]) -> Answer:
     """One transaction, or several for a filtered group that has much to pass over and finds nothing.
 
     Returns nothing instead of LockTimeout where there was nothing to take, nor to acknowledge.
@@ -134,7 +152,7 @@ def _attempts(source: Source, wanted: GroupRead, targets: list[Target]) -> Answe
         answer, passing = source.submit(lambda txn: _attempt(txn, wanted, targets))
     except LockTimeout:
         with source.read() as txn:
-            if _look(txn, wanted, targets)[0]:
+            if look(txn, wanted, targets)[0]:
                 raise
         return [(target.stream, []) for target in targets if target.after is not None]
     if passing and not answer:
@@ -223,8 +241,8 @@ class Room:
         return True
 
 
-def _look(txn: RaxTransaction, wanted: GroupRead, targets: list[Target],
-          times: SeenTimes | None = None) -> tuple[bool, dict[Condition, Hashable], float | None]:
+def look(txn: RaxTransaction, wanted: GroupRead, targets: list[Target],
+         times: SeenTimes | None = None) -> tuple[bool, dict[Condition, Hashable], float | None]:
     """Whether an attempt would find something; else what was seen, and when to look again.
 
     With ``times`` it notes the consumer's seen-time; where that is to be written, an attempt is needed.
@@ -401,6 +419,13 @@ def claim_idle(txn: WriteTransaction, stream: StreamWriter, group: GroupState, c
         raise CorruptionError(f"the pending list of group {shown(group.name)} shows an entry twice")
     assign(txn, group, consumer, rows, now)
     return claimed
+
+
+def position(txn: WriteTransaction, stream: bytes, group: bytes) -> Position | None:
+    """Where the group stands; None where there is none."""
+    there = writer.locate(txn, stream)
+    state = None if there is None else locate_group(txn, there, group)
+    return None if state is None else Position(state.last, state.entries_read, state.moves)
 
 
 def ack(txn: WriteTransaction, group: GroupState, ids: bytes) -> int:

@@ -72,6 +72,10 @@ class Group:
     def __repr__(self) -> str:
         return f"<raxlog.Group {shown(self.name)} of stream {shown(self.stream)} in {str(self._source.env.path)!r}>"
 
+    def bound(self, source: Source) -> Group:
+        """A handle on the same group, whose calls go elsewhere (entries/session.py)."""
+        return Group(source, self.stream, self.name, self._encoding)
+
     # -- reading and acknowledging ------------------------------------------------------
 
     def read(self, consumer: Name, count: int | None = None, *, block: float | None = None,
