@@ -506,7 +506,7 @@ class Group:
         parsed = None
         if id not in ("$", b"$"):
             parsed = parse_start(id) if id in ("-", b"-", "+", b"+") else parse_id(id)
-        if isinstance(id, datetime) and parsed:
+        if isinstance(id, datetime) and parsed is not None and parsed > StreamID.MIN:
             parsed = parsed.prev()
         read = checked_entries_read(entries_read)
         if dry_run:

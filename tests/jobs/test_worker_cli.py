@@ -13,6 +13,8 @@ import pytest
 import raxlog
 from cli_runs import CLI, Run, one_line
 
+pytest_plugins = ["cli_fixtures"]
+
 SHOP = """
 import os
 def send(entry):

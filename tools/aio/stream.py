@@ -122,7 +122,10 @@ class AsyncGroup:
     ack_delete = on("writes", Group.ack_delete)
     claim = on("writes", Group.claim)
     autoclaim = on("writes", Group.autoclaim)
+    renew = on("writes", Group.renew)
     set_id = on("writes", Group.set_id)
+    pause = on("writes", Group.pause)
+    resume = on("writes", Group.resume)
     create_consumer = on("writes", Group.create_consumer)
     delete_consumer = on("others", Group.delete_consumer)
     destroy = on("others", Group.destroy)
@@ -131,6 +134,7 @@ class AsyncGroup:
     consumers = on("reads", Group.consumers)
     info = on("reads", Group.info)
     lag = Property[Group, int](lambda group: group.lag)
+    paused = Property[Group, bool](lambda group: group.paused)
     subjects = Property[Group, list[bytes]](lambda group: group.subjects)
     last_delivered_id = Property[Group, StreamID](lambda group: group.last_delivered_id)
 
