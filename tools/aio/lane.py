@@ -57,6 +57,8 @@ class Call(Generic[T]):
             else:  # a future refuses StopIteration
                 stopped = isinstance(self.error, StopIteration)
                 self.future.set_exception(RuntimeError("StopIteration raised") if stopped else self.error)
+                if self.is_withdrawn:
+                    self.future.exception()  # asked for: its task may be gone, and nothing is to be reported
 
 
 def run_each(calls: list[Call[Any]]) -> None:
@@ -112,9 +114,11 @@ class Lane:
             call.is_withdrawn = True
             if call.has_begun and not self._loop.is_closed():
                 task = self._loop.create_task(self._undo(call, undo))
-                self._undoing.add(task)  # a further cancellation leaves it running
+                self._undoing.add(task)
                 task.add_done_callback(self._undoing.discard)
-                await asyncio.shield(task)
+                while not task.done():  # cancelled again, it still ends behind that: within a commit or two
+                    with contextlib.suppress(asyncio.CancelledError):
+                        await asyncio.shield(task)
             raise
 
     async def _undo(self, call: Call[T], undo: Callable[[T], Awaitable[object]]) -> None:
