@@ -116,6 +116,7 @@ class AsyncStore:
     unsubscribe = on("others", Store.unsubscribe)
     snapshot = on("others", Store.snapshot)
     compact = on("others", Store.compact)
+    maintain = on("others", Store.maintain)
 
     # -- reading ------------------------------------------------------------------------
 
