@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from .stream.group.group import Group
     from .stream.group.info import ConsumerInfo, GroupInfo, Pending, PendingSummary
     from .stream.info import ConsumerDetail, FullInfo, GroupDetail, PendingDetail, StreamInfo
+    from .stream.jobs.deferred import Deferred
     from .stream.jobs.outcome import Backoff, Discard, Retry, Snooze, TimeLimit
     from .stream.jobs.worker import Worker
     from .stream.node.entry import Entry
@@ -80,6 +81,7 @@ _WHERE = {  # all others are errors
     "stream.info": "ConsumerDetail FullInfo GroupDetail PendingDetail StreamInfo",
     "stream.group.group": "Group",
     "stream.group.info": "ConsumerInfo GroupInfo Pending PendingSummary",
+    "stream.jobs.deferred": "Deferred",
     "stream.node.stream_id": "StreamID",
     "stream.group.delete_policy": "DeleteResult",
     "storage.wake.stop": "Stop",
@@ -96,8 +98,8 @@ __version__ = "0.1.0"
 
 __all__ = [  # noqa: F405
     "AppendsLost", "Backoff", "Binding", "ChannelMessage", "ConsumerBusy", "ConsumerDetail", "ConsumerInfo",
-    "CorruptionError", "DeadLetter", "DeadLetters", "DeleteResult", "Discard", "DurableSubscription", "Entry",
-    "Follower", "FullInfo", "Group", "GroupDetail", "GroupExists", "GroupInfo", "IDTooSmall", "InvalidArgument",
+    "CorruptionError", "DeadLetter", "DeadLetters", "Deferred", "DeleteResult", "Discard", "DurableSubscription",
+    "Entry", "Follower", "FullInfo", "Group", "GroupDetail", "GroupExists", "GroupInfo", "IDTooSmall", "InvalidArgument",
     "InvalidFields", "InvalidName", "InvalidStreamID", "LiveSubscription", "LiveSubscriptions", "LockTimeout", "Lost",
     "MalformedValue", "Manifest", "Message", "NoGroup", "NoStream", "NoSubscription", "NotAStore", "NotInstalled",
     "NotOwner", "Pending", "PendingDetail", "PendingSummary", "RaxlogError", "Reached", "ReadOnlyStore", "Report",

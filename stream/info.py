@@ -51,6 +51,8 @@ class StreamInfo(NamedTuple):
     compression: str
     schema: dict[str, str]  # the types of fields
     schema_checked: bool
+    deferred: int  # entries to come
+    next_due: float | None  # when the first of them does: Unix time, seconds
 
     def as_dict(self) -> dict[str, object]:
         """The figures under the names XINFO STREAM uses, for printing as JSON."""
@@ -59,6 +61,8 @@ class StreamInfo(NamedTuple):
             del figures["radix-tree-nodes"]
         if not self.schema:
             del figures["schema"], figures["schema-checked"]
+        if not self.deferred:
+            del figures["deferred"], figures["next-due"]
         return figures
 
 
@@ -162,6 +166,8 @@ def describe(source: Source, name: bytes, number: int | None, encoding: str | No
         compression=_CODECS[limits.codec],
         schema={} if header.schema is None else header.schema.fields,
         schema_checked=header.schema is not None and header.schema.checked,
+        deferred=header.deferred,
+        next_due=header.due / 1000 if header.deferred else None,
     )
 
 

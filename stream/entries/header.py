@@ -11,7 +11,10 @@
       [page bytes, max bytes, max entries, codec],      when a node is full, how it is sealed
       groups, next group,           consumer groups there are, the number the next one gets
       [window, cap],                of idempotent appends: seconds, IDs a producer (idempotent.py)
-      [checked, {field: type}] ]    the schema, if there is one (schema.py)
+      [checked, {field: type}],     the schema, if there is one (schema.py)
+      nil, nil,
+      [deferred, due, next] ]       if an entry was ever deferred (deferred.py): how many are, when the first
+                                    is due, the number the next one gets
 
 It is rewritten by every commit that changes the stream, and its key sorts right behind the
 stream's last node, so that both lie on one page.
@@ -27,11 +30,13 @@ from ...storage.format import keys, records
 from ...storage.format.records import FORMAT_BYTE, checksum, pack
 from ...storage.trees.rax import RaxTransaction
 from ..node.arguments import whole
+from ..node.stream_id import MAX64
 from .schema import StreamSchema
 
 DEFAULT_PAGE_BYTES = 4080  # one overflow page of LMDB, see storage/format/records.py
 COMPACT_PAGE_BYTES = 16368  # four of them: the form for history
 GIB = 1 << 30
+NEVER = 1 << 64  # ms, later than every time
 
 
 class NodeLimits(NamedTuple):
@@ -77,8 +82,8 @@ class StreamHeader:
     """The header as it is worked on in memory."""
 
     __slots__ = (
-        "entries_added", "first", "groups", "idempotence", "last", "leaves", "leaves_added", "length", "limits",
-        "max_deleted", "name", "next_group", "next_ordinal", "schema",
+        "deferred", "due", "entries_added", "first", "groups", "idempotence", "last", "leaves", "leaves_added",
+        "length", "limits", "max_deleted", "name", "next_deferred", "next_group", "next_ordinal", "schema",
     )
 
     def __init__(self, name: bytes, limits: NodeLimits) -> None:
@@ -96,15 +101,26 @@ class StreamHeader:
         self.next_group = 1
         self.idempotence = (100, 100)
         self.schema: StreamSchema | None = None
+        self.deferred = 0
+        self.due = NEVER
+        self.next_deferred = 0
 
     def row(self) -> list[Any]:
         """The record's row."""
-        return [
+        row = [
             self.name, *self.last, *self.first, *self.max_deleted, self.length, self.entries_added,
             self.next_ordinal, self.leaves, self.leaves_added, self.limits,
             self.groups, self.next_group, self.idempotence,
-            *([] if self.schema is None else [[self.schema.checked, self.schema.fields]]),
         ]
+        if self.schema is not None or self.next_deferred:
+            row.append(None if self.schema is None else [self.schema.checked, self.schema.fields])
+        if self.next_deferred:
+            row += [None, None, [self.deferred, self.due if self.deferred else None, self.next_deferred]]
+        return row
+
+    def next_due(self) -> int | None:
+        """When the next deferred entry can be appended, in ms: None if there is none, or no ID for it."""
+        return self.due if self.deferred and self.last < (MAX64, MAX64) else None
 
     def sealed(self, seed: int) -> bytes:
         """The record: records.seal() of row(). ``seed``: the hash of its key."""
@@ -123,7 +139,10 @@ class StreamHeader:
         header.leaves, header.leaves_added = row[10], row[11]
         header.groups, header.next_group = row[13], row[14]
         header.idempotence = (row[15][0], row[15][1])
-        header.schema = StreamSchema(*row[16]) if len(row) > 16 else None
+        header.schema = None if len(row) <= 16 or row[16] is None else StreamSchema(*row[16])
+        if len(row) > 19 and row[19] is not None:
+            header.deferred, due, header.next_deferred = row[19][:3]
+            header.due = NEVER if due is None else due
         return header
 
 

@@ -131,13 +131,13 @@ class Direct:
         if self.env.readonly:
             raise ReadOnlyStore(f"{self.env.path} is open with readonly=True; open it without to {to}")
 
-    def submit(self, operation: Callable[[WriteTransaction], T]) -> T:
-        """Group commit: durable when it returns."""
+    def submit(self, operation: Callable[[WriteTransaction], T], timeout: float | None = None) -> T:
+        """Group commit: durable when it returns. ``timeout``: another one than the store's."""
         if self.closed:
             self._refuse()
         if self.buffer is not None:
             self.buffer.flush()
-        return self.env.commits.submit(operation, self.lock_timeout)
+        return self.env.commits.submit(operation, self.lock_timeout if timeout is None else timeout)
 
     def begin(self) -> Generator[WriteTransaction, bool, None]:
         """An exclusive transaction of this thread, behind all that has been appended before: Commits.alone()."""

@@ -36,8 +36,8 @@ from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.errors import CorruptionError, InvalidArgument, InvalidStreamID, LockTimeout, NotOwner
 from ...storage.trees.rax import RaxTransaction
 from ...storage.wake.stop import StopFlag, is_stopped
+from ..entries import deferred, writer
 from ..entries import header as headers
-from ..entries import writer
 from ..entries.count import Counter
 from ..entries.header import StreamHeader, shown
 from ..entries.range_read import entries_at, read_now, require_absent
@@ -165,6 +165,8 @@ def _attempt(txn: WriteTransaction, wanted: GroupRead, targets: list[Target]) ->
     claiming = wanted.min_idle is not None
     for target, (stream, group) in zip(targets, found, strict=True):
         assert stream is not None
+        if now >= stream.header.due:
+            deferred.release(txn, stream, now)
         changes = txn.changes
         if target.ack:
             ack(txn, group, _owned(txn, group, wanted.consumer, target.ack) if wanted.owned else target.ack)
@@ -256,9 +258,8 @@ def _look(txn: RaxTransaction, wanted: GroupRead, targets: list[Target],
             continue
         if state.last < found[1].last:
             return True, seen, None
-        due = next_due(txn, state, wanted.min_idle)
-        if due is not None:
-            dues.append(due)
+        comes = (deferred.next_look(found[1], now), next_due(txn, state, wanted.min_idle))
+        dues += [due for due in comes if due is not None]
     if not dues:
         return False, seen, None
     first = min(dues)
