@@ -75,7 +75,7 @@ def rows(txn: RaxTransaction, number: int, header: StreamHeader, after: bytes,
         there = place.next()
     first = int.from_bytes(found[0][0][:8], "big") if found else NEVER
     if not after and (first != header.due or (not there and len(found) != header.deferred)):
-        raise CorruptionError(f"some of {header.deferred} deferred entries, the first due at {header.due} ms, are missing",
+        raise CorruptionError(f"of {header.deferred} deferred entries, the first due at {header.due} ms, some are lost",
                               stream=shown(header.name))
     return found
 

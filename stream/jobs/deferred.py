@@ -39,19 +39,33 @@ _RETRY = 20  # ms until it tries again
 class Deferred:
     """An entry that is appended to its stream once it is due. Where it was got inside a transaction, it acts there."""
 
-    __slots__ = ("_entry", "_source", "_stream", "due", "token")
+    __slots__ = ("_due", "_encoding", "_flat", "_number", "_place", "_source", "_stream")
 
-    def __init__(self, source: Source, stream: bytes, number: int, entry: Entry) -> None:
+    def __init__(self, source: Source, stream: bytes, encoding: str | None, number: int, due: int, place: int,
+                 flat: list[bytes]) -> None:
         self._source = source
         self._stream = stream
-        self._entry = entry  # under the ID due-number
-        self.token = f"{number}-{entry.id}"  # names it in every process: see Stream.cancel_deferred()
-        self.due = entry.id.datetime  # in UTC
+        self._encoding = encoding
+        self._number = number  # of the stream
+        self._due = due
+        self._place = place
+        self._flat = flat
+
+    @property
+    def token(self) -> str:
+        """What names it in every process: see Stream.cancel_deferred()."""
+        return f"{self._number}-{self._due}-{self._place}"
+
+    @property
+    def due(self) -> datetime:
+        """Its time, in UTC."""
+        return _EPOCH + timedelta(milliseconds=self._due)
 
     @property
     def fields(self) -> dict[Any, Any]:
         """Its fields, as those of an Entry."""
-        return self._entry.fields
+        entry = Entry(0, 0, zip(self._flat[::2], self._flat[1::2], strict=True))
+        return (entry if self._encoding is None else entry.decoded(self._encoding, UNDECODABLE)).fields
 
     def cancel(self) -> bool:
         """Stream.cancel_deferred() of its token."""
@@ -67,19 +81,14 @@ def defer(source: Source, stream: bytes, limits: NodeLimits, encoding: str | Non
     flat = flatten(fields)
     now = now_ms()
     due = _parse_due(delay, at, now)
-
-    def operation(txn: WriteTransaction) -> tuple[int, int]:
-        there = writer.ensure(txn, stream, limits)
-        return there.number, records.put(txn, there, due, now, flat)
-
-    number, place = source.submit(operation)
-    return _deferred(source, stream, number, encoding, due, place, flat)
+    number, place = source.submit(partial(_put, stream, limits, due, now, flat))
+    return Deferred(source, stream, encoding, number, due, place, flat)
 
 
-def _deferred(source: Source, stream: bytes, number: int, encoding: str | None, due: int, place: int,
-              flat: list[bytes]) -> Deferred:
-    entry = Entry(due, place, zip(flat[::2], flat[1::2], strict=True))
-    return Deferred(source, stream, number, entry if encoding is None else entry.decoded(encoding, UNDECODABLE))
+def _put(name: bytes, limits: NodeLimits, due: int, now: int, flat: list[bytes],
+         txn: WriteTransaction) -> tuple[int, int]:
+    stream = writer.ensure(txn, name, limits)
+    return stream.number, records.put(txn, stream, due, now, flat)
 
 
 def _parse_due(delay: float | None, at: datetime | int | None, now: int) -> int:
@@ -128,7 +137,7 @@ def read_deferred(source: Source, stream: bytes, encoding: str | None) -> Iterat
             return
         for key, flat in rows:
             due, place = unpack_id(key)
-            yield _deferred(source, stream, number, encoding, due, place, flat)
+            yield Deferred(source, stream, encoding, number, due, place, flat)
         after = rows[-1][0]
 
 
