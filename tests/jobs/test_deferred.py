@@ -106,6 +106,20 @@ def test_the_nearer_of_two_entries_wakes_a_reader_that_sleeps_for_the_other(stor
     assert far.cancel()
 
 
+def test_a_worker_runs_an_entry_at_its_time(jobs):
+    ran = []
+
+    def handler(entry):
+        ran.append(now() - int(entry.fields[b"due"]))
+        worker.stop()
+
+    worker = jobs.create_group("workers", create_stream=True).worker(handler)
+    due = now() + 300
+    jobs.defer({"due": due}, at=due)
+    worker.run()
+    assert 0 <= ran[0] < 1_000
+
+
 def test_a_reader_that_waits_for_nothing_but_a_far_entry_sleeps(jobs):
     jobs.defer({"n": 0}, delay=3600)
     jobs.create_group("workers")
