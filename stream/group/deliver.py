@@ -253,13 +253,17 @@ def _look(txn: RaxTransaction, wanted: GroupRead, targets: list[Target],
             if member is not None and member.pending:
                 return True, seen, None
             continue
+        due = found[1].next_due()
+        if due is not None:
+            dues.append(deferred.next_look(due, now))
         if state.paused > now:
             dues.append(state.paused)
             continue
         if state.last < found[1].last:
             return True, seen, None
-        comes = (deferred.next_look(found[1], now), next_due(txn, state, wanted.min_idle))
-        dues += [due for due in comes if due is not None]
+        due = next_due(txn, state, wanted.min_idle)
+        if due is not None:
+            dues.append(due)
     if not dues:
         return False, seen, None
     first = min(dues)

@@ -151,7 +151,7 @@ def release_due(source: Source, stream: bytes, due: int | None) -> float | None:
     if due is None or not isinstance(source, Direct) or env.readonly or env.commits.in_own_transaction():
         return None
     now = now_ms()
-    again = min(due, now + records.CLOCK_CHECK)
+    again = records.next_look(due, now)
     if due <= now:
         again = now + _RETRY
         with suppress(LockTimeout, StoreFull):
