@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from .stream.group.group import Group
     from .stream.group.info import ConsumerInfo, GroupInfo, Pending, PendingSummary
     from .stream.info import ConsumerDetail, FullInfo, GroupDetail, PendingDetail, StreamInfo
+    from .stream.jobs.deferred import Deferred
     from .stream.jobs.outcome import Backoff, Discard, Retry, Snooze, TimeLimit
     from .stream.jobs.worker import Worker
     from .stream.node.entry import Entry
@@ -82,6 +83,7 @@ _WHERE = {  # all others are errors
     "stream.entries.retention": "Retention",
     "stream.group.group": "Group",
     "stream.group.info": "ConsumerInfo GroupInfo Pending PendingSummary",
+    "stream.jobs.deferred": "Deferred",
     "stream.node.stream_id": "StreamID",
     "stream.group.delete_policy": "DeleteResult",
     "storage.wake.stop": "Stop",
@@ -98,14 +100,15 @@ __version__ = "0.1.0"
 
 __all__ = [  # noqa: F405
     "AppendsLost", "Backoff", "Binding", "ChannelMessage", "Conflict", "ConsumerBusy", "ConsumerDetail", "ConsumerInfo",
-    "CorruptionError", "DeadLetter", "DeadLetters", "DeleteResult", "Discard", "DurableSubscription", "Entry",
-    "Follower", "FullInfo", "Group", "GroupDetail", "GroupExists", "GroupInfo", "IDTooSmall", "InvalidArgument",
-    "InvalidFields", "InvalidName", "InvalidStreamID", "LiveSubscription", "LiveSubscriptions", "LockTimeout", "Lost",
-    "MalformedValue", "Manifest", "Message", "NoGroup", "NoStream", "NoSubscription", "NotAStore", "NotInstalled",
-    "NotOwner", "Pending", "PendingDetail", "PendingSummary", "RaxlogError", "Reached", "ReadOnlyStore", "Report",
-    "Retention", "Retry", "SalvageReport", "SettingsConflict", "Snooze", "State", "Stop", "Store", "StoreClosed",
-    "StoreError", "StoreFull", "Stream", "StreamError", "StreamExhausted", "StreamExists", "StreamID", "StreamInfo",
-    "SubjectError", "Subscriber", "SubscriptionError", "SubscriptionExists", "TimeLimit", "Transaction",
+    "CorruptionError", "DeadLetter", "DeadLetters", "Deferred", "DeleteResult", "Discard", "DurableSubscription",
+    "Entry", "Follower", "FullInfo", "Group", "GroupDetail", "GroupExists", "GroupInfo", "IDTooSmall",
+    "InvalidArgument", "InvalidFields", "InvalidName", "InvalidStreamID", "LiveSubscription", "LiveSubscriptions",
+    "LockTimeout", "Lost", "MalformedValue", "Manifest", "Message", "NoGroup", "NoStream", "NoSubscription",
+    "NotAStore", "NotInstalled", "NotOwner", "Pending", "PendingDetail", "PendingSummary", "RaxlogError", "Reached",
+    "ReadOnlyStore", "Report", "Retention", "Retry", "SalvageReport", "SettingsConflict", "Snooze", "State", "Stop",
+    "Store", "StoreClosed", "StoreError", "StoreFull", "Stream", "StreamError", "StreamExhausted", "StreamExists",
+    "StreamID", "StreamInfo", "SubjectError", "Subscriber", "SubscriptionError", "SubscriptionExists", "TimeLimit",
+    "Transaction",
     "TransactionError", "UnsupportedFormat", "Verification", "Worker", "__version__", "check", "glob_matches", "open",
     "restore", "salvage", "subject_matches", "verify",
 ]

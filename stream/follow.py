@@ -11,7 +11,7 @@ that begins there returns what this one would have returned next.
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from typing import Self
 
 from ..storage.errors import TransactionError
@@ -20,6 +20,7 @@ from .entries.header import shown
 from .entries.range_read import read_range
 from .entries.session import Direct, Source
 from .group.waiter import Condition, Waiting, stream_moves
+from .jobs.deferred import release_due
 from .node.arguments import duration_ms
 from .node.entry import Entry
 from .node.stream_id import IDLike, StreamID, make_id, parse_id
@@ -43,7 +44,7 @@ class Follower:
         with source.read() as txn:
             seen = stream_moves(txn, name)
         self._number = None if seen is None else seen[0]
-        self._last = StreamID.MIN if seen is None else make_id(*seen[1:])  # of the stream, when last looked at
+        self._last = StreamID.MIN if seen is None else make_id(*seen[1:3])  # of the stream, when last looked at
         self.after = self._last if after in ("$", b"$") else parse_id(after)
 
     def __iter__(self) -> Self:
@@ -60,21 +61,22 @@ class Follower:
                     self.after = max(self.after, self._last)  # what there was behind it has been deleted
                     self._entries = None
                 seen = self._look()
+                due = release_due(self._source, self._name, seen and seen[3])
             except BaseException:
                 self._entries = None  # the next call reads on behind ``after``
                 raise
             if self._entries is None:
                 waiting = self._source.env.attached(Waiting)
-                if not waiting.wait({Condition(stream_moves, self._name): seen}, deadline, stop=self._stop):
+                if not waiting.wait({Condition(stream_moves, self._name): seen}, deadline, due, stop=self._stop):
                     break
         raise StopIteration
 
-    def _look(self) -> Hashable:
+    def _look(self) -> tuple[int, int, int, int | None] | None:
         """Begin to read what is behind ``after``, if there is anything; what was seen of the stream."""
         with self._source.read() as txn:
             seen = stream_moves(txn, self._name)
         if seen is not None:
-            number, last = seen[0], make_id(*seen[1:])
+            number, last = seen[0], make_id(*seen[1:3])
             if self._number not in (None, number):
                 self.after = StreamID.MIN  # deleted, and created again: all of its entries are new
             elif last < self._last:

@@ -53,6 +53,8 @@ class StreamInfo(NamedTuple):
     schema: dict[str, str]  # the types of fields
     schema_checked: bool
     retention: Retention | None  # None: everything is kept
+    deferred: int  # entries to come
+    next_due: float | None  # when the first of them does: Unix time, seconds
 
     def as_dict(self) -> dict[str, object]:
         """The figures under the names XINFO STREAM uses, for printing as JSON."""
@@ -64,6 +66,8 @@ class StreamInfo(NamedTuple):
         figures["retention"] = None if self.retention is None else self.retention.rules()
         if not figures["retention"]:
             del figures["retention"]
+        if not self.deferred:
+            del figures["deferred"], figures["next-due"]
         return figures
 
 
@@ -168,6 +172,8 @@ def describe(source: Source, name: bytes, number: int | None, encoding: str | No
         schema={} if header.schema is None else header.schema.fields,
         schema_checked=header.schema is not None and header.schema.checked,
         retention=header.retention,
+        deferred=header.deferred,
+        next_due=header.due / 1000 if header.deferred else None,
     )
 
 

@@ -9,6 +9,7 @@ return nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
 from functools import partial
 from itertools import chain
 from operator import attrgetter
@@ -19,9 +20,9 @@ from ..storage.errors import Conflict, GroupExists, IDTooSmall, InvalidArgument,
 from ..storage.wake.stop import StopFlag
 from .columns import scan
 from .entries import count as counting
+from .entries import deferred, range_read, trim, writer
 from .entries import delete as deleting
 from .entries import header as headers
-from .entries import range_read, trim, writer
 from .entries.header import NodeLimits, shown
 from .entries.idempotent import MAX_CAP, MAX_WINDOW, Claim, Memory, forget_all, parse_claim
 from .entries.retention import Retention, parsed_retention
@@ -35,6 +36,8 @@ from .group.info import GroupInfo, describe_group
 from .group.state import all_groups, create_group, locate_group
 from .group.subject_filter import checked_subjects
 from .info import FullInfo, StreamInfo, describe, describe_fully
+from .jobs import deferred as jobs
+from .jobs.deferred import Deferred
 from .node.arguments import Fields, Name, Text, member_name, whole
 from .node.decode import flatten
 from .node.entry import UNDECODABLE, Entry, Flattened, flatten_all
@@ -138,12 +141,13 @@ class Stream:
         name, limits = self.name, self._limits  # a buffered operation holds no handle: it may outlive all of them
         waits = claim is not None or expected is not None
         plain = create and wanted is None and not waits
-        operation: Callable[[WriteTransaction], StreamID | None] = (
-            partial(writer.append, name, limits, new, now, flat, expire_begun) if plain
-            else partial(_append, name, limits, new, now, flat, create, wanted, refs, claim, expected)
-        )
         buffer = self._source.buffer
-        if buffer is None or buffer.ended or waits:
+        is_buffered = not (buffer is None or buffer.ended or waits)
+        operation: Callable[[WriteTransaction], StreamID | None] = (
+            partial(writer.append, name, limits, new, now, flat, expire_begun) if plain and not is_buffered
+            else partial(_append, name, limits, new, now, flat, create, wanted, refs, claim, expected, not is_buffered)
+        )
+        if buffer is None or not is_buffered:
             return self._source.submit(operation)
         sids = buffer.append(name, limits, (new,), now, (flat,), sum(map(len, flat)), create, operation,
                              self._source.lock_timeout, expire_begun, flat if plain and new is AUTO else None)
@@ -181,6 +185,8 @@ class Stream:
             return []
         now = now_ms()
         name, limits = self.name, self._limits
+        buffer = self._source.buffer
+        is_buffered = not (buffer is None or buffer.ended or expected is not None)
 
         def operation(txn: WriteTransaction) -> list[StreamID]:
             if expected is not None:
@@ -194,17 +200,41 @@ class Stream:
                 sids = [append(txn, new, now, flat) for new, flat in zip(news, flats, strict=True)]
             if wanted is not None:
                 _evict(txn, stream, wanted, refs)
+            if now >= stream.header.due and not is_buffered:
+                deferred.release(txn, stream, now)
             if stream.begun > 0:
                 expire_begun(txn, stream, now)
             return sids
 
-        buffer = self._source.buffer
-        if buffer is None or buffer.ended or expected is not None:
+        if buffer is None or not is_buffered:
             return self._source.submit(operation)
         size = sum([sum(map(len, flat)) for flat in flats])
         wished = [AUTO] * len(flats) if news is None else news
         return buffer.append(name, limits, wished, now, flats, size, True, operation, self._source.lock_timeout,
                              expire_begun) or []
+
+    def defer(self, fields: Fields, *, delay: float | None = None, at: datetime | int | None = None) -> Deferred:
+        """Append an entry later: in ``delay`` seconds, or ``at`` a time; deferred durably when it returns.
+
+        ``at`` is a datetime with a time zone, or milliseconds since 1970, as in an ID; up to the year 9999, and what
+        is past is due at once. The entry is appended once, with an ID of that moment, by whichever process comes first:
+        a Group.read(), store.read() or follow() that waits, within 50 ms of the time; else the next of these, or the
+        next append that is not buffered, behind its own entries. What is due comes in the order of its time, up to
+        1,000 entries or a megabyte a commit. A store open with readonly=True appends nothing.
+
+        Time is the wall clock's: set forward, entries come early, set back, late, and none is lost or comes twice.
+        Creates the stream. Raises InvalidArgument for any other time, and as append() does. Costs about what append()
+        does, however many are deferred.
+        """
+        return jobs.defer(self._source, self.name, self._limits, self._encoding, fields, delay, at)
+
+    def deferred(self) -> Iterator[Deferred]:
+        """The entries that are deferred, in the order of their time, lazily: in transactions of up to 1,000 entries."""
+        return jobs.read_deferred(self._source, self.name, self._encoding)
+
+    def cancel_deferred(self, token: str) -> bool:
+        """Drop a deferred entry; False if it has come, or was cancelled. InvalidArgument for what is no token."""
+        return jobs.cancel(self._source, self.name, token)
 
     def delete(self, *ids: IDLike) -> int:
         """Delete entries by ID; how many there were. XDEL.
@@ -603,9 +633,12 @@ class Stream:
 
 
 def _append(name: bytes, limits: NodeLimits, new: NewID, now: int, flat: list[bytes], create: bool,
-            wanted: trim.Trim | None, refs: str, claim: Claim | None, expected: StreamID | None,
+            wanted: trim.Trim | None, refs: str, claim: Claim | None, expected: StreamID | None, releases: bool,
             txn: WriteTransaction) -> StreamID | None:
-    """Append one entry, with all that append() can be asked for besides."""
+    """Append one entry, with all that append() can be asked for besides; then, if it ``releases``, what is due.
+
+    A buffered append does not: the IDs of those behind it have been given out.
+    """
     stream = writer.locate(txn, name)
     if stream is not None and claim is not None:
         known = Memory(txn, stream, claim.producer).entry_of(claim.iid, now)
@@ -622,6 +655,8 @@ def _append(name: bytes, limits: NodeLimits, new: NewID, now: int, flat: list[by
         Memory(txn, stream, claim.producer).remember(claim.iid, sid, now)
     if wanted is not None:
         _evict(txn, stream, wanted, refs)
+    if releases and now >= stream.header.due:
+        deferred.release(txn, stream, now)
     if stream.begun > 0:
         expire_begun(txn, stream, now)
     return sid

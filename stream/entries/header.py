@@ -12,7 +12,10 @@
       groups, next group,           consumer groups there are, the number the next one gets
       [window, cap],                of idempotent appends: seconds, IDs a producer (idempotent.py)
       [checked, {field: type}],     the schema, None or absent where there is none (schema.py)
-      [maxlen, …, bytes] ]          the retention, likewise (retention.py); with max_bytes also the nodes' bytes
+      [maxlen, …, bytes],           the retention, likewise (retention.py); with max_bytes also the nodes' bytes
+      None,
+      [deferred, due, next] ]       if an entry was ever deferred (deferred.py): how many are, when the first
+                                    is due, the number the next one gets
 
 It is rewritten by every commit that changes the stream, and its key sorts right behind the
 stream's last node, so that both lie on one page.
@@ -28,12 +31,14 @@ from ...storage.format import keys, records
 from ...storage.format.records import FORMAT_BYTE, checksum, pack
 from ...storage.trees.rax import RaxTransaction
 from ..node.arguments import whole
+from ..node.stream_id import MAX64
 from .retention import Retention
 from .schema import StreamSchema
 
 DEFAULT_PAGE_BYTES = 4080  # one overflow page of LMDB, see storage/format/records.py
 COMPACT_PAGE_BYTES = 16368  # four of them: the form for history
 GIB = 1 << 30
+NEVER = 1 << 64  # ms, later than every time
 
 
 class NodeLimits(NamedTuple):
@@ -79,8 +84,9 @@ class StreamHeader:
     """The header as it is worked on in memory."""
 
     __slots__ = (
-        "entries_added", "first", "groups", "idempotence", "last", "leaves", "leaves_added", "length", "limits",
-        "max_deleted", "name", "next_group", "next_ordinal", "retention", "schema", "stored_bytes",
+        "deferred", "due", "entries_added", "first", "groups", "idempotence", "last", "leaves", "leaves_added",
+        "length", "limits", "max_deleted", "name", "next_deferred", "next_group", "next_ordinal", "retention", "schema",
+        "stored_bytes",
     )
 
     def __init__(self, name: bytes, limits: NodeLimits) -> None:
@@ -100,6 +106,9 @@ class StreamHeader:
         self.schema: StreamSchema | None = None
         self.retention: Retention | None = None
         self.stored_bytes = 0  # of all nodes; right only under a retention with max_bytes
+        self.deferred = 0
+        self.due = NEVER
+        self.next_deferred = 0
 
     def row(self) -> list[Any]:
         """The record's row."""
@@ -107,7 +116,8 @@ class StreamHeader:
         retention: tuple[Any, ...] | None = self.retention
         if self.retention is not None and self.retention.max_bytes is not None:
             retention = (*self.retention, self.stored_bytes)
-        last = [schema, retention]
+        later = [self.deferred, self.due if self.deferred else None, self.next_deferred] if self.next_deferred else None
+        last = [schema, retention, None, later]
         while last and last[-1] is None:
             last.pop()
         return [
@@ -116,6 +126,10 @@ class StreamHeader:
             self.groups, self.next_group, self.idempotence,
             *last,
         ]
+
+    def next_due(self) -> int | None:
+        """When the next deferred entry can be appended, in ms: None if there is none, or no ID for it."""
+        return self.due if self.deferred and self.last < (MAX64, MAX64) else None
 
     def sealed(self, seed: int) -> bytes:
         """The record: records.seal() of row(). ``seed``: the hash of its key."""
@@ -139,6 +153,9 @@ class StreamHeader:
         if len(row) > 17 and row[17]:
             header.retention = Retention(*row[17][:5])
             header.stored_bytes = row[17][5] if len(row[17]) > 5 else 0
+        if len(row) > 19 and row[19] is not None:
+            header.deferred, due, header.next_deferred = row[19][:3]
+            header.due = NEVER if due is None else due
         return header
 
 

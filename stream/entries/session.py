@@ -132,13 +132,13 @@ class Direct:
         if self.env.readonly:
             raise ReadOnlyStore(f"{self.env.path} is open with readonly=True; open it without to {to}")
 
-    def submit(self, operation: Callable[[WriteTransaction], T]) -> T:
-        """Group commit: durable when it returns."""
+    def submit(self, operation: Callable[[WriteTransaction], T], timeout: float | None = None) -> T:
+        """Group commit: durable when it returns. ``timeout``: another one than the store's."""
         if self.closed:
             self._refuse()
         if self.buffer is not None:
             self.buffer.flush()
-        return self.env.commits.submit(operation, self.lock_timeout)
+        return self.env.commits.submit(operation, self.lock_timeout if timeout is None else timeout)
 
     def submit_all(self, operations: Sequence[Callable[[WriteTransaction], object]]) -> list[Call]:
         """submit() of many operations by one thread: Commits.submit_all()."""

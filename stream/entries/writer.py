@@ -25,6 +25,7 @@ from ...storage.trees.ordinals import EVERY, DeadCounts, OrdinalIndex
 from ...storage.trees.rax import Rax
 from ..node.builder import NodeBuilder
 from ..node.stream_id import AUTO, MAX64, NewID, StreamID, make_id
+from . import deferred
 from . import header as headers
 from .header import NodeLimits, StreamHeader, shown
 
@@ -344,11 +345,13 @@ Expire = Callable[[WriteTransaction, StreamWriter, int], None]  # expire_begun()
 
 def append(name: bytes, limits: NodeLimits, new: NewID, now: int, flat: list[bytes], expire: Expire,
            txn: WriteTransaction) -> StreamID:
-    """Append one entry to the stream of that name, which is created where there is none."""
+    """Append one entry to the stream of that name, which is created where there is none; then what is due."""
     writer: StreamWriter | None = txn.warm.get(name)
     if writer is None or writer.epoch != txn.epoch:
         writer = ensure(txn, name, limits)
     sid = writer.append(txn, new, now, flat)
+    if now >= writer.header.due:
+        deferred.release(txn, writer, now)
     if writer.begun > 0:
         expire(txn, writer, now)
     return sid

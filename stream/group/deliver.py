@@ -36,8 +36,8 @@ from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.errors import CorruptionError, InvalidArgument, InvalidStreamID, LockTimeout, NotOwner
 from ...storage.trees.rax import RaxTransaction
 from ...storage.wake.stop import StopFlag, is_stopped
+from ..entries import deferred, writer
 from ..entries import header as headers
-from ..entries import writer
 from ..entries.count import Counter
 from ..entries.header import StreamHeader, shown
 from ..entries.range_read import entries_at, read_now, require_absent
@@ -183,6 +183,8 @@ def _attempt(txn: WriteTransaction, wanted: GroupRead, targets: list[Target]) ->
     claiming = wanted.min_idle is not None
     for target, (stream, group) in zip(targets, found, strict=True):
         assert stream is not None
+        if now >= stream.header.due:
+            deferred.release(txn, stream, now)
         changes = txn.changes
         if target.ack:
             ack(txn, group, _owned(txn, group, wanted.consumer, target.ack) if wanted.owned else target.ack)
@@ -269,6 +271,9 @@ def look(txn: RaxTransaction, wanted: GroupRead, targets: list[Target],
             if member is not None and member.pending:
                 return True, seen, None
             continue
+        due = found[1].next_due()
+        if due is not None:
+            dues.append(deferred.next_look(due, now))
         if state.paused > now:
             dues.append(state.paused)
             continue
