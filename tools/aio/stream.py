@@ -37,6 +37,7 @@ class AsyncStream:
     extend = on("writes", Stream.extend)
     delete = on("writes", Stream.delete)
     delete_ex = on("writes", Stream.delete_ex)
+    cancel_deferred = on("writes", Stream.cancel_deferred)
     set_id = on("writes", Stream.set_id)
     configure = on("writes", Stream.configure)
     trim = on("others", Stream.trim)

@@ -20,6 +20,7 @@ from typing import Self, TypeVar
 
 from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.errors import RaxlogError
+from ...stream.entries import deferred
 from ...stream.entries.session import ask
 from ...stream.follow import Follower
 from ...stream.group import claim, deliver
@@ -28,12 +29,13 @@ from ...stream.group.state import SeenTimes
 from ...stream.group.waiter import Condition, Waiter, stream_moves
 from ...stream.node.arguments import duration_ms
 from ...stream.node.entry import Entry
-from ...stream.node.stream_id import StreamID
+from ...stream.node.stream_id import StreamID, now_ms
 from .threads import Threads
 
 T = TypeVar("T")
 
 _AHEAD = 100  # entries read at once
+_RETRY = 20  # ms until a look that another writer has kept from releasing what is due
 
 Seen = Mapping[Condition, Hashable]
 Delivery = tuple[dict[bytes, Position | None], Answer]  # where the groups stood before, and what was delivered
@@ -97,9 +99,16 @@ async def until_changed(threads: Threads, look: Callable[[], tuple[Seen, T]], de
         if found:
             return found
         async with Turn(threads, object()) as turn:
-            await turn.arm(seen)
+            await turn.arm(seen, _next_look(seen))
             if not await turn.comes(deadline):
                 return found
+
+
+def _next_look(seen: Seen) -> float | None:
+    """When the first entry that is deferred in these streams is due; the plain read then releases it."""
+    now = now_ms()
+    dues = [deferred.next_look(moved[3], now) for moved in seen.values() if isinstance(moved, tuple) and moved[3]]
+    return time.monotonic() + max(min(dues) - now, _RETRY) / 1000 if dues else None
 
 
 async def read_group(threads: Threads, wanted: GroupRead, targets: list[Target], block: float | None) -> Answer:
