@@ -196,15 +196,17 @@ class Worker:
     def _read(self, lane: _Lane, count: int) -> list[Entry]:
         """Acknowledge what is done, and wait for more."""
         while True:
+            done = list(lane.done)
             try:
-                batch = self._group.read(lane.name, count, ack=lane.done, ack_owned=True, claim_idle=self._lease,
+                batch = self._group.read(lane.name, count, ack=done, ack_owned=True, claim_idle=self._lease,
                                          block=None if self._burst else 0, stop=self._stop)
             except (StoreFull, LockTimeout) as error:
                 _log.warning("%s: %s; trying again", type(error).__name__, error)
                 if self._ended.wait(_AGAIN) or self._stop.is_set():
                     return []
             else:
-                lane.done.clear()
+                with lane.lock:
+                    del lane.done[: len(done)]
                 return batch
 
     def _next(self, lane: _Lane) -> Entry | None:
@@ -294,21 +296,24 @@ class Worker:
         """Acknowledge what is done, as far as it is still the lane's."""
         with lane.lock:
             done, lane.done = lane.done, []
-        if done:
-            self._commit(lambda: self._group.read(lane.name, 0, ack=done, ack_owned=True))
+        if done and not self._commit(lambda: self._group.read(lane.name, 0, ack=done, ack_owned=True)):
+            with lane.lock:
+                lane.done += done  # with the next read
 
     def _give_back(self, lane: _Lane, entries: list[Entry]) -> None:
         """Release entries that were not begun, or not ended; their delivery does not count."""
         for entry in entries:
             self._commit(lambda sid=entry.id: self._group.nack(sid, mode="silent", consumer=lane.name))  # type: ignore[misc]
 
-    def _commit(self, call: Callable[[], object]) -> None:
+    def _commit(self, call: Callable[[], object]) -> bool:
         """A call that may fail without a loss: what it would have changed is taken over when its lease ends."""
         try:
             call()
         except RaxlogError as error:
             if not isinstance(error, NotOwner):
                 _log.warning("%s: %s", type(error).__name__, error)
+                return False
+        return True
 
     # -- the beat -----------------------------------------------------------------------
 
