@@ -497,11 +497,11 @@ class Group:
 
     # -- the group itself ---------------------------------------------------------------
 
-    def set_id(self, id: IDLike, *, entries_read: int | None = None, dry_run: bool = False) -> int:
+    def set_id(self, id: IDLike, *, entries_read: int | None = None, dry_run: bool = False) -> int | None:
         """Set the last delivered ID, forward or back; ``$`` is the stream's last. XGROUP SETID.
 
-        A datetime stands for the ID before its first: everything from that time on is delivered. Returns the
-        group's lag from then on; with ``dry_run`` it would be that, and nothing changes.
+        A datetime stands for the ID before its first: everything from that time on is delivered. With ``dry_run``
+        nothing changes, and what the group's lag would be is returned; else None.
         """
         parsed = None
         if id not in ("$", b"$"):
@@ -514,15 +514,14 @@ class Group:
                 state, number, header = self._found(txn)
                 return deliver.lag(txn, number, header, header.last if parsed is None else parsed, state.subjects)
 
-        def operation(txn: WriteTransaction, stream: writer.StreamWriter, group: GroupState) -> int:
+        def operation(txn: WriteTransaction, stream: writer.StreamWriter, group: GroupState) -> None:
             group.changed(txn)
             group.last = stream.header.last if parsed is None else (parsed.ms, parsed.seq)
             group.entries_read = min(read, stream.header.entries_added)
             group.moves += 1
-            stream.flush(txn)
-            return deliver.lag(txn, stream.number, stream.header, group.last, group.subjects)
 
-        return self._act(operation)
+        self._act(operation)
+        return None
 
     def pause(self, until: datetime | None = None) -> None:
         """Deliver nothing, by any read of new entries or of idle ones, until that time or resume(). Durable.
