@@ -7,6 +7,11 @@ The public name of tools/aio/. docs/asyncio.md shows how it is used.
 """
 
 from .tools.aio.store import AsyncStore, Opening, open
-from .tools.aio.stream import AsyncGroup, AsyncState, AsyncStream
+from .tools.aio.stream import AsyncDeadLetters, AsyncDeferred, AsyncGroup, AsyncState, AsyncStream
+from .tools.aio.waits import AsyncFollower
+from .tools.aio.worker import AsyncWorker
 
-__all__ = ["AsyncGroup", "AsyncState", "AsyncStore", "AsyncStream", "Opening", "open"]
+__all__ = [
+    "AsyncDeadLetters", "AsyncDeferred", "AsyncFollower", "AsyncGroup", "AsyncState", "AsyncStore", "AsyncStream",
+    "AsyncWorker", "Opening", "open",
+]

@@ -51,6 +51,10 @@ class Deferred:
         self._place = place
         self._flat = flat
 
+    def bound(self, source: Source) -> Deferred:
+        """The same, with calls that go elsewhere (entries/session.py)."""
+        return Deferred(source, self._stream, self._encoding, self._number, self._due, self._place, self._flat)
+
     @property
     def token(self) -> str:
         """What names it in every process: see Stream.cancel_deferred()."""

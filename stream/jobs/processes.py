@@ -24,7 +24,6 @@ from .worker import Worker, on_signals
 _log = logging.getLogger("raxlog.worker")
 _DELAY = Backoff(first=0.1, factor=2, cap=5, jitter=0)
 _LOOK = 0.05  # seconds
-_ORPHANED = 0.5  # seconds between looks for the parent
 _GONE = 3  # exit status of a child whose group is not there
 
 
@@ -74,6 +73,7 @@ class WorkerProcesses:
 
     def _begin(self, place: _Place, now: float) -> None:
         place.begun = now
+        parent = os.getpid()
         place.pid = os.fork()
         if place.pid:
             return
@@ -82,8 +82,8 @@ class WorkerProcesses:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             if self._stopped.is_set():  # a signal has come before that line
                 os._exit(0)
-            threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
-            self._make(b"%b-p%d-%d" % (self._name, place.number, os.getpid())).run(burst=self._burst)
+            worker = self._make(b"%b-p%d-%d" % (self._name, place.number, os.getpid()))
+            worker.run(burst=self._burst, until=lambda: os.getppid() != parent)
             status = 0
         except NoGroup:
             status = _GONE
@@ -93,13 +93,6 @@ class WorkerProcesses:
             sys.stdout.flush()
             sys.stderr.flush()
             os._exit(status)
-
-
-def _end_with(parent: int) -> None:
-    """End this process like SIGTERM once its parent has ended, however."""
-    while os.getppid() == parent:
-        time.sleep(_ORPHANED)
-    os.kill(os.getpid(), signal.SIGTERM)
 
 
 class _Place:

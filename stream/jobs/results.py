@@ -17,7 +17,7 @@ from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.format import keys, records
 from ...storage.trees.rax import Rax, RaxTransaction
 from ..entries import header as headers
-from ..node.stream_id import now_ms
+from ..node.stream_id import IDLike, now_ms, parse_id
 
 _AT_ONCE = 10  # expired results that each new one removes
 
@@ -41,6 +41,11 @@ class Result(NamedTuple):
     def unpacked(cls, raw: bytes) -> Result:
         """The inverse of packed(), with lists for tuples."""
         return cls(*msgpack.unpackb(raw, strict_map_key=False))
+
+
+def name_of(group: bytes, id: IDLike) -> bytes:
+    """The name of an entry's result."""
+    return group + b"\0" + bytes(parse_id(id))
 
 
 def put(txn: WriteTransaction, number: int, name: bytes, value: bytes, ttl: int) -> None:

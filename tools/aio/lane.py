@@ -61,6 +61,13 @@ class Call(Generic[T]):
                     self.future.exception()  # asked for: its task may be gone, and nothing is to be reported
 
 
+async def outlast(future: asyncio.Future[T]) -> None:
+    """Wait until it is done, also where this task is cancelled (again)."""
+    while not future.done():
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.wait([future])
+
+
 def run_each(calls: list[Call[Any]]) -> None:
     """Run the calls one by one."""
     for call in calls:
@@ -112,13 +119,11 @@ class Lane:
             return await asyncio.shield(call.future)
         except asyncio.CancelledError:
             call.is_withdrawn = True
-            if call.has_begun and not self._loop.is_closed():
+            if call.has_begun:
                 task = self._loop.create_task(self._undo(call, undo))
                 self._undoing.add(task)
                 task.add_done_callback(self._undoing.discard)
-                while not task.done():  # cancelled again, it still ends behind that: within a commit or two
-                    with contextlib.suppress(asyncio.CancelledError):
-                        await asyncio.shield(task)
+                await outlast(task)  # a commit or two
             raise
 
     async def _undo(self, call: Call[T], undo: Callable[[T], Awaitable[object]]) -> None:

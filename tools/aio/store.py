@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Generator, Hashable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from functools import partial, wraps
 from pathlib import Path
 from typing import Any, ParamSpec, Self, TypeVar
@@ -12,17 +12,15 @@ from typing import Any, ParamSpec, Self, TypeVar
 from ...index.pubsub.pubsub import Reached
 from ...storage.errors import InvalidArgument
 from ...store import Store
-from ...stream.entries.session import ask
-from ...stream.group.waiter import Condition, stream_moves
-from ...stream.multi_read import parse_group_read
-from ...stream.node.arguments import Fields, Name, Text, name_bytes, texts_of
+from ...stream.multi_read import look_behind, parse_group_read
+from ...stream.node.arguments import Fields, Name, Text, texts_of
 from ...stream.node.entry import Entry
 from ...stream.node.stream_id import IDLike
 from ...transaction import Transaction
 from .lane import Lane, run_each
 from .stream import AsyncState, AsyncStream
-from .threads import Threads, on
-from .waits import deadline_of, read_group, until_changed
+from .threads import Attribute, Threads, made, on
+from .waits import read_group, seconds_of, until
 
 N = TypeVar("N", bound=Name)
 P = ParamSpec("P")
@@ -31,6 +29,8 @@ T = TypeVar("T")
 
 class AsyncStore:
     """An open store, as raxlog.Store, whose methods it has. Made by raxlog.aio.open(); for tasks of one loop."""
+
+    path = Attribute[Store, Path](lambda store: store.path)
 
     def __init__(self, plain: Store) -> None:
         self._threads = Threads(plain)
@@ -45,11 +45,6 @@ class AsyncStore:
 
     def __repr__(self) -> str:
         return f"<raxlog.aio.AsyncStore of {self._plain!r}>"
-
-    @property
-    def path(self) -> Path:
-        """The store's directory."""
-        return self._plain.path
 
     async def aclose(self, timeout: float | None = None) -> None:
         """Complete the calls under way, close the store, and end its threads.
@@ -72,19 +67,14 @@ class AsyncStore:
         All or nothing, one commit: as ``with store.transaction() as tx``. What it raises undoes it. Nothing can be
         awaited in it, since every other writer waits: InvalidArgument for an ``async def``.
         """
-        if inspect.iscoroutinefunction(function):
-            raise InvalidArgument(
-                f"transact({function!r:.60}): an async function; nothing can be awaited while a transaction is open. "
-                "Await before it, and pass a plain function"
-            )
-
         def run() -> T:
             with self._plain.transaction() as tx:
                 result = function(tx)
+                if inspect.iscoroutine(result):
+                    result.close()
                 if inspect.isawaitable(result):
-                    if inspect.iscoroutine(result):
-                        result.close()
-                    raise InvalidArgument("the function of transact() returned an awaitable, which nothing awaits")
+                    raise InvalidArgument(f"transact({function!r:.60}): nothing can be awaited while a transaction is "
+                                          "open. Await before it, and pass a plain function")
                 return result
 
         return await self._threads.call("writes", run, is_alone=True)
@@ -125,46 +115,27 @@ class AsyncStore:
     listeners = on("reads", Store.listeners)
     readers = on("reads", Store.readers)
 
-    def stream(self, name: Name, *, compression: str | None = None, node_max_bytes: int | None = None,
-               node_max_entries: int | None = None) -> AsyncStream:
-        """A handle on the stream of that name: as Store.stream()."""
-        self._threads.require_open()
-        return AsyncStream(self._threads, self._plain.stream(
-            name, compression=compression, node_max_bytes=node_max_bytes, node_max_entries=node_max_entries))
+    stream = made(Store.stream, AsyncStream)
 
     @property
     def state(self) -> AsyncState:
         """The durable key-value space."""
-        self._threads.require_open()
         return AsyncState(self._threads, self._plain.state)
 
     async def read(self, streams: Mapping[N, IDLike], count: int | None = None, block: float | None = None, *,
                    total: int | None = None, max_bytes: int | None = None) -> dict[N, list[Entry]]:
         """Entries behind an ID of each of several streams: as Store.read(). Waits without a thread."""
-        deadline = deadline_of(block)
-        wanted: dict[N, IDLike] | None = None
-
-        def look() -> tuple[dict[Condition, Hashable], dict[N, list[Entry]]]:
-            nonlocal wanted
-            conditions = [Condition(stream_moves, name_bytes(name)) for name in streams]
-            seen = {each: ask(self._threads.source, each.value) for each in conditions}
-            now = streams if wanted is None else wanted
-            if wanted is None:  # "$" and "+" mean this moment
-                wanted = {name: self._plain.stream(name).last_id if after in ("$", b"$", "+", b"+") else after
-                          for name, after in streams.items()}
-            return seen, self._plain.read(now, count, total=total, max_bytes=max_bytes)
-
-        if block is None:
-            return (await self._threads.call("reads", look))[1]
-        return await until_changed(self._threads, look, deadline)
+        looks = look_behind(self._threads.source, streams, count, total, max_bytes, self._threads.streams.encoding)
+        look = partial(self._threads.call, "reads", partial(next, looks))
+        return await until(self._threads, look, seconds_of(block))
 
     async def read_group(self, group: Name, consumer: Name, streams: Mapping[N, IDLike], count: int | None = None,
                          block: float | None = None, *, total: int | None = None, max_bytes: int | None = None,
                          noack: bool = False, claim_idle: float | None = None,
                          ack: Mapping[N, Iterable[IDLike]] | None = None) -> dict[N, list[Entry]]:
         """Deliver from several streams: as Store.read_group(). Waits, and is cancelled, as AsyncGroup.read()."""
-        wanted, targets, keys = parse_group_read(group, consumer, streams, count, total, max_bytes, noack, claim_idle,
-                                                 ack, None)
+        wanted, targets, keys = parse_group_read(
+            group, consumer, streams, count, total, max_bytes, noack, claim_idle, ack, None)
         answer = await read_group(self._threads, wanted, targets, block)
         return {keys[name]: texts_of(entries, self._threads.streams.encoding) for name, entries in answer}
 
@@ -174,7 +145,7 @@ class Opening:
 
     def __init__(self, opener: Callable[[], Store]) -> None:
         self._opener = opener
-        self._store: AsyncStore | None = None
+        self._store: AsyncStore  # once it is open
 
     def __await__(self) -> Generator[Any, None, AsyncStore]:
         return self.__aenter__().__await__()
@@ -188,8 +159,7 @@ class Opening:
         return self._store
 
     async def __aexit__(self, *_: object) -> None:
-        if self._store is not None:
-            await self._store.aclose()
+        await self._store.aclose()
 
 
 def _opens(opener: Callable[P, Store]) -> Callable[P, Opening]:

@@ -17,6 +17,7 @@ from typing import Any
 
 from .....storage.errors import RaxlogError
 from .....stream.group.dead_letters import DeadLetter
+from .....stream.jobs.worker import is_async
 from .....stream.node.json_form import fields_form
 from .....stream.node.stream_id import parse_id
 from ... import output
@@ -53,6 +54,10 @@ looked for in the current folder, too.""",
 def _worker(args: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s raxlog: %(message)s", stream=sys.stderr)
     handler = _function(args.handler)
+    if is_async(handler):
+        from .....tools.aio.worker import Awaited  # noqa: PLC0415 - loads asyncio
+
+        handler = Awaited(handler, args.transaction)
     retry = None if args.retry is None else [_delay(text) for text in args.retry.split(",")]
     with group_of(args, writing) as group:
         group.info()  # raises where there is no such group
