@@ -6,12 +6,7 @@
 The public name of tools/aio/. docs/asyncio.md shows how it is used.
 """
 
-from .tools.aio.store import AsyncStore, Opening, open
-from .tools.aio.stream import AsyncDeadLetters, AsyncDeferred, AsyncGroup, AsyncState, AsyncStream
-from .tools.aio.waits import AsyncFollower
+from .tools.aio.handles import AsyncGroup, AsyncState, AsyncStore, AsyncStream, open
 from .tools.aio.worker import AsyncWorker
 
-__all__ = [
-    "AsyncDeadLetters", "AsyncDeferred", "AsyncFollower", "AsyncGroup", "AsyncState", "AsyncStore", "AsyncStream",
-    "AsyncWorker", "Opening", "open",
-]
+__all__ = ["AsyncGroup", "AsyncState", "AsyncStore", "AsyncStream", "AsyncWorker", "open"]

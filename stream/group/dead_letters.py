@@ -72,10 +72,6 @@ class DeadLetters:
         if self.name == stream:
             raise InvalidArgument(f"stream {headers.shown(stream)} cannot hold its own dead letters; name another")
 
-    def bound(self, source: Source) -> DeadLetters:
-        """The same, with calls that go elsewhere (entries/session.py)."""
-        return DeadLetters(source, self._origin, self._group, self._encoding, self.name)
-
     def __iter__(self) -> Iterator[DeadLetter]:
         return map(self._letter, read_range(self._source, self.name, StreamID.MIN, StreamID.MAX, None, False, None))
 

@@ -18,15 +18,9 @@ from typing import Any
 import pytest
 import raxlog
 import raxlog.aio
-from raxlog.aio import (
-    AsyncDeadLetters,
-    AsyncDeferred,
-    AsyncFollower,
-    AsyncGroup,
-    AsyncStore,
-    AsyncStream,
-    AsyncWorker,
-)
+from raxlog.aio import AsyncGroup, AsyncStore, AsyncStream, AsyncWorker
+from raxlog.tools.aio.handles import AsyncDeadLetters, AsyncDeferred
+from raxlog.tools.aio.waits import AsyncFollower
 
 SEED = int(os.environ.get("RAXLOG_SEED", time.time_ns() % 1_000_000_007))
 LONG = os.environ.get("RAXLOG_LONG") == "1"
@@ -76,7 +70,7 @@ ELSEWHERE = {  # of the plain names, those that are not here, and why
                    "subjects", "channels", "remote", "watch", "last_end"},  # store.plain, run(); so to_arrow, nodes
     raxlog.Stream: {"bound", "to_arrow", "nodes"},
     raxlog.Group: {"bound"},
-    raxlog.DeadLetters: {"bound", "bury"},  # bury() is the worker's
+    raxlog.DeadLetters: {"bury"},  # bury() is the worker's
     raxlog.Deferred: {"bound"},
     raxlog.Worker: set(),
     raxlog.Follower: {"waits_for"},

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from ...storage.errors import StoreClosed, StoreError
 from ...store import Store
@@ -26,14 +26,6 @@ if TYPE_CHECKING:
     from .worker import AsyncWorker
 
 
-class Bindable(Protocol):
-    """A plain handle, whose calls can go elsewhere (entries/session.py)."""
-
-    def bound(self, source: Source) -> Self:
-        """The same handle, with this source."""
-
-
-B = TypeVar("B", bound=Bindable)
 H = TypeVar("H")  # a plain handle
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -93,21 +85,14 @@ class Threads:
                     )
 
 
-class Handle(Protocol[H]):
-    """A handle of a loop's tasks: the plain one, and the same bound to the batch."""
+class Handle(Generic[H]):
+    """A handle of a loop's tasks: the plain one, and, where it can be, the same bound to the batch. Cheap to make."""
 
-    _threads: Threads
-    _plain: H
-    _batched: H
-
-
-class Bound(Generic[B]):
-    """A handle on what a plain handle is on. Cheap to make; for tasks of one loop."""
-
-    def __init__(self, threads: Threads, plain: B) -> None:
+    def __init__(self, threads: Threads, plain: H) -> None:
+        bound: Callable[[Source], H] = getattr(plain, "bound", lambda _: plain)
         self._threads = threads
-        self._plain = plain.bound(threads.source)
-        self._batched = plain.bound(threads.batch)
+        self._plain = bound(threads.source)
+        self._batched = bound(threads.batch)
 
     def __repr__(self) -> str:
         return f"<raxlog.aio.{type(self).__name__} of {self._plain!r}>"
@@ -118,14 +103,15 @@ def making(lane: str, method: Callable[Concatenate[H, P], T], make: Callable[[Th
     """on(), and what is made of the result for the loop's tasks."""
 
     @wraps(method)
-    async def call(self: Handle[H], /, *args: P.args, **options: P.kwargs) -> R:
-        if lane != "writes":
-            return make(self._threads, await self._threads.call(lane, partial(method, self._plain, *args, **options)))
-        given: Any = map(_kept, args)
-        named: Any = {name: _kept(value) for name, value in options.items()}
-        return make(self._threads, await self._threads.call(lane, partial(method, self._batched, *given, **named)))
+    async def awaited(self: Handle[H], /, *args: P.args, **options: P.kwargs) -> R:
+        call = partial(method, self._plain, *args, **options)
+        if lane == "writes":
+            given: Any = map(_kept, args)
+            named: Any = {name: _kept(value) for name, value in options.items()}
+            call = partial(method, self._batched, *given, **named)
+        return make(self._threads, await self._threads.call(lane, call))
 
-    return call
+    return awaited
 
 
 def on(lane: str, method: Callable[Concatenate[H, P], T],

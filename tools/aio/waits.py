@@ -18,7 +18,6 @@ from functools import partial
 from itertools import islice
 from typing import Self, TypeVar
 
-from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.errors import RaxlogError
 from ...stream.entries.session import ask
 from ...stream.follow import Follower
@@ -122,16 +121,14 @@ async def read_group(threads: Threads, wanted: GroupRead, targets: list[Target],
     times: SeenTimes | None = threads.source.env.attached(SeenTimes)  # of the first attempt, as its acknowledgements
 
     def deliver_now() -> Delivery:
-        before = threads.batch.submit(
-            lambda txn: {name: deliver.position(txn, name, wanted.group) for name in names})
+        before = {name: threads.batch.submit(partial(deliver.position, stream=name, group=wanted.group))
+                  for name in names}
         return before, deliver.attempts(threads.batch, wanted, targets)
 
-    def undo(delivery: Delivery) -> asyncio.Future[None]:
-        def take_back(txn: WriteTransaction) -> None:
-            for name, entries in delivery[1]:
-                claim.take_back(txn, wanted, name, delivery[0].get(name), [(one.ms, one.seq) for one in entries])
-
-        return threads.lanes["writes"].call(partial(threads.batch.submit, take_back)).future
+    def undo(delivery: Delivery) -> None:
+        for name, entries in delivery[1]:
+            threads.batch.submit(partial(claim.take_back, wanted=wanted, name=name, before=delivery[0].get(name),
+                                         ids=[(one.ms, one.seq) for one in entries]))
 
     async def attempt() -> Look[Answer]:
         nonlocal targets, times

@@ -97,15 +97,14 @@ class Awaited:
             return self._loop
 
 
-class AsyncWorker:
+class AsyncWorker(Handle[Worker]):
     """Made by AsyncGroup.worker(): a raxlog.Worker whose run() is awaited."""
 
     name = Attribute[Worker, bytes](lambda worker: worker.name)
     counts = Attribute[Worker, dict[str, int]](lambda worker: worker.counts)
 
     def __init__(self, threads: Threads, plain: Worker, handler: object) -> None:
-        self._threads = threads
-        self._plain = self._batched = plain
+        super().__init__(threads, plain)
         self._handler = handler
 
     def stop(self) -> None:
