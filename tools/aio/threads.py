@@ -104,11 +104,9 @@ def making(lane: str, method: Callable[Concatenate[H, P], T], make: Callable[[Th
 
     @wraps(method)
     async def awaited(self: Handle[H], /, *args: P.args, **options: P.kwargs) -> R:
-        call = partial(method, self._plain, *args, **options)
-        if lane == "writes":
-            given: Any = map(_kept, args)
-            named: Any = {name: _kept(value) for name, value in options.items()}
-            call = partial(method, self._batched, *given, **named)
+        given: Any = map(_kept, args)
+        named: Any = {name: _kept(value) for name, value in options.items()}
+        call = partial(method, self._batched if lane == "writes" else self._plain, *given, **named)
         return make(self._threads, await self._threads.call(lane, call))
 
     return awaited

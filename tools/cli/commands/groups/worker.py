@@ -45,8 +45,8 @@ from ...stores import group_of, writing
      argument("--result-ttl", type=seconds, metavar="SECONDS",
               help="keep what the function returns so long, for group.wait_result()"),
      argument("--name", metavar="NAME", read=consumer_name, help="the consumer's name (default: made up)"), *WRITING),
-    """Calls the function with each entry of the group, any number of workers side by side, until SIGTERM or
-Ctrl-C. An entry is acknowledged when the function returns; where it raises, the entry comes again
+    """Calls (or awaits) the function with each entry of the group, any number of workers side by side, until SIGTERM
+or Ctrl-C. An entry is acknowledged when the function returns; where it raises, the entry comes again
 after a delay, and goes to the dead letters after --attempts deliveries ('raxlog dlq'). MODULE is
 looked for in the current folder, too.""",
     "raxlog worker shop:send_mail events.rax orders mail --processes 4 --timeout 60",
