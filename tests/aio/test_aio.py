@@ -496,6 +496,12 @@ def test_an_open_that_is_cancelled_or_refused_leaves_nothing(run: Callable[[Prog
             await asyncio.wait([task])
         with pytest.raises(raxlog.NotAStore):
             await raxlog.aio.open(path / "none", create=False)
+        forgotten = raxlog.aio.open(path)
+        assert "not open" in repr(forgotten)
+        for call in (lambda: forgotten.stream("jobs"), lambda: forgotten.path, lambda: forgotten.state):
+            with pytest.raises(raxlog.StoreClosed, match="await"):
+                call()
+        assert not hasattr(forgotten, "subjects")
 
     run(program)
 

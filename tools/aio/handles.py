@@ -207,6 +207,9 @@ class AsyncStore(Handle[Store]):
             raise StoreClosed("the store is not open: await what raxlog.aio.open() returns, or use it in an async with")
         raise AttributeError(f"{type(self).__name__} has no {name}")
 
+    def __repr__(self) -> str:
+        return super().__repr__() if self._opener is None else "<raxlog.aio.AsyncStore, not open>"
+
     async def aclose(self, timeout: float | None = None) -> None:
         """Complete the calls under way, close the store, and end its threads.
 
