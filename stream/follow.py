@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Hashable, Iterator
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from ..storage.errors import TransactionError
 from ..storage.wake.stop import StopFlag, is_stopped
@@ -24,14 +24,18 @@ from .node.arguments import duration_ms
 from .node.entry import Entry
 from .node.stream_id import IDLike, StreamID, make_id, parse_id
 
+if TYPE_CHECKING:
+    from .node.model import Model
+
 
 class Follower:
     """Made by Stream.follow(), which explains it. For one thread at a time."""
 
-    __slots__ = ("_encoding", "_entries", "_last", "_name", "_number", "_source", "_stop", "_timeout", "after")
+    __slots__ = ("_encoding", "_entries", "_last", "_model", "_name", "_number", "_source", "_stop", "_timeout",
+                 "after")
 
     def __init__(self, source: Source, name: bytes, after: IDLike, timeout: float | None, stop: StopFlag | None,
-                 encoding: str | None) -> None:
+                 encoding: str | None, model: Model | None = None) -> None:
         if not isinstance(source, Direct):
             raise TransactionError("follow() inside a transaction: nothing comes while it is open; follow outside it")
         self._source = source
@@ -39,6 +43,7 @@ class Follower:
         self._timeout = None if timeout is None else duration_ms("timeout", timeout) / 1000
         self._stop = stop
         self._encoding = encoding
+        self._model = model
         self._entries: Iterator[Entry] | None = None
         with source.read() as txn:
             seen = stream_moves(txn, name)
@@ -82,7 +87,7 @@ class Follower:
             self._number, self._last = number, last
             if self.after < last:
                 self._entries = read_range(self._source, self._name, self.after.next(), last, None, False,
-                                           self._encoding, number)
+                                           self._encoding, number, self._model)
         return seen
 
     def __repr__(self) -> str:

@@ -22,7 +22,9 @@ from .group import deliver
 from .group.state import UNKNOWN, UNOWNED, GroupState, SeenTimes, all_groups
 from .node.arguments import Text, text_of, whole
 from .node.entry import UNDECODABLE, Entry
+from .node.html_table import html_table
 from .node.stream_id import StreamID, make_id
+from .node.values import RAW
 
 if TYPE_CHECKING:
     from .stream import Stream
@@ -51,6 +53,10 @@ class StreamInfo(NamedTuple):
     compression: str
     schema: dict[str, str]  # the types of fields
     schema_checked: bool
+    codec: str  # of values
+
+    def _repr_html_(self) -> str:
+        return html_table(self)
 
     def as_dict(self) -> dict[str, object]:
         """The figures under the names XINFO STREAM uses, for printing as JSON."""
@@ -59,6 +65,8 @@ class StreamInfo(NamedTuple):
             del figures["radix-tree-nodes"]
         if not self.schema:
             del figures["schema"], figures["schema-checked"]
+        if self.codec == RAW:
+            del figures["codec"]
         return figures
 
 
@@ -162,6 +170,7 @@ def describe(source: Source, name: bytes, number: int | None, encoding: str | No
         compression=_CODECS[limits.codec],
         schema={} if header.schema is None else header.schema.fields,
         schema_checked=header.schema is not None and header.schema.checked,
+        codec=header.codec,
     )
 
 

@@ -15,7 +15,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from ..storage.commit.write_transaction import WriteTransaction
-from ..storage.errors import GroupExists, IDTooSmall, InvalidArgument, NoStream
+from ..storage.errors import GroupExists, IDTooSmall, InvalidArgument, InvalidFields, NoStream
 from ..storage.wake.stop import StopFlag
 from .columns import scan
 from .entries import count as counting
@@ -33,9 +33,9 @@ from .group.info import GroupInfo, describe_group
 from .group.state import all_groups, create_group, locate_group
 from .group.subject_filter import checked_subjects
 from .info import FullInfo, StreamInfo, describe, describe_fully
-from .node.arguments import Fields, Name, Text, member_name, whole
+from .node.arguments import Appended, Name, Text, member_name, texts_of, whole
 from .node.decode import flatten
-from .node.entry import UNDECODABLE, Entry, Flattened, flatten_all
+from .node.entry import Entry, Flattened, flatten_all
 from .node.stream_id import (
     AUTO,
     IDLike,
@@ -48,12 +48,14 @@ from .node.stream_id import (
     parse_new_id,
     parse_start,
 )
+from .node.values import RAW, checked_codec, encoded
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from .columns.arrow import Tally
     from .columns.projection import Schema
+    from .node.model import Model
 
 _AT_ONCE = 1000  # entries, about a millisecond
 
@@ -64,12 +66,19 @@ class Stream:
     The stream need not exist: the first append creates it, reading finds nothing.
     """
 
-    __slots__ = ("_encoding", "_limits", "_number", "_source", "name")
+    __slots__ = ("_codec", "_encoding", "_is_plain", "_is_settled", "_limits", "_model", "_new_codec", "_number",
+                 "_source", "name")
 
-    def __init__(self, source: Source, name: bytes, limits: NodeLimits, encoding: str | None) -> None:
+    def __init__(self, source: Source, name: bytes, limits: NodeLimits, encoding: str | None,
+                 codec: str | None = None, model: Model | None = None) -> None:
         self._source = source
         self._limits = limits
         self._encoding = encoding
+        self._codec = codec
+        self._model = model
+        self._new_codec: str | None = None  # that the stream is to have, if the entry is its first
+        self._is_settled = False  # the codec is known: the stream has had entries
+        self._is_plain = codec == RAW and model is None  # so entries are stored as they are given
         self._number: int | None = None
         self.name = name
 
@@ -79,24 +88,25 @@ class Stream:
     # -- writing ------------------------------------------------------------------------
 
     @overload
-    def append(self, fields: Fields, id: IDLike = "*", *, maxlen: int | None = None,
+    def append(self, fields: Appended, id: IDLike = "*", *, maxlen: int | None = None,
                minid: IDLike | None = None, approximate: bool = False, limit: int | None = None,
                refs: str = KEEPREF, create: Literal[True] = True, producer: Name | None = None,
                idempotent_id: Name | None = None) -> StreamID: ...
 
     @overload
-    def append(self, fields: Fields, id: IDLike = "*", *, maxlen: int | None = None,
+    def append(self, fields: Appended, id: IDLike = "*", *, maxlen: int | None = None,
                minid: IDLike | None = None, approximate: bool = False, limit: int | None = None,
                refs: str = KEEPREF, create: bool, producer: Name | None = None,
                idempotent_id: Name | None = None) -> StreamID | None: ...
 
-    def append(self, fields: Fields, id: IDLike = "*", *, maxlen: int | None = None,
+    def append(self, fields: Appended, id: IDLike = "*", *, maxlen: int | None = None,
                minid: IDLike | None = None, approximate: bool = False, limit: int | None = None,
                refs: str = KEEPREF, create: bool = True, producer: Name | None = None,
                idempotent_id: Name | None = None) -> StreamID | None:
         """Append one entry and return its ID; durable when it returns. XADD.
 
-        ``fields``: a mapping, or pairs where order and duplicates matter; at least one.
+        ``fields``: a mapping, or pairs where order and duplicates matter; at least one. Under a codec a mapping, or
+        an object of the handle's type, which the entry's ``value`` returns; a list of pairs is stored as it is.
         ``id``: ``*`` (made from the clock, always greater than the last), ``ms-*``, or one of
         your own, greater than every ID before. ``maxlen`` / ``minid`` trim in the same
         transaction, as trim() does, ``refs`` included. ``create=False`` appends to an existing stream only and
@@ -113,7 +123,7 @@ class Stream:
         window; AppendsLost where an earlier append could not be. An idempotent one waits for its
         commit.
         """
-        flat = flatten(fields)
+        flat = flatten(fields) if self._is_plain else self._encoded(fields)  # type: ignore[arg-type]
         new = AUTO if id == "*" else parse_new_id(id)
         if new.ms == 0 and new.seq == 0:
             raise IDTooSmall("the ID 0-0 is refused: an entry's ID must be greater than 0-0")
@@ -126,10 +136,11 @@ class Stream:
             claim = parse_claim(producer, idempotent_id, new, flat)
         now = now_ms()
         name, limits = self.name, self._limits  # a buffered operation holds no handle: it may outlive all of them
-        plain = create and wanted is None and claim is None
+        codec = self._new_codec
+        plain = create and wanted is None and claim is None and codec is None
         operation: Callable[[WriteTransaction], StreamID | None] = (
             partial(writer.append, name, limits, new, now, flat) if plain
-            else partial(_append, name, limits, new, now, flat, create, wanted, refs, claim)
+            else partial(_append, name, limits, new, now, flat, create, wanted, refs, claim, codec)
         )
         buffer = self._source.buffer
         if buffer is None or buffer.ended or claim is not None:
@@ -138,7 +149,7 @@ class Stream:
                              self._source.lock_timeout, flat if plain and new is AUTO else None)
         return None if sids is None else sids[0]
 
-    def extend(self, entries: Iterable[Fields] | Flattened, ids: Iterable[IDLike] | None = None, *,
+    def extend(self, entries: Iterable[Appended] | Flattened, ids: Iterable[IDLike] | None = None, *,
                maxlen: int | None = None, minid: IDLike | None = None, approximate: bool = False,
                limit: int | None = None, refs: str = KEEPREF) -> list[StreamID]:
         """Append many entries in one transaction with one flush; all of them or none.
@@ -153,9 +164,16 @@ class Stream:
         for what, given in (("entries", entries), ("ids", ids if ids is not None else ())):
             if not isinstance(given, Iterable):
                 raise InvalidArgument(f"{what} of extend() must be an iterable, not {type(given).__name__}")
-        given = iter(entries)
-        while flatten_all(given, flats, _AT_ONCE):
-            pass
+        if self._is_plain or flats or (self._model is None and self._codec_in_use() == RAW):
+            given = iter(entries)
+            while flatten_all(given, flats, _AT_ONCE):
+                pass
+        else:
+            for fields in entries:
+                try:
+                    flats.append(self._encoded(fields))
+                except InvalidFields as error:
+                    raise InvalidFields(f"entry no. {len(flats)}: {error}") from None
         news: list[NewID] | None = None
         if ids is not None:
             news = [parse_new_id(sid) for sid in ids]
@@ -166,16 +184,19 @@ class Stream:
         if not flats:
             return []
         now = now_ms()
-        name, limits = self.name, self._limits
+        name, limits, codec = self.name, self._limits, self._new_codec
 
         def operation(txn: WriteTransaction) -> list[StreamID]:
             stream = writer.ensure(txn, name, limits)
+            has_codec = stream.header.next_ordinal or stream.header.codec != RAW
             if news is None:
                 sids = stream.extend(txn, now, flats)
             else:
                 stream.require_values(flats)  # before the first append: its message names the place
                 append = stream.append
                 sids = [append(txn, new, now, flat) for new, flat in zip(news, flats, strict=True)]
+            if not (codec is None or has_codec):
+                stream.header.codec = codec
             if wanted is not None:
                 _evict(txn, stream, wanted, refs)
             return sids
@@ -186,6 +207,41 @@ class Stream:
         size = sum([sum(map(len, flat)) for flat in flats])
         wished = [AUTO] * len(flats) if news is None else news
         return buffer.append(name, limits, wished, now, flats, size, True, operation, self._source.lock_timeout) or []
+
+    def _encoded(self, fields: Any) -> list[bytes]:
+        """flatten() of one entry by the handle's type and codec, or the stream's."""
+        codec = self._codec_in_use()
+        if type(fields) not in (list, tuple):
+            if self._model is not None:
+                fields = self._model.builtins(fields)
+            if codec != RAW:
+                fields = encoded(fields, codec)
+        return flatten(fields)
+
+    def _codec_in_use(self) -> str:
+        """The codec of the handle, or of the stream, which is asked until it is known to have had entries."""
+        if self._is_settled:
+            assert self._codec is not None
+            return self._codec
+        header = self._header()
+        codec = self._codec or (RAW if header is None else header.codec)
+        if self._model is not None and self._codec is None and codec == RAW:
+            codec = "json"
+        self._new_codec = None if codec == RAW else codec
+        if header is not None and header.next_ordinal:
+            self._codec, self._new_codec = codec, None
+            self._is_settled = True
+            self._is_plain = codec == RAW and self._model is None
+        return codec
+
+    def _header(self) -> headers.StreamHeader | None:
+        """The stream's header, as committed, or as the open transaction has it. Flushes nothing."""
+        if isinstance(self._source, Direct):
+            with self._source.env.read() as txn:
+                found = headers.find(txn, self.name, self._number)
+            return None if found is None else found[1]
+        stream = self._source.submit(lambda txn: writer.locate(txn, self.name))
+        return None if stream is None else stream.header
 
     def delete(self, *ids: IDLike) -> int:
         """Delete entries by ID; how many there were. XDEL.
@@ -310,7 +366,7 @@ class Stream:
     def configure(self, *, compression: str | None = None, node_max_bytes: int | None = None,
                   node_max_entries: int | None = None, idempotence_window: int | None = None,
                   idempotence_cap: int | None = None, schema: Mapping[str, str] | None = None,
-                  schema_checked: bool | None = None) -> dict[str, Any]:
+                  schema_checked: bool | None = None, codec: str | None = None) -> dict[str, Any]:
         """Change a stream's settings; returns those that have changed. NoStream where there is none.
 
         The first three, those of Store.stream(), hold for nodes begun from now on.
@@ -321,7 +377,12 @@ class Stream:
         ``schema``: the types of fields, {"qty": "bigint", "price": "decimal(10,2)", …}, which scans that
         name no columns read; {} removes it. With ``schema_checked`` an append from now on raises
         MalformedValue for a value that is not of its field's type; the entries there are not looked at.
+
+        ``codec``: "raw", "str", "json" or "msgpack", how values are encoded by handles that name no codec and have not
+        appended yet (docs/values.md). Entries stay as they are, and are read as they were written.
         """
+        if codec is not None:
+            checked_codec(codec)
         nodes: dict[str, Any] = {
             "compression": compression, "node_max_bytes": node_max_bytes, "node_max_entries": node_max_entries
         }
@@ -350,14 +411,19 @@ class Stream:
                 raise InvalidArgument(f"stream {shown(self.name)} has no schema to be checked; pass schema, too")
             changed |= {"schema": named} if named != kept.fields else {}
             changed |= {"schema_checked": checked} if checked != kept.checked else {}
+            changed |= {"codec": codec} if codec not in (None, header.codec) else {}
             if changed:
                 stream.changed(txn)
+                header.codec = codec or header.codec
                 header.idempotence = (idempotence_window or window, idempotence_cap or cap)
                 header.limits = limits.changed(**nodes)
                 header.schema = StreamSchema(checked, named) if named else None
             return changed
 
-        return self._source.submit(operation)
+        changed = self._source.submit(operation)
+        if codec is not None:
+            self._codec, self._is_settled, self._is_plain = codec, False, codec == RAW and self._model is None
+        return changed
 
     # -- reading ------------------------------------------------------------------------
 
@@ -374,7 +440,9 @@ class Stream:
         """
         first, last = parse_start(start), parse_end(end)
         whole("count", count, 0, none=", or None for all")
-        return range_read.read_range(self._source, self.name, first, last, count, reverse, self._encoding)
+        return range_read.read_range(
+            self._source, self.name, first, last, count, reverse, self._encoding, None, self._model
+        )
 
     def follow(self, after: IDLike = "$", timeout: float | None = None, *, stop: StopFlag | None = None) -> Follower:
         """An iterator over the entries behind ``after`` as they come, from any process, in the order of their IDs.
@@ -388,7 +456,7 @@ class Stream:
         delivered or acknowledged: each follower sees every entry. What is trimmed before it is read is not seen.
         Raises TransactionError in a transaction; CorruptionError at a damaged node, StoreClosed.
         """
-        return Follower(self._source, self.name, after, timeout, stop, self._encoding)
+        return Follower(self._source, self.name, after, timeout, stop, self._encoding, self._model)
 
     def nodes(self, start: IDLike = "-", end: IDLike = "+") -> Iterator[scan.StoredNode]:
         """The nodes that hold a range's entries, as stored: lazily, as ((ms, seq), listpack).
@@ -428,7 +496,7 @@ class Stream:
     def get(self, id: IDLike) -> Entry | None:
         """The entry with exactly this ID, None if it is not there (any more)."""
         entry = range_read.get(self._source, self.name, parse_id(id), self._known())
-        return entry if entry is None or self._encoding is None else entry.decoded(self._encoding, UNDECODABLE)
+        return None if entry is None else texts_of([entry], self._encoding, self._model)[0]
 
     def __len__(self) -> int:
         """Live entries. XLEN: one record read."""
@@ -461,6 +529,12 @@ class Stream:
         with self._source.read() as txn:
             found = headers.find(txn, self.name, self._number)
         return {} if found is None or found[1].schema is None else dict(found[1].schema.fields)
+
+    @property
+    def codec(self) -> str:
+        """The codec of its values, as configure(), or the handle that appended the first entry, has set it."""
+        header = self._header()
+        return RAW if header is None else header.codec
 
     def count(self, start: IDLike = "-", end: IDLike = "+") -> int:
         """Live entries from ``start`` to ``end``, without reading them: some 10 µs."""
@@ -532,7 +606,7 @@ class Stream:
 
     def group(self, name: Name) -> Group:
         """A handle on a consumer group; its methods raise NoGroup where there is none."""
-        return Group(self._source, self.name, member_name(name, "group"), self._encoding)
+        return Group(self._source, self.name, member_name(name, "group"), self._encoding, self._model)
 
     def create_group(self, name: Name, start: IDLike = "$", *, exist_ok: bool = False, create_stream: bool = False,
                      entries_read: int | None = None, subjects: Text | Iterable[Text] | None = None) -> Group:
@@ -574,11 +648,13 @@ class Stream:
 
 
 def _append(name: bytes, limits: NodeLimits, new: NewID, now: int, flat: list[bytes], create: bool,
-            wanted: trim.Trim | None, refs: str, claim: Claim | None, txn: WriteTransaction) -> StreamID | None:
+            wanted: trim.Trim | None, refs: str, claim: Claim | None, codec: str | None,
+            txn: WriteTransaction) -> StreamID | None:
     """Append one entry, with all that append() can be asked for besides."""
     stream = writer.ensure(txn, name, limits) if create else writer.locate(txn, name)
     if stream is None:
         return None
+    has_codec = stream.header.next_ordinal or stream.header.codec != RAW
     if claim is None:
         sid = stream.append(txn, new, now, flat)
     else:
@@ -588,6 +664,8 @@ def _append(name: bytes, limits: NodeLimits, new: NewID, now: int, flat: list[by
             return known
         sid = stream.append(txn, new, now, flat)
         memory.remember(claim.iid, sid, now)
+    if not (codec is None or has_codec):
+        stream.header.codec = codec
     if wanted is not None:
         _evict(txn, stream, wanted, refs)
     return sid

@@ -11,7 +11,9 @@
       [page bytes, max bytes, max entries, codec],      when a node is full, how it is sealed
       groups, next group,           consumer groups there are, the number the next one gets
       [window, cap],                of idempotent appends: seconds, IDs a producer (idempotent.py)
-      [checked, {field: type}] ]    the schema, if there is one (schema.py)
+      [checked, {field: type}],     the schema, if there is one (schema.py)
+      nil,
+      codec ]                       of values, unless it is raw (values.py)
 
 It is rewritten by every commit that changes the stream, and its key sorts right behind the
 stream's last node, so that both lie on one page.
@@ -27,6 +29,7 @@ from ...storage.format import keys, records
 from ...storage.format.records import FORMAT_BYTE, checksum, pack
 from ...storage.trees.rax import RaxTransaction
 from ..node.arguments import whole
+from ..node.values import RAW
 from .schema import StreamSchema
 
 DEFAULT_PAGE_BYTES = 4080  # one overflow page of LMDB, see storage/format/records.py
@@ -77,8 +80,8 @@ class StreamHeader:
     """The header as it is worked on in memory."""
 
     __slots__ = (
-        "entries_added", "first", "groups", "idempotence", "last", "leaves", "leaves_added", "length", "limits",
-        "max_deleted", "name", "next_group", "next_ordinal", "schema",
+        "codec", "entries_added", "first", "groups", "idempotence", "last", "leaves", "leaves_added", "length",
+        "limits", "max_deleted", "name", "next_group", "next_ordinal", "schema",
     )
 
     def __init__(self, name: bytes, limits: NodeLimits) -> None:
@@ -96,14 +99,16 @@ class StreamHeader:
         self.next_group = 1
         self.idempotence = (100, 100)
         self.schema: StreamSchema | None = None
+        self.codec = RAW
 
     def row(self) -> list[Any]:
         """The record's row."""
+        schema = None if self.schema is None else [self.schema.checked, self.schema.fields]
         return [
             self.name, *self.last, *self.first, *self.max_deleted, self.length, self.entries_added,
             self.next_ordinal, self.leaves, self.leaves_added, self.limits,
             self.groups, self.next_group, self.idempotence,
-            *([] if self.schema is None else [[self.schema.checked, self.schema.fields]]),
+            *([schema, None, self.codec] if self.codec != RAW else [] if schema is None else [schema]),
         ]
 
     def sealed(self, seed: int) -> bytes:
@@ -123,7 +128,8 @@ class StreamHeader:
         header.leaves, header.leaves_added = row[10], row[11]
         header.groups, header.next_group = row[13], row[14]
         header.idempotence = (row[15][0], row[15][1])
-        header.schema = StreamSchema(*row[16]) if len(row) > 16 else None
+        header.schema = StreamSchema(*row[16]) if len(row) > 16 and row[16] is not None else None
+        header.codec = row[18] if len(row) > 18 else RAW
         return header
 
 

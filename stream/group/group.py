@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from itertools import chain
-from typing import Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Literal, TypeVar, overload
 
 from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.errors import ConsumerBusy, CorruptionError, InvalidArgument, RaxlogError
@@ -43,6 +43,9 @@ from .state import (
     require_group,
 )
 
+if TYPE_CHECKING:
+    from ..node.model import Model
+
 _NACKS = ("silent", "fail", "fatal")
 
 T = TypeVar("T")
@@ -54,12 +57,14 @@ class Group:
     Methods raise NoGroup where the group (or its stream) is not there, but for ack().
     """
 
-    __slots__ = ("_encoding", "_seen", "_source", "name", "stream")
+    __slots__ = ("_encoding", "_model", "_seen", "_source", "name", "stream")
 
-    def __init__(self, source: Source, stream: bytes, name: bytes, encoding: str | None) -> None:
+    def __init__(self, source: Source, stream: bytes, name: bytes, encoding: str | None,
+                 model: Model | None = None) -> None:
         self._source = source
         self._seen = source.env.attached(SeenTimes)
         self._encoding = encoding
+        self._model = model
         self.stream = stream
         self.name = name
 
@@ -124,7 +129,7 @@ class Group:
             if piece[-1].id >= end:
                 break
             target, wait = Target(self.stream, None if after is None else piece[-1].id, b""), None
-        return texts_of(found, self._encoding)
+        return texts_of(found, self._encoding, self._model)
 
     def ack(self, *ids: IDLike, consumer: Name | None = None) -> int:
         """Acknowledge entries: they are pending no more. How many were. XACK.
@@ -237,7 +242,7 @@ class Group:
             return claiming.claim(txn, stream, group, member, wanted, options, now)
 
         entries = self._act(operation)
-        return [entry.id for entry in entries] if justid else texts_of(entries, self._encoding)
+        return [entry.id for entry in entries] if justid else texts_of(entries, self._encoding, self._model)
 
     @overload
     def autoclaim(self, consumer: Name, min_idle: float = 0.0, start: IDLike = "0", count: int = 100,
@@ -288,7 +293,8 @@ class Group:
             attempts -= looked
             if first == StreamID.MIN or not left or not attempts:
                 break
-        return first, [entry.id for entry in entries] if justid else texts_of(entries, self._encoding), gone
+        found = [entry.id for entry in entries] if justid else texts_of(entries, self._encoding, self._model)
+        return first, found, gone
 
     # -- inspecting ---------------------------------------------------------------------
 

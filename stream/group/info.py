@@ -8,6 +8,7 @@ from ...storage.format import keys
 from ...storage.trees.rax import Rax, RaxTransaction
 from ..entries import header as headers
 from ..node.arguments import Text, text_of
+from ..node.html_table import html_table
 from ..node.stream_id import StreamID, make_id
 from . import deliver
 from .state import UNKNOWN, GroupState
@@ -21,6 +22,9 @@ class Pending(NamedTuple):
     idle: float | None
     deliveries: int
 
+    def _repr_html_(self) -> str:
+        return html_table(self)
+
 
 class PendingSummary(NamedTuple):
     """How many pending entries a group has, the first and the last, and how many by consumer."""
@@ -30,6 +34,9 @@ class PendingSummary(NamedTuple):
     last: StreamID | None
     consumers: dict[Text, int]
 
+    def _repr_html_(self) -> str:
+        return html_table(self)
+
 
 class ConsumerInfo(NamedTuple):
     """One consumer: its pending entries, seconds since it last tried and last got something."""
@@ -38,6 +45,9 @@ class ConsumerInfo(NamedTuple):
     pending: int
     idle: float
     inactive: float | None
+
+    def _repr_html_(self) -> str:
+        return html_table(self)
 
 
 class GroupInfo(NamedTuple):
@@ -49,6 +59,9 @@ class GroupInfo(NamedTuple):
     last_delivered_id: StreamID
     entries_read: int | None
     lag: int
+
+    def _repr_html_(self) -> str:
+        return html_table(self)
 
 
 def describe_group(txn: RaxTransaction, state: GroupState, number: int, header: headers.StreamHeader,

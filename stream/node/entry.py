@@ -11,7 +11,7 @@ what a caller does to them never reaches the entry. Keep ``fields`` in a variabl
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 from ...storage.errors import InvalidFields
 from .stream_id import (
@@ -19,6 +19,9 @@ from .stream_id import (
     id_of,  # cimport
     put_id,  # cimport
 )
+
+if TYPE_CHECKING:
+    from .model import Model
 
 SOURCE_HASH = ""
 
@@ -43,7 +46,7 @@ class Entry:
     order; not hashable; picklable.
     """
 
-    __slots__ = ("deliveries", "idle", "ms", "names", "seq", "values")
+    __slots__ = ("_encoding", "_model", "deliveries", "idle", "ms", "names", "seq", "values")
 
     ms: int
     seq: int
@@ -51,6 +54,8 @@ class Entry:
     values: list[Any]
     deliveries: int
     idle: float | None
+    _encoding: str | None  # of the names and values, once decoded; None, or unset, of bytes
+    _model: Model | None  # of the value; unset as None
 
     def __init__(self, ms: int, seq: int, pairs: Iterable[tuple[Any, Any]]) -> None:
         rows = list(pairs)
@@ -87,6 +92,24 @@ class Entry:
             return self.values[0]
         return None
 
+    @property
+    def value(self) -> Any:
+        """What was appended under a codec; without one, the fields as text, but for the subject (values.py).
+
+        An object of the type that the handle was given, else a new dict; decoded at each access.
+        MalformedValue for what cannot be decoded, is no such object, or was deleted while it was pending.
+        """
+        from .values import decoded  # noqa: PLC0415 - only what is decoded needs it
+
+        value, exact = decoded(self, getattr(self, "_encoding", None))
+        model = getattr(self, "_model", None)
+        return value if model is None else model.object_of(value, exact, self)
+
+    def typed(self, model: Model | None) -> Self:
+        """Have ``value`` return objects of the model; returns the entry."""
+        self._model = model
+        return self
+
     def decoded(self, encoding: str | None = None, errors: str | None = None) -> Entry:
         """The same entry with ``str`` for ``bytes``; itself, if it has been decoded.
 
@@ -102,7 +125,8 @@ class Entry:
         entry = Entry(self.ms, self.seq, texts)
         entry.deliveries = self.deliveries
         entry.idle = self.idle
-        return entry
+        entry._encoding = encoding
+        return entry.typed(getattr(self, "_model", None))
 
     def to_dict(self) -> dict[str, Any]:
         """``{"id": "5-0", "fields": {…}}`` for json.dumps(), the fields as text: see decoded()."""

@@ -15,8 +15,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from ...stream.node.entry import Entry
+from ...stream.node.json_form import entry_form
+from ...stream.node.values import has_note
 
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
@@ -43,9 +46,38 @@ def _escaped(char: str) -> str:
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-def entry_text(entry: Entry) -> str:
-    """An entry as a line: its ID, then name=value, separated by tabs."""
-    return "\t".join([str(entry.id), *pairs_text(zip(entry.names, entry.values, strict=True))])
+def entry_text(entry: Entry, raw: bool = True) -> str:
+    """An entry as a line: its ID, then name=value, separated by tabs. What a codec has encoded is JSON."""
+    pairs: Iterable[tuple[bytes, bytes]] = zip(entry.names, entry.values, strict=True)
+    value = None if raw else decoded_value(entry)
+    if value is not None:
+        import json  # noqa: PLC0415
+
+        pairs = [(name.encode(), (held if isinstance(held, str) else json.dumps(held, ensure_ascii=False)).encode())
+                 for name, held in value.items()]
+    return "\t".join([str(entry.id), *pairs_text(pairs)])
+
+
+def decoded_value(entry: Entry) -> dict[str, Any] | None:
+    """The entry's value in JSON's types; None where a codec has encoded none, or one that JSON cannot show."""
+    if not has_note(entry.names):
+        return None
+    import json  # noqa: PLC0415
+
+    from ...stream.node.json_form import json_form  # noqa: PLC0415
+
+    try:
+        shown: dict[str, Any] = json_form(entry.value)  # type: ignore[assignment]
+        json.dumps(shown, ensure_ascii=False).encode()
+    except (ValueError, TypeError):
+        return None
+    return shown
+
+
+def shown_entry(entry: Entry, raw: bool) -> dict[str, object]:
+    """An entry for print_json(): its ID, and its value, or its fields."""
+    value = None if raw else decoded_value(entry)
+    return entry_form(entry) if value is None else {"id": entry.id, "value": value}
 
 
 def pairs_text(pairs: Iterable[tuple[bytes, bytes]]) -> list[str]:
@@ -77,12 +109,12 @@ def answer(as_json: bool, document: object, *lines: object) -> None:
         print_text(*lines)
 
 
-def print_entry(entry: Entry, as_json: bool) -> None:
-    """One entry on one line."""
+def print_entry(entry: Entry, as_json: bool, raw: bool) -> None:
+    """One entry on one line, decoded unless ``raw``."""
     if as_json:
-        print_json(entry)
+        print_json(shown_entry(entry, raw))
     else:
-        print_text(entry_text(entry))
+        print_text(entry_text(entry, raw))
 
 
 def print_text(*lines: object) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 
 from .....storage.errors import IDTooSmall, InvalidFields, NoStream
@@ -12,10 +13,13 @@ from .....stream.entries.trim import parse_trim
 from .....stream.group.delete_policy import KEEPREF, POLICIES, DeleteResult
 from .....stream.node.entry import flatten
 from .....stream.node.stream_id import parse_new_id
+from .....stream.node.values import CODECS
+from .....stream.node.values import RAW as CODEC_RAW
 from ... import output
 from ...arguments import (
     IDS,
     OF_STREAM,
+    RAW,
     WRITING,
     Add,
     argument,
@@ -52,17 +56,37 @@ def pair(typed: str) -> tuple[bytes, bytes]:
     return name, value
 
 
+def _value(pairs: list[tuple[bytes, bytes]], codec: str) -> dict[str, object]:
+    """FIELD=VALUE as a value for the codec: a VALUE that is JSON is that, any other is text."""
+    import json  # noqa: PLC0415 - plain fields need it not
+
+    value: dict[str, object] = {}
+    for name, typed in pairs:
+        try:
+            value[name.decode()] = item = typed.decode()
+            if codec != "str":
+                with contextlib.suppress(ValueError, RecursionError):
+                    value[name.decode()] = json.loads(item)
+        except UnicodeDecodeError:
+            raise InvalidFields(f"field {name!r:.80} is no UTF-8, as the codec needs; add it --raw") from None
+    if len(value) < len(pairs):
+        raise InvalidFields("a field is given twice, which the stream's codec cannot store; or use --raw")
+    return value
+
+
 @command(
     "add",
     (*OF_STREAM, argument("fields", metavar="FIELD=VALUE", nargs="+", read=pair,
                           help="the entry's fields, in this order"),
      argument("--id", default="*", help="the entry's ID: * (default, from the clock), ms-* or ms-seq"),
      flag("--no-create", "only if the stream exists"),
+     RAW,
      *_trimming(required=False), *WRITING),
     """Prints the entry's ID once the entry is on disk. Creates the store and the stream if they
 do not exist. A field is split at its first '='; fields may repeat. An ID of your own must be
 greater than every ID before it (else exit status 1). --maxlen or --minid trim in the same
-commit. Put '--' before fields that begin with a dash.""",
+commit. If the stream has a codec, a value that is JSON is stored as that (qty=2 is a number, zip='"01"' is
+text), unless --raw. Put '--' before fields that begin with a dash.""",
     "raxlog add events.rax orders item=book qty=2",
     "raxlog add events.rax orders item=pen --id 1526919030474-55 --maxlen 1000",
 )
@@ -73,8 +97,11 @@ def _add(args: argparse.Namespace) -> None:
         raise IDTooSmall("the ID 0-0 is refused: an entry's ID must be greater than 0-0")
     parse_trim(args.maxlen, args.minid, args.approximate, args.limit)
     with writing(args, create=not args.no_create) as store:
-        sid = store.stream(args.stream).append(
-            args.fields, args.id, maxlen=args.maxlen, minid=args.minid, approximate=args.approximate, limit=args.limit,
+        stream = store.stream(args.stream)
+        codec = CODEC_RAW if args.raw else stream.codec
+        sid = stream.append(
+            args.fields if codec == CODEC_RAW else _value(args.fields, codec), args.id,
+            maxlen=args.maxlen, minid=args.minid, approximate=args.approximate, limit=args.limit,
             refs=args.refs, create=not args.no_create
         )
         if sid is None:
@@ -140,7 +167,7 @@ def _delete_stream(args: argparse.Namespace) -> None:
 
 
 _SETTINGS = ("compression", "node_max_bytes", "node_max_entries", "idempotence_window", "idempotence_cap", "schema",
-             "schema_checked")
+             "schema_checked", "codec")
 
 
 def _schema(typed: str) -> dict[str, str]:
@@ -161,6 +188,7 @@ def _schema(typed: str) -> dict[str, str]:
      argument("--schema", read=_schema, metavar="COLUMNS",
               help='the types of fields, "item string, qty bigint": columns of export and Spark; "" removes it'),
      argument("--schema-checked", action=argparse.BooleanOptionalAction, help="refuse appends that break the schema"),
+     argument("--codec", choices=CODECS, help="of values appended from now on"),
      *WRITING),
     """--compression and the node limits apply to new nodes. A change of the window or the cap forgets
 all idempotent appends, as XCFGSET does. Prints what has changed.""",
