@@ -22,7 +22,6 @@ from .group import deliver
 from .group.state import UNKNOWN, UNOWNED, GroupState, SeenTimes, all_groups
 from .node.arguments import Text, text_of, whole
 from .node.entry import UNDECODABLE, Entry
-from .node.html_table import html_table
 from .node.stream_id import StreamID, make_id
 from .node.values import RAW
 
@@ -54,9 +53,6 @@ class StreamInfo(NamedTuple):
     schema: dict[str, str]  # the types of fields
     schema_checked: bool
     codec: str  # of values
-
-    def _repr_html_(self) -> str:
-        return html_table(self)
 
     def as_dict(self) -> dict[str, object]:
         """The figures under the names XINFO STREAM uses, for printing as JSON."""

@@ -8,7 +8,6 @@ from ...storage.format import keys
 from ...storage.trees.rax import Rax, RaxTransaction
 from ..entries import header as headers
 from ..node.arguments import Text, text_of
-from ..node.html_table import html_table
 from ..node.stream_id import StreamID, make_id
 from . import deliver
 from .state import UNKNOWN, GroupState
@@ -22,9 +21,6 @@ class Pending(NamedTuple):
     idle: float | None
     deliveries: int
 
-    def _repr_html_(self) -> str:
-        return html_table(self)
-
 
 class PendingSummary(NamedTuple):
     """How many pending entries a group has, the first and the last, and how many by consumer."""
@@ -34,9 +30,6 @@ class PendingSummary(NamedTuple):
     last: StreamID | None
     consumers: dict[Text, int]
 
-    def _repr_html_(self) -> str:
-        return html_table(self)
-
 
 class ConsumerInfo(NamedTuple):
     """One consumer: its pending entries, seconds since it last tried and last got something."""
@@ -45,9 +38,6 @@ class ConsumerInfo(NamedTuple):
     pending: int
     idle: float
     inactive: float | None
-
-    def _repr_html_(self) -> str:
-        return html_table(self)
 
 
 class GroupInfo(NamedTuple):
@@ -59,9 +49,6 @@ class GroupInfo(NamedTuple):
     last_delivered_id: StreamID
     entries_read: int | None
     lag: int
-
-    def _repr_html_(self) -> str:
-        return html_table(self)
 
 
 def describe_group(txn: RaxTransaction, state: GroupState, number: int, header: headers.StreamHeader,

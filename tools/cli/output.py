@@ -13,12 +13,13 @@ reads these lines back, byte for byte.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ...stream.node.entry import Entry
-from ...stream.node.json_form import entry_form
+from ...stream.node.json_form import entry_form, json_form
 from ...stream.node.values import has_note
 
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
@@ -47,31 +48,20 @@ def _escaped(char: str) -> str:
 
 
 def entry_text(entry: Entry, raw: bool = True) -> str:
-    """An entry as a line: its ID, then name=value, separated by tabs. What a codec has encoded is JSON."""
-    pairs: Iterable[tuple[bytes, bytes]] = zip(entry.names, entry.values, strict=True)
+    """An entry as a line: its ID, then name=value, separated by tabs."""
     value = None if raw else decoded_value(entry)
-    if value is not None:
-        import json  # noqa: PLC0415
-
-        pairs = [(name.encode(), (held if isinstance(held, str) else json.dumps(held, ensure_ascii=False)).encode())
-                 for name, held in value.items()]
+    pairs = zip(entry.names, entry.values, strict=True) if value is None else value.items()
     return "\t".join([str(entry.id), *pairs_text(pairs)])
 
 
 def decoded_value(entry: Entry) -> dict[str, Any] | None:
-    """The entry's value in JSON's types; None where a codec has encoded none, or one that JSON cannot show."""
-    if not has_note(entry.names):
-        return None
-    import json  # noqa: PLC0415
-
-    from ...stream.node.json_form import json_form  # noqa: PLC0415
-
-    try:
-        shown: dict[str, Any] = json_form(entry.value)  # type: ignore[assignment]
-        json.dumps(shown, ensure_ascii=False).encode()
-    except (ValueError, TypeError):
-        return None
-    return shown
+    """The entry's value in JSON's types; None where no codec has encoded one that JSON can show."""
+    if has_note(entry.names):
+        with contextlib.suppress(ValueError, TypeError):
+            shown: Any = json_form(entry.value)
+            _json_text(shown).encode()
+            return shown  # type: ignore[no-any-return]
+    return None
 
 
 def shown_entry(entry: Entry, raw: bool) -> dict[str, object]:
@@ -80,9 +70,11 @@ def shown_entry(entry: Entry, raw: bool) -> dict[str, object]:
     return entry_form(entry) if value is None else {"id": entry.id, "value": value}
 
 
-def pairs_text(pairs: Iterable[tuple[bytes, bytes]]) -> list[str]:
-    """Fields as name=value each."""
-    return [f"{text(name).replace('=', chr(92) + 'x3d')}={text(value)}" for name, value in pairs]
+def pairs_text(pairs: Iterable[tuple[Any, Any]]) -> list[str]:
+    """Fields as name=value each, a value that is no text as JSON."""
+    shown = [(name, value if isinstance(value, bytes | str) else _json_text(value))
+             for name, value in pairs]
+    return [f"{text(name).replace('=', chr(92) + 'x3d')}={text(value)}" for name, value in shown]
 
 
 def delivery_json(entry: Entry) -> dict[str, object]:
@@ -93,12 +85,14 @@ def delivery_json(entry: Entry) -> dict[str, object]:
 
 def print_json(document: object) -> None:
     """One JSON document on one line, of what json_form() accepts."""
-    import json  # noqa: PLC0415 - plain text needs neither
-
-    from ...stream.node.json_form import json_form  # noqa: PLC0415
-
     unicode_out = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
-    sys.stdout.write(json.dumps(json_form(document), ensure_ascii=not unicode_out) + "\n")
+    sys.stdout.write(_json_text(json_form(document), ensure_ascii=not unicode_out) + "\n")
+
+
+def _json_text(value: object, ensure_ascii: bool = False) -> str:
+    import json  # noqa: PLC0415 - plain text does not need it
+
+    return json.dumps(value, ensure_ascii=ensure_ascii)
 
 
 def answer(as_json: bool, document: object, *lines: object) -> None:
