@@ -29,10 +29,16 @@ if TYPE_CHECKING:
     from .storage.errors import *  # noqa: F403
     from .storage.wake.stop import Stop
     from .store import Store
+    from .stream.entries.retention import Retention
+    from .stream.follow import Follower
+    from .stream.group.dead_letters import DeadLetter, DeadLetters
     from .stream.group.delete_policy import DeleteResult
     from .stream.group.group import Group
     from .stream.group.info import ConsumerInfo, GroupInfo, Pending, PendingSummary
     from .stream.info import ConsumerDetail, FullInfo, GroupDetail, PendingDetail, StreamInfo
+    from .stream.jobs.deferred import Deferred
+    from .stream.jobs.outcome import Backoff, Discard, Retry, Snooze, TimeLimit
+    from .stream.jobs.worker import Worker
     from .stream.node.entry import Entry
     from .stream.node.stream_id import StreamID
     from .stream.state import State
@@ -74,12 +80,18 @@ _WHERE = {  # all others are errors
     "store": "Store open",
     "stream.node.entry": "Entry",
     "stream.info": "ConsumerDetail FullInfo GroupDetail PendingDetail StreamInfo",
+    "stream.entries.retention": "Retention",
     "stream.group.group": "Group",
     "stream.group.info": "ConsumerInfo GroupInfo Pending PendingSummary",
+    "stream.jobs.deferred": "Deferred",
     "stream.node.stream_id": "StreamID",
     "stream.group.delete_policy": "DeleteResult",
     "storage.wake.stop": "Stop",
     "stream.stream": "Stream",
+    "stream.follow": "Follower",
+    "stream.group.dead_letters": "DeadLetter DeadLetters",
+    "stream.jobs.outcome": "Backoff Discard Retry Snooze TimeLimit",
+    "stream.jobs.worker": "Worker",
     "stream.state": "State",
     "transaction": "Transaction",
 }
@@ -87,14 +99,16 @@ _WHERE = {  # all others are errors
 __version__ = "0.1.0"
 
 __all__ = [  # noqa: F405
-    "AppendsLost", "Binding", "ChannelMessage", "ConsumerBusy", "ConsumerDetail", "ConsumerInfo", "CorruptionError",
-    "DeleteResult", "DurableSubscription", "Entry", "FullInfo", "Group", "GroupDetail", "GroupExists", "GroupInfo",
-    "IDTooSmall", "InvalidArgument", "InvalidFields", "InvalidName", "InvalidStreamID", "LiveSubscription",
-    "LiveSubscriptions", "LockTimeout", "Lost", "MalformedValue", "Manifest", "Message", "NoGroup", "NoStream",
-    "NoSubscription", "NotAStore", "NotInstalled", "NotOwner", "Pending", "PendingDetail", "PendingSummary",
-    "RaxlogError", "Reached", "ReadOnlyStore", "Report", "SalvageReport", "SettingsConflict", "State", "Stop", "Store",
-    "StoreClosed", "StoreError", "StoreFull", "Stream", "StreamError", "StreamExhausted", "StreamExists", "StreamID",
-    "StreamInfo", "SubjectError", "Subscriber", "SubscriptionError", "SubscriptionExists", "Transaction",
-    "TransactionError", "UnsupportedFormat", "Verification", "__version__", "check", "glob_matches", "open", "restore",
-    "salvage", "subject_matches", "verify",
+    "AppendsLost", "Backoff", "Binding", "ChannelMessage", "Conflict", "ConsumerBusy", "ConsumerDetail", "ConsumerInfo",
+    "CorruptionError", "DeadLetter", "DeadLetters", "Deferred", "DeleteResult", "Discard", "DurableSubscription",
+    "Entry", "Follower", "FullInfo", "Group", "GroupDetail", "GroupExists", "GroupInfo", "IDTooSmall",
+    "InvalidArgument", "InvalidFields", "InvalidName", "InvalidStreamID", "LiveSubscription", "LiveSubscriptions",
+    "LockTimeout", "Lost", "MalformedValue", "Manifest", "Message", "NoGroup", "NoStream", "NoSubscription",
+    "NotAStore", "NotInstalled", "NotOwner", "Pending", "PendingDetail", "PendingSummary", "RaxlogError", "Reached",
+    "ReadOnlyStore", "Report", "Retention", "Retry", "SalvageReport", "SettingsConflict", "Snooze", "State", "Stop",
+    "Store", "StoreClosed", "StoreError", "StoreFull", "Stream", "StreamError", "StreamExhausted", "StreamExists",
+    "StreamID", "StreamInfo", "SubjectError", "Subscriber", "SubscriptionError", "SubscriptionExists", "TimeLimit",
+    "Transaction",
+    "TransactionError", "UnsupportedFormat", "Verification", "Worker", "__version__", "check", "glob_matches", "open",
+    "restore", "salvage", "subject_matches", "verify",
 ]

@@ -3,7 +3,8 @@
     RaxlogError
     ├── InvalidArgument (ValueError)    InvalidStreamID, InvalidName, InvalidFields, SubjectError
     ├── StreamError                     NoStream (KeyError), StreamExists, NoGroup (KeyError), GroupExists,
-    │                                   ConsumerBusy, NotOwner, IDTooSmall, StreamExhausted, MalformedValue (ValueError)
+    │                                   ConsumerBusy, NotOwner, IDTooSmall, Conflict, StreamExhausted,
+    │                                   MalformedValue (ValueError)
     ├── SubscriptionError               NoSubscription (KeyError), SubscriptionExists
     ├── StoreError                      NotAStore, UnsupportedFormat, StoreFull, StoreClosed, ReadOnlyStore,
     │                                   SettingsConflict, AppendsLost, LockTimeout (TimeoutError)
@@ -85,6 +86,14 @@ class NotOwner(StreamError):
 
 class IDTooSmall(StreamError):
     """An ID that is not greater than the last ID of the stream."""
+
+
+class Conflict(StreamError):
+    """The stream's last ID, ``last_id``, is not the one that an append with ``expect_last`` was made for."""
+
+    def __init__(self, message: str, last_id: tuple[int, int] = (0, 0)) -> None:
+        super().__init__(message)
+        self.last_id = last_id
 
 
 class StreamExhausted(StreamError):

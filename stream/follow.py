@@ -11,44 +11,39 @@ that begins there returns what this one would have returned next.
 from __future__ import annotations
 
 import time
-from collections.abc import Hashable, Iterator
-from typing import TYPE_CHECKING, Self
+from collections.abc import Callable, Iterator
+from typing import Self
 
 from ..storage.errors import TransactionError
 from ..storage.wake.stop import StopFlag, is_stopped
 from .entries.header import shown
-from .entries.range_read import read_range
 from .entries.session import Direct, Source
 from .group.waiter import Condition, Waiting, stream_moves
+from .jobs.deferred import release_due
 from .node.arguments import duration_ms
 from .node.entry import Entry
 from .node.stream_id import IDLike, StreamID, make_id, parse_id
-
-if TYPE_CHECKING:
-    from .node.model import Model
 
 
 class Follower:
     """Made by Stream.follow(), which explains it. For one thread at a time."""
 
-    __slots__ = ("_encoding", "_entries", "_last", "_model", "_name", "_number", "_source", "_stop", "_timeout",
-                 "after")
+    __slots__ = ("_entries", "_last", "_name", "_number", "_range", "_source", "_stop", "_timeout", "after")
 
     def __init__(self, source: Source, name: bytes, after: IDLike, timeout: float | None, stop: StopFlag | None,
-                 encoding: str | None, model: Model | None = None) -> None:
+                 entries: Callable[..., Iterator[Entry]]) -> None:
         if not isinstance(source, Direct):
             raise TransactionError("follow() inside a transaction: nothing comes while it is open; follow outside it")
         self._source = source
         self._name = name
         self._timeout = None if timeout is None else duration_ms("timeout", timeout) / 1000
         self._stop = stop
-        self._encoding = encoding
-        self._model = model
+        self._range = entries  # of the handle
         self._entries: Iterator[Entry] | None = None
         with source.read() as txn:
             seen = stream_moves(txn, name)
         self._number = None if seen is None else seen[0]
-        self._last = StreamID.MIN if seen is None else make_id(*seen[1:])  # of the stream, when last looked at
+        self._last = StreamID.MIN if seen is None else make_id(*seen[1:3])  # of the stream, when last looked at
         self.after = self._last if after in ("$", b"$") else parse_id(after)
 
     def __iter__(self) -> Self:
@@ -65,29 +60,29 @@ class Follower:
                     self.after = max(self.after, self._last)  # what there was behind it has been deleted
                     self._entries = None
                 seen = self._look()
+                due = release_due(self._source, self._name, seen and seen[3])
             except BaseException:
                 self._entries = None  # the next call reads on behind ``after``
                 raise
             if self._entries is None:
                 waiting = self._source.env.attached(Waiting)
-                if not waiting.wait({Condition(stream_moves, self._name): seen}, deadline, stop=self._stop):
+                if not waiting.wait({Condition(stream_moves, self._name): seen}, deadline, due, stop=self._stop):
                     break
         raise StopIteration
 
-    def _look(self) -> Hashable:
+    def _look(self) -> tuple[int, int, int, int | None] | None:
         """Begin to read what is behind ``after``, if there is anything; what was seen of the stream."""
         with self._source.read() as txn:
             seen = stream_moves(txn, self._name)
         if seen is not None:
-            number, last = seen[0], make_id(*seen[1:])
+            number, last = seen[0], make_id(*seen[1:3])
             if self._number not in (None, number):
                 self.after = StreamID.MIN  # deleted, and created again: all of its entries are new
             elif last < self._last:
                 self.after = min(self.after, last)  # set back
             self._number, self._last = number, last
             if self.after < last:
-                self._entries = read_range(self._source, self._name, self.after.next(), last, None, False,
-                                           self._encoding, number, self._model)
+                self._entries = self._range(self.after.next(), last, number=number)
         return seen
 
     def __repr__(self) -> str:

@@ -17,6 +17,7 @@ from ..storage.trees.rax import Rax, RaxTransaction
 from .entries import header as headers
 from .entries.header import shown
 from .entries.range_read import read_range
+from .entries.retention import Retention
 from .entries.session import Source
 from .group import deliver
 from .group.state import UNKNOWN, UNOWNED, GroupState, SeenTimes, all_groups
@@ -52,18 +53,20 @@ class StreamInfo(NamedTuple):
     compression: str
     schema: dict[str, str]  # the types of fields
     schema_checked: bool
+    retention: Retention | None  # None: everything is kept
+    deferred: int  # entries to come
+    next_due: float | None  # when the first of them does: Unix time, seconds
     codec: str  # of values
 
     def as_dict(self) -> dict[str, object]:
         """The figures under the names XINFO STREAM uses, for printing as JSON."""
-        figures = _named(self._asdict())
-        if self.radix_tree_nodes is None:
-            del figures["radix-tree-nodes"]
-        if not self.schema:
-            del figures["schema"], figures["schema-checked"]
-        if self.codec == RAW:
-            del figures["codec"]
-        return figures
+        rules = None if self.retention is None else self.retention.rules()
+        figures = _named(self._asdict() | {"retention": rules or None})
+        usual: dict[str, object] = {
+            "radix-tree-nodes": None, "schema": {}, "schema-checked": None if self.schema else False, "retention": None,
+            "deferred": 0, "next-due": None, "codec": RAW,
+        }
+        return {name: value for name, value in figures.items() if name not in usual or value != usual[name]}
 
 
 class PendingDetail(NamedTuple):
@@ -166,6 +169,9 @@ def describe(source: Source, name: bytes, number: int | None, encoding: str | No
         compression=_CODECS[limits.codec],
         schema={} if header.schema is None else header.schema.fields,
         schema_checked=header.schema is not None and header.schema.checked,
+        retention=header.retention,
+        deferred=header.deferred,
+        next_due=header.due / 1000 if header.deferred else None,
         codec=header.codec,
     )
 

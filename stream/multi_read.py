@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Container, Hashable, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import TypeVar
 
 from ..storage.errors import InvalidArgument, InvalidStreamID
@@ -15,6 +15,7 @@ from .entries.session import Direct, Source, parse_block
 from .group.deliver import GroupRead, Room, Target, history_start, parse_ids, read_group
 from .group.state import SeenTimes
 from .group.waiter import Condition, Waiting, stream_moves
+from .jobs.deferred import release_due
 from .node.arguments import Name, duration_ms, member_name, name_bytes, texts_of, whole
 from .node.entry import Entry
 from .node.stream_id import MAX64, IDLike, StreamID, make_id, parse_id
@@ -37,14 +38,15 @@ def read_streams(source: Source, streams: Mapping[N, IDLike], count: int | None,
         starts = [(key, name, _start(txn, source, name, after)) for key, name, after in named]
     deadline = None if wait in (None, 0) else time.monotonic() + wait
     while not is_stopped(stop):
-        seen: dict[Condition, Hashable] = {}
         with source.read() as txn:
-            for _, name, _ in starts:
-                seen[Condition(stream_moves, name)] = stream_moves(txn, name)
+            moves = {name: stream_moves(txn, name) for _, name, _ in starts}
+        dues = [release_due(source, name, seen[3]) for name, seen in moves.items() if seen is not None]
         found = _read_once(source, starts, count, total, max_bytes, encoding)
         if found or wait is None or not isinstance(source, Direct):
             return found
-        if not source.env.attached(Waiting).wait(seen, deadline, stop=stop):
+        seen = {Condition(stream_moves, name): move for name, move in moves.items()}
+        due = min((due for due in dues if due is not None), default=None)
+        if not source.env.attached(Waiting).wait(seen, deadline, due, stop=stop):
             break
     return {}
 
@@ -86,8 +88,19 @@ def read_group_streams(source: Source, group: Name, consumer: Name, streams: Map
                        noack: bool, claim_idle: float | None, ack: Mapping[M, Iterable[IDLike]] | None,
                        stop: StopFlag | None, encoding: str | None) -> dict[N, list[Entry]]:
     """Deliver from several streams that have a group of the same name, in one commit."""
-    _check_counts(count, total, max_bytes)
     wait = None if block is None else parse_block(source, block)
+    wanted, targets, keys = parse_group_read(group, consumer, streams, count, total, max_bytes, noack, claim_idle, ack,
+                                             stop)
+    answer = read_group(source, source.env.attached(SeenTimes), wanted, targets, wait)
+    return {keys[name]: texts_of(entries, encoding) for name, entries in answer}
+
+
+def parse_group_read(group: Name, consumer: Name, streams: Mapping[N, IDLike], count: int | None, total: int | None,
+                     max_bytes: int | None, noack: bool, claim_idle: float | None,
+                     ack: Mapping[M, Iterable[IDLike]] | None,
+                     stop: StopFlag | None) -> tuple[GroupRead, list[Target], dict[bytes, N]]:
+    """The arguments of a read, checked, and the streams' names as they were given."""
+    _check_counts(count, total, max_bytes)
     acked: dict[bytes, bytes] = {}
     for acked_key, ids in _mapping("ack", {} if ack is None else ack).items():
         _once("ack", acked, name_bytes(acked_key))
@@ -104,12 +117,10 @@ def read_group_streams(source: Source, group: Name, consumer: Name, streams: Map
         raise InvalidArgument("read_group() needs at least one stream: {name: '>' or an ID}")
     if acked:
         raise InvalidArgument(f"ack names {sorted(acked)}, which the call does not read")
-    wanted = GroupRead(
+    return GroupRead(
         member_name(group, "group"), member_name(consumer, "consumer"), count, total, max_bytes, noack,
         None if claim_idle is None else duration_ms("claim_idle", claim_idle), stop,
-    )
-    answer = read_group(source, source.env.attached(SeenTimes), wanted, targets, wait)
-    return {keys[name]: texts_of(entries, encoding) for name, entries in answer}
+    ), targets, keys
 
 
 def _mapping(what: str, given: Mapping[N, T]) -> Mapping[N, T]:

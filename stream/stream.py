@@ -8,32 +8,37 @@ return nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
 from functools import partial
 from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from ..storage.commit.write_transaction import WriteTransaction
-from ..storage.errors import GroupExists, IDTooSmall, InvalidArgument, InvalidFields, NoStream
+from ..storage.errors import Conflict, GroupExists, IDTooSmall, InvalidArgument, NoStream
 from ..storage.wake.stop import StopFlag
 from .columns import scan
 from .entries import count as counting
+from .entries import deferred, range_read, trim, writer
 from .entries import delete as deleting
 from .entries import header as headers
-from .entries import range_read, trim, writer
 from .entries.header import NodeLimits, shown
 from .entries.idempotent import MAX_CAP, MAX_WINDOW, Claim, Memory, forget_all, parse_claim
+from .entries.retention import Retention, parsed_retention
 from .entries.schema import StreamSchema, parsed_schema
 from .entries.session import PIECE_ASKED, Direct, Source, in_pieces
 from .follow import Follower
 from .group.delete_policy import KEEPREF, DeleteResult, checked_policy, delete_ex, evict
+from .group.expiry import expire_begun
 from .group.group import Group, checked_entries_read
 from .group.info import GroupInfo, describe_group
 from .group.state import all_groups, create_group, locate_group
 from .group.subject_filter import checked_subjects
 from .info import FullInfo, StreamInfo, describe, describe_fully
-from .node.arguments import Appended, Name, Text, member_name, texts_of, whole
+from .jobs import deferred as jobs
+from .jobs.deferred import Deferred
+from .node.arguments import Name, Text, member_name, texts_of, whole
 from .node.decode import flatten
 from .node.entry import Entry, Flattened, flatten_all
 from .node.stream_id import (
@@ -55,6 +60,7 @@ if TYPE_CHECKING:
 
     from .columns.arrow import Tally
     from .columns.projection import Schema
+    from .node.arguments import Appended
     from .node.model import Model
 
 _AT_ONCE = 1000  # entries, about a millisecond
@@ -66,8 +72,7 @@ class Stream:
     The stream need not exist: the first append creates it, reading finds nothing.
     """
 
-    __slots__ = ("_codec", "_encoding", "_is_plain", "_is_settled", "_limits", "_model", "_new_codec", "_number",
-                 "_source", "name")
+    __slots__ = ("_codec", "_codec_in_use", "_encoding", "_limits", "_model", "_number", "_source", "name")
 
     def __init__(self, source: Source, name: bytes, limits: NodeLimits, encoding: str | None,
                  codec: str | None = None, model: Model | None = None) -> None:
@@ -75,15 +80,17 @@ class Stream:
         self._limits = limits
         self._encoding = encoding
         self._codec = codec
+        self._codec_in_use = codec if codec == RAW else None  # by appends; None: the header is to be asked
         self._model = model
-        self._new_codec: str | None = None  # that the stream is to have, if the entry is its first
-        self._is_settled = False  # the codec is known: the stream has had entries
-        self._is_plain = codec == RAW and model is None  # so entries are stored as they are given
         self._number: int | None = None
         self.name = name
 
     def __repr__(self) -> str:
         return f"<raxlog.Stream {shown(self.name)} in {str(self._source.env.path)!r}>"
+
+    def bound(self, source: Source) -> Stream:
+        """A handle on the same stream, whose calls go elsewhere (entries/session.py)."""
+        return Stream(source, self.name, self._limits, self._encoding, self._codec, self._model)
 
     # -- writing ------------------------------------------------------------------------
 
@@ -91,18 +98,18 @@ class Stream:
     def append(self, fields: Appended, id: IDLike = "*", *, maxlen: int | None = None,
                minid: IDLike | None = None, approximate: bool = False, limit: int | None = None,
                refs: str = KEEPREF, create: Literal[True] = True, producer: Name | None = None,
-               idempotent_id: Name | None = None) -> StreamID: ...
+               idempotent_id: Name | None = None, expect_last: IDLike | None = None) -> StreamID: ...
 
     @overload
     def append(self, fields: Appended, id: IDLike = "*", *, maxlen: int | None = None,
                minid: IDLike | None = None, approximate: bool = False, limit: int | None = None,
                refs: str = KEEPREF, create: bool, producer: Name | None = None,
-               idempotent_id: Name | None = None) -> StreamID | None: ...
+               idempotent_id: Name | None = None, expect_last: IDLike | None = None) -> StreamID | None: ...
 
     def append(self, fields: Appended, id: IDLike = "*", *, maxlen: int | None = None,
                minid: IDLike | None = None, approximate: bool = False, limit: int | None = None,
                refs: str = KEEPREF, create: bool = True, producer: Name | None = None,
-               idempotent_id: Name | None = None) -> StreamID | None:
+               idempotent_id: Name | None = None, expect_last: IDLike | None = None) -> StreamID | None:
         """Append one entry and return its ID; durable when it returns. XADD.
 
         ``fields``: a mapping, or pairs where order and duplicates matter; at least one. Under a codec a mapping, or
@@ -116,14 +123,20 @@ class Stream:
         (made from the fields where left out) within the stream's window, it adds nothing and
         returns the ID of the first time (IDMP, IDMPAUTO; configure() sets window and cap).
 
-        Raises InvalidFields, InvalidStreamID, IDTooSmall, MalformedValue (see configure()), StreamExhausted,
-        LockTimeout, StoreFull. Costs one durable commit, shared with concurrent appends.
+        ``expect_last`` appends only if that is the stream's last_id, 0-0 for one that is new or not there:
+        Conflict otherwise, with the ID that is (of an append sent again its first ID is returned).
+
+        Raises InvalidFields, InvalidStreamID, IDTooSmall, Conflict, MalformedValue (see configure()),
+        StreamExhausted, LockTimeout, StoreFull. Costs one durable commit, shared with concurrent appends.
 
         With ``durability="buffered"`` it returns at once, and is committed within the store's
-        window; AppendsLost where an earlier append could not be. An idempotent one waits for its
-        commit.
+        window; AppendsLost where an earlier append could not be. An idempotent one, and one with
+        ``expect_last``, waits for its commit.
         """
-        flat = flatten(fields) if self._is_plain else self._encoded(fields)  # type: ignore[arg-type]
+        codec = None
+        if self._codec_in_use != RAW or self._model is not None:
+            (fields,), codec = self._prepared((fields,))
+        flat = flatten(fields)  # type: ignore[arg-type]
         new = AUTO if id == "*" else parse_new_id(id)
         if new.ms == 0 and new.seq == 0:
             raise IDTooSmall("the ID 0-0 is refused: an entry's ID must be greater than 0-0")
@@ -134,29 +147,28 @@ class Stream:
             checked_policy(refs)
         if producer is not None or idempotent_id is not None:
             claim = parse_claim(producer, idempotent_id, new, flat)
-        now = now_ms()
-        name, limits = self.name, self._limits  # a buffered operation holds no handle: it may outlive all of them
-        codec = self._new_codec
-        plain = create and wanted is None and claim is None and codec is None
-        operation: Callable[[WriteTransaction], StreamID | None] = (
-            partial(writer.append, name, limits, new, now, flat) if plain
-            else partial(_append, name, limits, new, now, flat, create, wanted, refs, claim, codec)
-        )
-        buffer = self._source.buffer
-        if buffer is None or buffer.ended or claim is not None:
-            return self._source.submit(operation)
-        sids = buffer.append(name, limits, (new,), now, (flat,), sum(map(len, flat)), create, operation,
-                             self._source.lock_timeout, flat if plain and new is AUTO else None)
-        return None if sids is None else sids[0]
+        expected = None if expect_last is None else parse_id(expect_last)
+        if create and wanted is None and claim is None and expected is None and codec is None:
+            name, limits, buffer, now = self.name, self._limits, self._source.buffer, now_ms()
+            if buffer is None or buffer.ended:
+                return self._source.submit(partial(writer.append, name, limits, new, now, flat, expire_begun))
+            if new is AUTO:
+                buffered = buffer.append(name, limits, (new,), now, (flat,), sum(map(len, flat)), True, None,
+                                         self._source.lock_timeout, expire_begun)
+                return None if buffered is None else buffered[0]
+        sids = self._append([flat], [new], create, wanted, refs, claim, expected, codec)
+        return sids[0] if sids else None
 
     def extend(self, entries: Iterable[Appended] | Flattened, ids: Iterable[IDLike] | None = None, *,
                maxlen: int | None = None, minid: IDLike | None = None, approximate: bool = False,
-               limit: int | None = None, refs: str = KEEPREF) -> list[StreamID]:
+               limit: int | None = None, refs: str = KEEPREF,
+               expect_last: IDLike | None = None) -> list[StreamID]:
         """Append many entries in one transaction with one flush; all of them or none.
 
         ``ids`` gives each entry its ID (as many as entries), else all are made as by ``*``.
-        Trims once, after the last. Raises as append() does, naming the entry's place. With
-        ``durability="buffered"`` it returns at once, and is still all of it in one commit.
+        Trims once, after the last. ``expect_last`` as in append(); without entries nothing is checked.
+        Raises as append() does, naming the entry's place. With ``durability="buffered"`` it returns at
+        once, and is still all of it in one commit.
         """
         flats: list[list[bytes]] = []
         if isinstance(entries, Flattened):
@@ -164,16 +176,9 @@ class Stream:
         for what, given in (("entries", entries), ("ids", ids if ids is not None else ())):
             if not isinstance(given, Iterable):
                 raise InvalidArgument(f"{what} of extend() must be an iterable, not {type(given).__name__}")
-        if self._is_plain or flats or (self._model is None and self._codec_in_use() == RAW):
-            given = iter(entries)
-            while flatten_all(given, flats, _AT_ONCE):
-                pass
-        else:
-            for fields in entries:
-                try:
-                    flats.append(self._encoded(fields))
-                except InvalidFields as error:
-                    raise InvalidFields(f"entry no. {len(flats)}: {error}") from None
+        given, codec = self._prepared(entries)
+        while flatten_all(given, flats, _AT_ONCE):
+            pass
         news: list[NewID] | None = None
         if ids is not None:
             news = [parse_new_id(sid) for sid in ids]
@@ -181,67 +186,65 @@ class Stream:
                 raise InvalidArgument(f"{len(flats)} entries need as many ids; {len(news)} were given")
         wanted = trim.parse_trim(maxlen, minid, approximate, limit)
         checked_policy(refs)
-        if not flats:
-            return []
-        now = now_ms()
-        name, limits, codec = self.name, self._limits, self._new_codec
+        expected = None if expect_last is None else parse_id(expect_last)
+        return self._append(flats, news, True, wanted, refs, None, expected, codec) if flats else []
 
-        def operation(txn: WriteTransaction) -> list[StreamID]:
-            stream = writer.ensure(txn, name, limits)
-            has_codec = stream.header.next_ordinal or stream.header.codec != RAW
-            if news is None:
-                sids = stream.extend(txn, now, flats)
-            else:
-                stream.require_values(flats)  # before the first append: its message names the place
-                append = stream.append
-                sids = [append(txn, new, now, flat) for new, flat in zip(news, flats, strict=True)]
-            if not (codec is None or has_codec):
-                stream.header.codec = codec
-            if wanted is not None:
-                _evict(txn, stream, wanted, refs)
-            return sids
-
-        buffer = self._source.buffer
-        if buffer is None or buffer.ended:
+    def _append(self, flats: list[list[bytes]], news: list[NewID] | None, create: bool,
+                wanted: trim.Trim | None, refs: str, claim: Claim | None, expected: StreamID | None,
+                codec: str | None) -> list[StreamID]:
+        """Append flattened entries, in a commit or by the write buffer; their IDs, none if there is no stream."""
+        name, limits, buffer, now = self.name, self._limits, self._source.buffer, now_ms()
+        is_buffered = not (buffer is None or buffer.ended or claim is not None or expected is not None)
+        operation = partial(  # which holds no handle: where it is buffered it may outlive all of them
+            _append, name, limits, news, now, flats, create, wanted, refs, claim, expected, codec, not is_buffered)
+        if buffer is None or not is_buffered:
             return self._source.submit(operation)
         size = sum([sum(map(len, flat)) for flat in flats])
         wished = [AUTO] * len(flats) if news is None else news
-        return buffer.append(name, limits, wished, now, flats, size, True, operation, self._source.lock_timeout) or []
+        return buffer.append(name, limits, wished, now, flats, size, create, operation, self._source.lock_timeout,
+                             expire_begun) or []
 
-    def _encoded(self, fields: Any) -> list[bytes]:
-        """flatten() of one entry by the handle's type and codec, or the stream's."""
-        codec = self._codec_in_use()
-        if type(fields) not in (list, tuple):
-            if self._model is not None:
-                fields = self._model.builtins(fields)
-            if codec != RAW:
-                fields = encoded(fields, codec)
-        return flatten(fields)
+    def _prepared(self, entries: Iterable[Any]) -> tuple[Iterator[Any], str | None]:
+        """Entries as flatten() takes them, and the codec that the stream is to have, if these are its first.
 
-    def _codec_in_use(self) -> str:
-        """The codec of the handle, or of the stream, which is asked until it is known to have had entries."""
-        if self._is_settled:
-            assert self._codec is not None
-            return self._codec
-        header = self._header()
-        codec = self._codec or (RAW if header is None else header.codec)
-        if self._model is not None and self._codec is None and codec == RAW:
-            codec = "json"
-        self._new_codec = None if codec == RAW else codec
-        if header is not None and header.next_ordinal:
-            self._codec, self._new_codec = codec, None
-            self._is_settled = True
-            self._is_plain = codec == RAW and self._model is None
-        return codec
+        The codec is that of the handle, or of the stream, which is asked until it has had entries.
+        """
+        codec, first = self._codec_in_use, None
+        if codec is None:
+            header = self._header(flushed=False)
+            kept = RAW if header is None else header.codec
+            codec = self._codec or (kept if kept != RAW or self._model is None else "json")
+            if header is not None and header.next_ordinal:
+                self._codec_in_use = codec
+            elif codec != RAW:
+                first = codec
+        if codec == RAW and self._model is None:
+            return iter(entries), first
+        return (encoded(fields, codec, self._model) for fields in entries), first
 
-    def _header(self) -> headers.StreamHeader | None:
-        """The stream's header, as committed, or as the open transaction has it. Flushes nothing."""
-        if isinstance(self._source, Direct):
-            with self._source.env.read() as txn:
-                found = headers.find(txn, self.name, self._number)
-            return None if found is None else found[1]
-        stream = self._source.submit(lambda txn: writer.locate(txn, self.name))
-        return None if stream is None else stream.header
+    def defer(self, fields: Appended, *, delay: float | None = None, at: datetime | int | None = None) -> Deferred:
+        """Append an entry later: in ``delay`` seconds, or ``at`` a time; deferred durably when it returns.
+
+        ``at`` is a datetime with a time zone, or milliseconds since 1970, as in an ID; up to the year 9999, and what
+        is past is due at once. The entry is appended once, with an ID of that moment, by whichever process comes first:
+        a Group.read(), store.read() or follow() that waits, within 50 ms of the time; else the next of these, or the
+        next append that is not buffered, behind its own entries. What is due comes in the order of its time, up to
+        1,000 entries or a megabyte a commit. A store open with readonly=True appends nothing.
+
+        Time is the wall clock's: set forward, entries come early, set back, late, and none is lost or comes twice.
+        Creates the stream. Raises InvalidArgument for any other time, and as append() does. Costs about what append()
+        does, however many are deferred.
+        """
+        (prepared,), codec = self._prepared((fields,))
+        return jobs.defer(self._source, self.name, self._limits, self._encoding, prepared, codec, delay, at)
+
+    def deferred(self) -> Iterator[Deferred]:
+        """The entries that are deferred, in the order of their time, lazily: in transactions of up to 1,000 entries."""
+        return jobs.read_deferred(self._source, self.name, self._encoding)
+
+    def cancel_deferred(self, token: str) -> bool:
+        """Drop a deferred entry; False if it has come, or was cancelled. InvalidArgument for what is no token."""
+        return jobs.cancel(self._source, self.name, token)
 
     def delete(self, *ids: IDLike) -> int:
         """Delete entries by ID; how many there were. XDEL.
@@ -366,7 +369,8 @@ class Stream:
     def configure(self, *, compression: str | None = None, node_max_bytes: int | None = None,
                   node_max_entries: int | None = None, idempotence_window: int | None = None,
                   idempotence_cap: int | None = None, schema: Mapping[str, str] | None = None,
-                  schema_checked: bool | None = None, codec: str | None = None) -> dict[str, Any]:
+                  schema_checked: bool | None = None, retention: Retention | None = None,
+                  codec: str | None = None) -> dict[str, Any]:
         """Change a stream's settings; returns those that have changed. NoStream where there is none.
 
         The first three, those of Store.stream(), hold for nodes begun from now on.
@@ -378,11 +382,14 @@ class Stream:
         name no columns read; {} removes it. With ``schema_checked`` an append from now on raises
         MalformedValue for a value that is not of its field's type; the entries there are not looked at.
 
+        ``retention``: a raxlog.Retention, the rules by which the oldest entries go, by whole nodes: with the
+        append that begins a node, and by Store.maintain(). Retention() removes it. ``max_bytes`` has each
+        node measured once, here.
+
         ``codec``: "raw", "str", "json" or "msgpack", how values are encoded by handles that name no codec and have not
         appended yet (docs/values.md). Entries stay as they are, and are read as they were written.
         """
-        if codec is not None:
-            checked_codec(codec)
+        checked_codec(codec)
         nodes: dict[str, Any] = {
             "compression": compression, "node_max_bytes": node_max_bytes, "node_max_entries": node_max_entries
         }
@@ -393,6 +400,7 @@ class Stream:
         fields = None if schema is None else parsed_schema(schema)
         if schema_checked is not None and type(schema_checked) is not bool:
             raise InvalidArgument(f"schema_checked={schema_checked!r} must be True or False")
+        rules = None if retention is None else parsed_retention(retention)
 
         def operation(txn: WriteTransaction) -> dict[str, Any]:
             stream = writer.require(txn, self.name)
@@ -411,19 +419,24 @@ class Stream:
                 raise InvalidArgument(f"stream {shown(self.name)} has no schema to be checked; pass schema, too")
             changed |= {"schema": named} if named != kept.fields else {}
             changed |= {"schema_checked": checked} if checked != kept.checked else {}
+            if retention is not None and rules != header.retention:
+                changed["retention"] = rules
             changed |= {"codec": codec} if codec not in (None, header.codec) else {}
             if changed:
+                size = sum(len(block) for _, block in stream.nodes(txn).items()) if "retention" in changed else None
                 stream.changed(txn)
+                header.retention = changed.get("retention", header.retention)
+                header.stored_bytes = header.stored_bytes if size is None else size
                 header.codec = codec or header.codec
                 header.idempotence = (idempotence_window or window, idempotence_cap or cap)
                 header.limits = limits.changed(**nodes)
                 header.schema = StreamSchema(checked, named) if named else None
             return changed
 
-        changed = self._source.submit(operation)
-        if codec is not None:
-            self._codec, self._is_settled, self._is_plain = codec, False, codec == RAW and self._model is None
-        return changed
+        try:
+            return self._source.submit(operation)
+        finally:
+            self._codec_in_use = None
 
     # -- reading ------------------------------------------------------------------------
 
@@ -440,9 +453,12 @@ class Stream:
         """
         first, last = parse_start(start), parse_end(end)
         whole("count", count, 0, none=", or None for all")
-        return range_read.read_range(
-            self._source, self.name, first, last, count, reverse, self._encoding, None, self._model
-        )
+        return self._read(first, last, count, reverse)
+
+    def _read(self, first: StreamID, last: StreamID, count: int | None = None, reverse: bool = False,
+              number: int | None = None) -> Iterator[Entry]:
+        found = range_read.read_range(self._source, self.name, first, last, count, reverse, self._encoding, number)
+        return found if self._model is None else (entry.typed(self._model) for entry in found)
 
     def follow(self, after: IDLike = "$", timeout: float | None = None, *, stop: StopFlag | None = None) -> Follower:
         """An iterator over the entries behind ``after`` as they come, from any process, in the order of their IDs.
@@ -456,7 +472,7 @@ class Stream:
         delivered or acknowledged: each follower sees every entry. What is trimmed before it is read is not seen.
         Raises TransactionError in a transaction; CorruptionError at a damaged node, StoreClosed.
         """
-        return Follower(self._source, self.name, after, timeout, stop, self._encoding, self._model)
+        return Follower(self._source, self.name, after, timeout, stop, self._read)
 
     def nodes(self, start: IDLike = "-", end: IDLike = "+") -> Iterator[scan.StoredNode]:
         """The nodes that hold a range's entries, as stored: lazily, as ((ms, seq), listpack).
@@ -500,9 +516,8 @@ class Stream:
 
     def __len__(self) -> int:
         """Live entries. XLEN: one record read."""
-        with self._source.read() as txn:
-            found = headers.find(txn, self.name, self._number)
-        return 0 if found is None else found[1].length
+        header = self._header()
+        return 0 if header is None else header.length
 
     def __bool__(self) -> bool:
         """True: a handle is a handle, also on an empty stream."""
@@ -513,22 +528,19 @@ class Stream:
 
     def exists(self) -> bool:
         """Whether the stream has been created (it may be empty)."""
-        with self._source.read() as txn:
-            return headers.find(txn, self.name, self._number) is not None
+        return self._header() is not None
 
     @property
     def last_id(self) -> StreamID:
         """The greatest ID ever generated here, kept by deletions; 0-0 for a new stream."""
-        with self._source.read() as txn:
-            found = headers.find(txn, self.name, self._number)
-        return StreamID.MIN if found is None else make_id(*found[1].last)
+        header = self._header()
+        return StreamID.MIN if header is None else make_id(*header.last)
 
     @property
     def schema(self) -> dict[str, str]:
         """The types of its fields, as configure() has set them; {} for none."""
-        with self._source.read() as txn:
-            found = headers.find(txn, self.name, self._number)
-        return {} if found is None or found[1].schema is None else dict(found[1].schema.fields)
+        header = self._header()
+        return {} if header is None or header.schema is None else dict(header.schema.fields)
 
     @property
     def codec(self) -> str:
@@ -595,6 +607,15 @@ class Stream:
             infos = [describe_group(txn, state, *found, self._encoding) for state in all_groups(txn, *found)]
         return sorted(infos, key=attrgetter("name"))
 
+    def _header(self, flushed: bool = True) -> headers.StreamHeader | None:
+        """The stream's header; with False without what is buffered, but with what the open transaction has changed."""
+        if not (flushed or isinstance(self._source, Direct)):
+            stream = self._source.submit(lambda txn: writer.locate(txn, self.name))
+            return None if stream is None else stream.header
+        with self._source.read() if flushed else self._source.env.read() as txn:
+            found = headers.find(txn, self.name, self._number)
+        return None if found is None else found[1]
+
     def _known(self) -> int | None:
         """The stream's number, remembered; its users check that the name still matches."""
         if self._number is None:
@@ -647,28 +668,48 @@ class Stream:
         return group
 
 
-def _append(name: bytes, limits: NodeLimits, new: NewID, now: int, flat: list[bytes], create: bool,
-            wanted: trim.Trim | None, refs: str, claim: Claim | None, codec: str | None,
-            txn: WriteTransaction) -> StreamID | None:
-    """Append one entry, with all that append() can be asked for besides."""
-    stream = writer.ensure(txn, name, limits) if create else writer.locate(txn, name)
-    if stream is None:
-        return None
-    has_codec = stream.header.next_ordinal or stream.header.codec != RAW
-    if claim is None:
-        sid = stream.append(txn, new, now, flat)
-    else:
-        memory = Memory(txn, stream, claim.producer)
-        known = memory.entry_of(claim.iid, now)
+def _append(name: bytes, limits: NodeLimits, news: list[NewID] | None, now: int, flats: list[list[bytes]],
+            create: bool, wanted: trim.Trim | None, refs: str, claim: Claim | None, expected: StreamID | None,
+            codec: str | None, releases: bool, txn: WriteTransaction) -> list[StreamID]:
+    """Append entries, with all that append() and extend() can be asked for; then, if it ``releases``, what is due.
+
+    A buffered append does not: the IDs of those behind it have been given out.
+    """
+    stream = writer.locate(txn, name)
+    if stream is not None and claim is not None:
+        known = Memory(txn, stream, claim.producer).entry_of(claim.iid, now)
         if known is not None:
-            return known
-        sid = stream.append(txn, new, now, flat)
-        memory.remember(claim.iid, sid, now)
-    if not (codec is None or has_codec):
-        stream.header.codec = codec
+            return [known]
+    if expected is not None:
+        _require_last(stream, name, expected)
+    if stream is None:
+        if not create:
+            return []
+        stream = writer.create(txn, name, limits)
+    had = stream.header.next_ordinal
+    if news is None:
+        sids = stream.extend(txn, now, flats)
+    else:
+        stream.require_values(flats)  # before the first append: its message names the place
+        sids = [stream.append(txn, new, now, flat) for new, flat in zip(news, flats, strict=True)]
+    stream.header.begin_codec(codec, had)
+    if claim is not None:
+        Memory(txn, stream, claim.producer).remember(claim.iid, sids[0], now)
     if wanted is not None:
         _evict(txn, stream, wanted, refs)
-    return sid
+    if releases and now >= stream.header.due:
+        deferred.release(txn, stream, now)
+    if stream.begun > 0:
+        expire_begun(txn, stream, now)
+    return sids
+
+
+def _require_last(stream: writer.StreamWriter | None, name: bytes, expected: StreamID) -> None:
+    """Conflict unless that is the last ID."""
+    last = StreamID.MIN if stream is None else make_id(*stream.header.last)
+    if last != expected:
+        raise Conflict(f"the last ID of stream {shown(name)} is {last}, and not {expected} as expected: nothing was "
+                       "appended. Read what has come since, and append again behind that.", last)
 
 
 def _evict(txn: WriteTransaction, stream: writer.StreamWriter, wanted: trim.Trim, refs: str) -> int:

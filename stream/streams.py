@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from ..storage.commit.write_transaction import WriteTransaction
 from ..storage.errors import StreamExists
 from ..storage.format import keys, records
+from ..storage.trees.rax import RaxTransaction
 from .entries import header as headers
 from .entries import writer
 from .entries.header import NodeLimits, shown
 from .entries.session import Direct, Source, ask
 from .entries.sweep import doom_stream, sweep
+from .group.expiry import expire_named
 from .node.arguments import Name, Text, name_bytes, text_of
 from .node.model import model_of
+from .node.stream_id import now_ms
 from .node.values import checked_codec
 from .stream import Stream
 
@@ -34,8 +38,8 @@ class Streams:
                node_max_entries: int | None, codec: str | None, kind: Any, source: Source | None = None) -> Stream:
         """A handle on the stream of that name: of a transaction, if ``source`` is its."""
         limits = self.limits.changed(compression, node_max_bytes, node_max_entries)
-        checked = None if codec is None else checked_codec(codec)
-        return Stream(source or self.source, name_bytes(name), limits, self.encoding, checked, model_of(kind))
+        checked_codec(codec)
+        return Stream(source or self.source, name_bytes(name), limits, self.encoding, codec, model_of(kind))
 
     def names(self) -> list[Text]:
         """The names of all streams, in order of their bytes."""
@@ -69,3 +73,22 @@ class Streams:
         if gone:
             sweep(self.source)
         return gone
+
+    def maintain(self) -> dict[Text, int]:
+        """Apply every stream's retention, in pieces; the entries that went, by stream."""
+        self.source.require_writable("maintain")
+        freed: dict[Text, int] = {}
+        for name in ask(self.source, _retaining):
+            gone, more = 0, True
+            while more:
+                some, more = self.source.submit(partial(expire_named, name, now_ms()))
+                gone += some
+            if gone:
+                freed[text_of(name, self.encoding)] = gone
+        return freed
+
+
+def _retaining(txn: RaxTransaction) -> list[bytes]:
+    """The names of the streams that have a retention."""
+    found = ((name, headers.find(txn, name)) for name in headers.all_names(txn))
+    return [name for name, there in found if there is not None and there[1].retention is not None]

@@ -50,6 +50,7 @@ from ...stream.entries.header import NodeLimits
 from ...stream.entries.session import Direct, ask
 from ...stream.entries.sweep import sweep
 from ...stream.group import subject_filter as group_filter
+from ...stream.group.expiry import expire_begun
 from ...stream.node.arguments import Fields, Name, Text, name_bytes, text_of
 from ...stream.node.entry import SUBJECT_FIELD, UNDECODABLE, flatten
 from ...stream.node.stream_id import AUTO, StreamID, now_ms
@@ -215,7 +216,10 @@ class PubSub:
         durable = targets.durables + [one.detail for one in chosen if isinstance(one.detail, bytes)]
         for name in dict.fromkeys(targets.bindings + durable):
             ensure = durables.ensure_stream if name in durable else writer.ensure
-            ids[name] = ensure(txn, name, self._limits).append(txn, AUTO, now, flat)
+            stream = ensure(txn, name, self._limits)
+            ids[name] = stream.append(txn, AUTO, now, flat)
+            if stream.begun > 0:
+                expire_begun(txn, stream, now)
 
         live = {owner: count for owner, count in targets.owners.items() if owner in alive}
         picked = [one for one in chosen if isinstance(one.detail, int)]

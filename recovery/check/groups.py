@@ -1,10 +1,12 @@
-"""The consumer groups of a stream, and what idempotent appends remember.
+"""The consumer groups of a stream, what idempotent appends remember, and what is deferred.
 
     name ──> group ──┬─ name ──> consumer        one to one, numbers below the next one's
                      └─ buckets <──> by consumer, by time, released        both ways
     header's count of groups    group's count of pending    consumers' counts of pending
 
     pair (24) <── age (25) ── counted under the producer (25)
+
+    deferred entries (26) ── counted in the stream's header
 
 The numbers of the invariants are those of docs/format-groups.md, section 20.
 """
@@ -18,10 +20,11 @@ from typing import Any
 
 from ...storage.format import keys, records
 from ...storage.trees.rax import Rax
-from ...stream.entries.header import StreamHeader, shown
+from ...stream.entries.header import NEVER, StreamHeader, shown
 from ...stream.entries.idempotent import name_digest
 from ...stream.group import pending_check
 from ...stream.group.state import ConsumerState, GroupState
+from ...stream.node.stream_id import unpack_id
 from .page_tree import FAILURES, PageTree
 from .report import Findings
 
@@ -165,3 +168,22 @@ def check_appends(tree: PageTree, number: int, stream: str, find: Findings) -> N
         if counted[producer] != stated.get(producer, 0):
             problem(f"{counted[producer]} appends of the producer with hash {producer.hex()} are remembered, "
                     f"its record counts {stated.get(producer, 0)}", key=prefix + producer)
+
+
+def check_deferred(tree: PageTree, number: int, stream: str, header: StreamHeader | None, find: Findings) -> None:
+    """Invariant 25: the deferred entries can be read, and are as many, and as early, as the header says."""
+    problem = partial(find.problem, "deferred", stream=stream)
+    prefix = keys.family(number, keys.DEFERRED)
+    first, after, many = NEVER, 0, 0
+    for suffix, row in _rows(tree, prefix, find, stream=stream):
+        due, place = unpack_id(suffix)
+        first, after, many = min(first, due), max(after, place + 1), many + 1
+        flat = row[0]
+        if not flat or len(flat) % 2 or not all(type(part) is bytes for part in flat):
+            problem(f"the entry deferred to {due} ms, no. {place}, is no row of names and values", key=prefix + suffix)
+    find.counts["deferred"] += many
+    if header is not None and (header.deferred, header.due) != (many, first):
+        problem(f"{many} deferred entries are there, the first due at {first} ms; the header counts {header.deferred}, "
+                f"the first due at {header.due}", key=keys.header_key(number))
+    if header is not None and after > header.next_deferred:
+        problem(f"a deferred entry has the number {after - 1}, which was never assigned", key=prefix)

@@ -40,6 +40,7 @@ class _NodeWalk:
         self.first_live: StreamID | None = None
         self.nodes = 0
         self.live = 0
+        self.bytes = 0
         self.unread = 0
         self.starts: dict[tuple[int, int], int] = {}
 
@@ -50,6 +51,7 @@ class _NodeWalk:
     def visit(self, key: bytes, value: bytes) -> None:
         """Check one node: its block, its listpack, and how it continues the one before."""
         self.nodes += 1
+        self.bytes += len(value)
         self.find.step()
         try:
             master = records.node_id(key)
@@ -140,7 +142,7 @@ def check_stream(tree: PageTree, number: int, stream: str, find: Findings) -> St
 
 
 def _compare(walk: _NodeWalk, header: StreamHeader) -> None:
-    """Invariants 4, 8, 9, 11 and 14: the header's figures and those of the nodes."""
+    """Invariants 4, 8, 9, 11, 14 and 15: the header's figures and those of the nodes."""
     key = keys.header_key(walk.number)
     if not walk.nodes == header.leaves <= header.leaves_added:
         walk.problem("header", f"{walk.nodes} nodes are there, the header counts {header.leaves} of "
@@ -153,6 +155,8 @@ def _compare(walk: _NodeWalk, header: StreamHeader) -> None:
     if walk.last > header.last:
         walk.problem("header", f"the last entry is {make_id(*walk.last)}, behind the header's last ID "
                  f"{make_id(*header.last)}", key)
+    if header.retention is not None and header.retention.max_bytes is not None and walk.bytes != header.stored_bytes:
+        walk.problem("header", f"the nodes have {walk.bytes} bytes, the header counts {header.stored_bytes}", key)
     if header.max_deleted > header.last:
         walk.problem("header", f"the greatest deleted ID {make_id(*header.max_deleted)} is behind the last ID", key)
     if walk.expected is not None:

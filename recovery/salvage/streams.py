@@ -21,7 +21,7 @@ from ...storage.trees.rax import RaxTransaction, family_rows
 from ...stream.entries import header as headers
 from ...stream.entries.header import NodeLimits, StreamHeader, shown
 from ...stream.node import decode
-from ...stream.node.stream_id import make_id
+from ...stream.node.stream_id import make_id, unpack_id
 from ..check.page_tree import FAILURES
 from .pages import GatheredRecords
 from .report import Loss
@@ -72,6 +72,7 @@ class StreamBuilder:
         expected: int | None = None
         last = (0, 0)
         live = 0
+        self.header.stored_bytes = 0
         first_live: tuple[int, int] | None = None
         self._report_lost_head()
         for found in self._valid_nodes():
@@ -91,6 +92,7 @@ class StreamBuilder:
                 found.key, found.listpack, head.ordinal, head.span, head.live, codec
             )
             self._txn.put(found.key, kept)
+            self.header.stored_bytes += len(kept)
             if self.nodes:
                 marks.mark_span(head.ordinal, head.ordinal + head.span - head.live)
             if self.nodes % EVERY == 0:
@@ -198,6 +200,23 @@ class StreamBuilder:
                 self.lost[at] = Loss(loss.what, loss.stream, None, loss.first, loss.last, missing - known)
             else:
                 del self.lost[at]
+
+    def copy_deferred(self) -> int:
+        """Copy the deferred entries that are whole. Returns their number."""
+        header = self.header
+        known, header.deferred, header.due = header.deferred, 0, headers.NEVER
+        prefix = keys.family(self.number, keys.DEFERRED)
+        for suffix, row in self._gathered.rows(prefix):
+            due, place = unpack_id(suffix)
+            self.put(prefix + suffix, row)
+            header.deferred += 1
+            header.due = min(header.due, due)
+            header.next_deferred = max(header.next_deferred, place + 1)
+        if self.old is None and self._gathered.is_hidden(prefix, keys.family(self.number, keys.NODE)):
+            self.lose("deferred entries, perhaps")
+        elif known > header.deferred:
+            self.lose("deferred entries", entries=known - header.deferred)
+        return header.deferred
 
     def write_header(self) -> None:
         """Write the header and the name of the stream."""

@@ -13,6 +13,7 @@ cdef class Call:
     cdef public object waiter
     cdef public Call then
     cdef public double woken
+    cdef public list brings
 
 cdef class Commits:
     cdef readonly object env
@@ -53,7 +54,9 @@ cdef class Commits:
     cdef object wake_done(self, Call own, bint calm)
     @cython.locals(then=Call)
     cpdef object pass_on(self, Call call)
-    @cython.locals(wanted="Py_ssize_t", batch=list, begun=double)
+    @cython.locals(call=Call, outside=object)
+    cdef object share(self, Call call, object timeout)
+    @cython.locals(wanted="Py_ssize_t", batch=list, begun=double, call=Call)
     cdef object commit_batch(self)
     cdef object gather(self, Py_ssize_t wanted)
     @cython.locals(call=Call, alone=bint)

@@ -5,6 +5,7 @@
     thread C ─┘
 
     submit()          a call that shares its transaction with others
+    submit_all()      many calls of one thread, which share theirs with each other, too
     alone()           a transaction of one thread; the others queue
     exclusively()     nothing else is written, in any process, while work runs here
 
@@ -50,7 +51,7 @@ import threading
 import time
 from _thread import get_ident, start_new_thread
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from itertools import pairwise, takewhile
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -92,7 +93,7 @@ _waiter = _ThreadLock()
 class Call:
     """One caller's operation, and what became of it."""
 
-    __slots__ = ("done", "error", "gone", "operation", "result", "then", "thread", "waiter", "woken")
+    __slots__ = ("brings", "done", "error", "gone", "operation", "result", "then", "thread", "waiter", "woken")
 
     def __init__(self, operation: Callable[[WriteTransaction], Any] | None) -> None:
         self.operation = operation  # None: the call wants the lead for itself
@@ -104,6 +105,7 @@ class Call:
         self.waiter: Any = None  # the lock its caller sleeps on
         self.then: Call | None = None  # the call that this one wakes in turn
         self.woken = 0.0  # when that was asked for
+        self.brings: list[Call] | None = None  # calls without a thread, applied before this one and done before it
 
 
 class Commits:
@@ -152,8 +154,30 @@ class Commits:
         ``operation`` may be applied more than once (each time to a fresh transaction), so it
         must be a function of the transaction alone. LockTimeout after ``timeout`` seconds.
         """
-        self.refuse_inside_transaction()
         call = Call(operation)
+        outside = self.share(call, timeout)
+        if outside is not None:
+            raise outside
+        if call.error is not None:
+            raise call.error
+        return call.result  # type: ignore[no-any-return]
+
+    def submit_all(self, operations: Sequence[Callable[[WriteTransaction], object]], timeout: float) -> list[Call]:
+        """submit() of many operations, in their order: their calls, done, each with a result or an error of its own.
+
+        They are in one transaction, where that can be; what is refused costs the others nothing. At least one.
+        """
+        calls = [Call(operation) for operation in operations]
+        *others, last = calls
+        for call in others:
+            call.gone = True  # to be queued and woken is the last one's part
+        last.brings = others
+        self.share(last, timeout)  # what came from outside is none of theirs: each has been tried alone
+        return calls
+
+    def share(self, call: Call, timeout: float) -> Exception | None:
+        """Queue a call until it is done, or lead: then the exception that came from outside, if any. LockTimeout."""
+        self.refuse_inside_transaction()
         outside = None
         try:
             for _ in self.lead(call, timeout):
@@ -161,11 +185,7 @@ class Commits:
         except BaseException:
             start_new_thread(interrupts.leave, (self, call))
             raise
-        if outside is not None:
-            raise outside
-        if call.error is not None:
-            raise call.error
-        return call.result  # type: ignore[no-any-return]
+        return outside
 
     def alone(self, timeout: float) -> Generator[WriteTransaction, bool, None]:
         """A transaction of this thread's own, as a generator: it yields the transaction, is sent
@@ -384,7 +404,11 @@ class Commits:
                 self.batch = batch = list(takewhile(_shares, queue))
                 for _ in batch:
                     queue.popleft()
-        self.last_batch = len(batch)
+            self.last_batch = len(batch)
+            for call in batch:
+                if call.brings is not None:
+                    self.batch = batch = _with_brought(batch)
+                    break
         with self.writing:
             begun = time.perf_counter()
             outside = self.apply_all(batch)
@@ -624,6 +648,11 @@ def wake(call: Call) -> None:
 
 def _shares(call: Call) -> bool:
     return call.operation is not None
+
+
+def _with_brought(calls: list[Call]) -> list[Call]:
+    """The calls, each behind those that it brings and that are not done."""
+    return [one for call in calls for one in (*(each for each in call.brings or () if not each.done), call)]
 
 
 def _is_known(error: Exception) -> bool:

@@ -30,6 +30,7 @@
     n            23         group (4)  name                       a consumer's name -> number
     n            24         producer (16)  idempotent ID (16)     what idempotent appends remember
     n            25         producer (16)  ms (8)  seq (8)        the same, oldest first
+    n            26         due (8)  running no. (8)              a deferred entry
     n            30         ms (8)  seq (8)                       a node: the block of a listpack
     n            31                                               the stream's header
     n            32         group (4)                             a consumer group
@@ -80,6 +81,7 @@ GROUP_NAME = 0x22
 CONSUMER_NAME = 0x23
 IDEMPOTENT = 0x24
 IDEMPOTENT_AGE = 0x25
+DEFERRED = 0x26
 NODE = 0x30
 HEADER = 0x31
 GROUP = 0x32

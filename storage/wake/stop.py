@@ -13,6 +13,7 @@ handler may call it between any two bytecodes of a thread that holds one.
 from __future__ import annotations
 
 import threading
+from typing import Protocol
 
 from ..errors import InvalidArgument
 
@@ -49,8 +50,15 @@ class Stop:
 StopFlag = Stop | threading.Event  # an event is noticed within 100 ms
 
 
-def wake(sleeper: threading.Lock) -> None:
-    """End a thread's sleep on this lock; harmless where it has been woken already."""
+class Bell(Protocol):
+    """What a sleeper is woken by: the lock that its thread sleeps on, or something that wakes a task."""
+
+    def release(self) -> None:
+        """Wake it, from any thread; RuntimeError where it has been woken, or is gone. Must take no lock of raxlog's."""
+
+
+def wake(sleeper: Bell) -> None:
+    """End a sleep; harmless where it has been ended already."""
     try:
         sleeper.release()
     except RuntimeError:

@@ -67,8 +67,7 @@ def free_dead(txn: WriteTransaction, writer: StreamWriter, key: bytes) -> None:
     """Free a node without live entries."""
     writer.changed(txn)
     first = writer.nodes(txn).first()
-    txn.delete(key)
-    writer.header.leaves -= 1
+    writer.drop_node(txn, key, len(txn.get(key)))
     if first is not None and writer.nodes_prefix + first[0] == key:
         after_head_moved(txn, writer)
     writer.forget_tail()
@@ -90,14 +89,13 @@ def _delete_in_node(txn: WriteTransaction, writer: StreamWriter, key: bytes, val
     if not is_first:
         _mark(DeadCounts(txn, writer.number), head, len(done))
     if live == 0:
-        txn.delete(key)
-        header.leaves -= 1
+        writer.drop_node(txn, key, len(value))
         if is_first:
             after_head_moved(txn, writer)
     else:
         if not is_tail and header.limits.max_bytes is None:
             listpack = _compacted(listpack, ms, seq)
-        rewrite(txn, key, head, listpack, live)
+        rewrite(txn, writer, key, value, head, listpack, live)
     writer.forget_tail()
     return done
 
@@ -125,9 +123,12 @@ def _compacted(listpack: bytes, ms: int, seq: int) -> bytes:
     return listpack
 
 
-def rewrite(txn: WriteTransaction, key: bytes, head: records.BlockHeader, listpack: bytes, live: int) -> None:
-    """Store a node's changed listpack under the same ordinals and codec."""
-    txn.put(key, records.encode_block(key, listpack, head.ordinal, head.span, live, head.codec))
+def rewrite(txn: WriteTransaction, writer: StreamWriter, key: bytes, value: bytes, head: records.BlockHeader,
+            listpack: bytes, live: int) -> None:
+    """Store the changed listpack of a node, whose block is ``value``, under the same ordinals and codec."""
+    block = records.encode_block(key, listpack, head.ordinal, head.span, live, head.codec)
+    txn.put(key, block)
+    writer.header.stored_bytes += len(block) - len(value)
 
 
 def after_head_moved(txn: WriteTransaction, writer: StreamWriter) -> None:

@@ -11,9 +11,11 @@
       [page bytes, max bytes, max entries, codec],      when a node is full, how it is sealed
       groups, next group,           consumer groups there are, the number the next one gets
       [window, cap],                of idempotent appends: seconds, IDs a producer (idempotent.py)
-      [checked, {field: type}],     the schema, if there is one (schema.py)
-      nil,
-      codec ]                       of values, unless it is raw (values.py)
+      [checked, {field: type}],     the schema, None or absent where there is none (schema.py)
+      [maxlen, …, bytes],           the retention, likewise (retention.py); with max_bytes also the nodes' bytes
+      codec,                        of values, likewise for raw (node/values.py)
+      [deferred, due, next] ]       if an entry was ever deferred (deferred.py): how many are, when the first
+                                    is due, the number the next one gets
 
 It is rewritten by every commit that changes the stream, and its key sorts right behind the
 stream's last node, so that both lie on one page.
@@ -29,12 +31,15 @@ from ...storage.format import keys, records
 from ...storage.format.records import FORMAT_BYTE, checksum, pack
 from ...storage.trees.rax import RaxTransaction
 from ..node.arguments import whole
+from ..node.stream_id import MAX64
 from ..node.values import RAW
+from .retention import Retention
 from .schema import StreamSchema
 
 DEFAULT_PAGE_BYTES = 4080  # one overflow page of LMDB, see storage/format/records.py
 COMPACT_PAGE_BYTES = 16368  # four of them: the form for history
 GIB = 1 << 30
+NEVER = 1 << 64  # ms, later than every time
 
 
 class NodeLimits(NamedTuple):
@@ -80,8 +85,9 @@ class StreamHeader:
     """The header as it is worked on in memory."""
 
     __slots__ = (
-        "codec", "entries_added", "first", "groups", "idempotence", "last", "leaves", "leaves_added", "length",
-        "limits", "max_deleted", "name", "next_group", "next_ordinal", "schema",
+        "codec", "deferred", "due", "entries_added", "first", "groups", "idempotence", "last", "leaves", "leaves_added",
+        "length", "limits", "max_deleted", "name", "next_deferred", "next_group", "next_ordinal", "retention", "schema",
+        "stored_bytes",
     )
 
     def __init__(self, name: bytes, limits: NodeLimits) -> None:
@@ -99,17 +105,38 @@ class StreamHeader:
         self.next_group = 1
         self.idempotence = (100, 100)
         self.schema: StreamSchema | None = None
+        self.retention: Retention | None = None
+        self.stored_bytes = 0  # of all nodes; right only under a retention with max_bytes
         self.codec = RAW
+        self.deferred = 0
+        self.due = NEVER
+        self.next_deferred = 0
 
     def row(self) -> list[Any]:
         """The record's row."""
         schema = None if self.schema is None else [self.schema.checked, self.schema.fields]
+        retention: tuple[Any, ...] | None = self.retention
+        if self.retention is not None and self.retention.max_bytes is not None:
+            retention = (*self.retention, self.stored_bytes)
+        later = [self.deferred, self.due if self.deferred else None, self.next_deferred] if self.next_deferred else None
+        last = [schema, retention, None if self.codec == RAW else self.codec, later]
+        while last and last[-1] is None:
+            last.pop()
         return [
             self.name, *self.last, *self.first, *self.max_deleted, self.length, self.entries_added,
             self.next_ordinal, self.leaves, self.leaves_added, self.limits,
             self.groups, self.next_group, self.idempotence,
-            *([schema, None, self.codec] if self.codec != RAW else [] if schema is None else [schema]),
+            *last,
         ]
+
+    def begin_codec(self, codec: str | None, had: int) -> None:
+        """Have this codec from the first entry on: if there were none before, and configure() has set no other."""
+        if codec is not None and not had and self.codec == RAW:
+            self.codec = codec
+
+    def next_due(self) -> int | None:
+        """When the next deferred entry can be appended, in ms: None if there is none, or no ID for it."""
+        return self.due if self.deferred and self.last < (MAX64, MAX64) else None
 
     def sealed(self, seed: int) -> bytes:
         """The record: records.seal() of row(). ``seed``: the hash of its key."""
@@ -128,8 +155,16 @@ class StreamHeader:
         header.leaves, header.leaves_added = row[10], row[11]
         header.groups, header.next_group = row[13], row[14]
         header.idempotence = (row[15][0], row[15][1])
-        header.schema = StreamSchema(*row[16]) if len(row) > 16 and row[16] is not None else None
-        header.codec = row[18] if len(row) > 18 else RAW
+        if len(row) > 16:
+            schema, retention, codec, later = (*row[16:20], None, None, None)[:4]
+            header.schema = schema and StreamSchema(*schema)
+            if retention:
+                header.retention = Retention(*retention[:5])
+                header.stored_bytes = retention[5] if len(retention) > 5 else 0
+            header.codec = codec or RAW
+            if later is not None:
+                header.deferred, due, header.next_deferred = later[:3]
+                header.due = NEVER if due is None else due
         return header
 
 

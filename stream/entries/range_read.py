@@ -18,23 +18,18 @@ from __future__ import annotations
 import sys
 from bisect import bisect_left
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from ...storage.errors import CorruptionError
 from ...storage.format import keys, records
 from ...storage.trees.ordinals import DeadCounts
 from ...storage.trees.rax import Rax, RaxIterator, RaxTransaction
 from ..node import decode
-from ..node.arguments import texts_of
-from ..node.entry import Entry
+from ..node.entry import UNDECODABLE, Entry
 from ..node.stream_id import StreamID, make_id, pack_id, unpack_id
 from . import header as headers
 from .header import StreamHeader, shown
 from .session import Source
 from .writer import located
-
-if TYPE_CHECKING:
-    from ..node.model import Model
 
 SOURCE_HASH = ""
 
@@ -54,8 +49,7 @@ class _Chunk:
 
 
 def read_range(source: Source, name: bytes, start: StreamID, end: StreamID, count: int | None,
-               reverse: bool, encoding: str | None, number: int | None = None,
-               model: Model | None = None) -> Iterator[Entry]:
+               reverse: bool, encoding: str | None, number: int | None = None) -> Iterator[Entry]:
     """Live entries with start <= ID <= end, lazily, at most ``count``; of stream ``number`` only. XRANGE, XREVRANGE."""
     if start > end or count == 0:
         return
@@ -77,8 +71,8 @@ def read_range(source: Source, name: bytes, start: StreamID, end: StreamID, coun
                 _collect_forward(txn, number, header, start, end, most, state)
         while state.blocks:
             entries = _decoded(state.blocks, name, start, end, left, reverse)
-            if encoding is not None or model is not None:
-                entries = texts_of(entries, encoding, model)
+            if encoding is not None:
+                entries = [entry.decoded(encoding, UNDECODABLE) for entry in entries]
             yield from entries
             if left >= 0:
                 left -= len(entries)

@@ -9,11 +9,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager
 from functools import partial, wraps
-from typing import Concatenate, NoReturn, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, NoReturn, ParamSpec, Protocol, TypeVar
 
+from ...storage.commit.commits import Call
 from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.engine.environment import Environment
 from ...storage.errors import AppendsLost, ReadOnlyStore, StoreClosed, TransactionError
@@ -106,9 +107,10 @@ def parse_block(source: Source, block: float) -> float:
 class Direct:
     """Calls on the store itself."""
 
-    __slots__ = ("buffer", "closed", "env", "lock_timeout", "read", "share")
+    __slots__ = ("buffer", "closed", "env", "lock_timeout", "read", "share", "transaction")
 
     def __init__(self, share: Share, lock_timeout: float) -> None:
+        self.transaction: Callable[[], Callable[[], Any] | None] | None = None  # a weak Store.transaction, for workers
         self.share = share
         self.env = env = share.env
         self.lock_timeout = lock_timeout
@@ -130,13 +132,21 @@ class Direct:
         if self.env.readonly:
             raise ReadOnlyStore(f"{self.env.path} is open with readonly=True; open it without to {to}")
 
-    def submit(self, operation: Callable[[WriteTransaction], T]) -> T:
-        """Group commit: durable when it returns."""
+    def submit(self, operation: Callable[[WriteTransaction], T], timeout: float | None = None) -> T:
+        """Group commit: durable when it returns. ``timeout``: another one than the store's."""
         if self.closed:
             self._refuse()
         if self.buffer is not None:
             self.buffer.flush()
-        return self.env.commits.submit(operation, self.lock_timeout)
+        return self.env.commits.submit(operation, self.lock_timeout if timeout is None else timeout)
+
+    def submit_all(self, operations: Sequence[Callable[[WriteTransaction], object]]) -> list[Call]:
+        """submit() of many operations by one thread: Commits.submit_all()."""
+        if self.closed:
+            self._refuse()
+        if self.buffer is not None:
+            self.buffer.flush()
+        return self.env.commits.submit_all(operations, self.lock_timeout)
 
     def begin(self) -> Generator[WriteTransaction, bool, None]:
         """An exclusive transaction of this thread, behind all that has been appended before: Commits.alone()."""

@@ -30,12 +30,13 @@ _GREATEST_LIMIT = 1_000_000
 
 
 class Trim(NamedTuple):
-    """What to keep: exactly one of maxlen and minid is set. ``limit`` 0 is no limit."""
+    """What to keep: exactly one of maxlen, minid and max_bytes is set. ``limit`` 0 is no limit."""
 
     maxlen: int | None
     minid: tuple[int, int] | None
     approximate: bool
     limit: int | None
+    max_bytes: int | None = None  # of the nodes as stored, where the header counts them; approximate
 
 
 def parse_trim(maxlen: int | None, minid: IDLike | None, approximate: bool, limit: int | None) -> Trim | None:
@@ -89,6 +90,9 @@ def evict(txn: WriteTransaction, writer: StreamWriter, trim: Trim, limit: int,
             if trim.maxlen is not None:
                 whole = header.length - live >= trim.maxlen
                 listpack = b"" if whole else records.listpack_of(key, found[1], head)
+            elif trim.max_bytes is not None:
+                whole = header.stored_bytes - len(found[1]) >= trim.max_bytes
+                listpack = b""
             else:
                 assert trim.minid is not None
                 listpack = records.listpack_of(key, found[1], head)
@@ -97,28 +101,28 @@ def evict(txn: WriteTransaction, writer: StreamWriter, trim: Trim, limit: int,
                 if most_leaves is not None and removed >= most_leaves:
                     stopped = True
                     break
-                txn.delete(key)
-                header.leaves -= 1
+                writer.drop_node(txn, key, len(found[1]))
                 header.length -= live
                 evicted += live
                 removed += 1
                 continue
             if trim.approximate:
                 break
-            evicted += _evict_inside(txn, writer, trim, key, head, listpack)
+            evicted += _evict_inside(txn, writer, trim, key, found[1], head, listpack)
             break
         except CorruptionError as error:
             raise located(error, shown(header.name), ms, seq) from None
     if removed:
         after_head_moved(txn, writer)
+        if not header.leaves:
+            writer.forget_tail()
     if removed or evicted:
-        writer.forget_tail()
         header.first = first_live(txn, writer)
         writer.changed(txn)  # here, behind the flush in first_live(); the nodes' deletions have counted as changes
     return evicted, stopped
 
 
-def _evict_inside(txn: WriteTransaction, writer: StreamWriter, trim: Trim, key: bytes,
+def _evict_inside(txn: WriteTransaction, writer: StreamWriter, trim: Trim, key: bytes, value: bytes,
                   head: records.BlockHeader, listpack: bytes) -> int:
     """Mark entries of the node at the border deleted. The node stays, even with none alive."""
     ms, seq = records.node_id(key)
@@ -132,6 +136,7 @@ def _evict_inside(txn: WriteTransaction, writer: StreamWriter, trim: Trim, key: 
     if not ids:
         return 0
     changed, done, _ = decode.mark_deleted(listpack, ms, seq, ids)
-    rewrite(txn, key, head, changed, head.live - len(done))
+    rewrite(txn, writer, key, value, head, changed, head.live - len(done))
+    writer.forget_tail()
     header.length -= len(done)
     return len(done)

@@ -15,7 +15,7 @@ same transaction.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ...storage.commit.write_transaction import WriteTransaction
@@ -25,6 +25,7 @@ from ...storage.trees.ordinals import EVERY, DeadCounts, OrdinalIndex
 from ...storage.trees.rax import Rax
 from ..node.builder import NodeBuilder
 from ..node.stream_id import AUTO, MAX64, NewID, StreamID, make_id
+from . import deferred
 from . import header as headers
 from .header import NodeLimits, StreamHeader, shown
 
@@ -45,9 +46,9 @@ class StreamWriter:
     """One stream inside a write transaction. Kept warm between transactions."""
 
     __slots__ = (
-        "epoch", "groups", "header", "header_key", "header_seed", "idle_from", "nodes_prefix", "number", "stored",
-        "tail", "tail_changed", "tail_key", "tail_known", "tail_ordinal", "tail_put_in", "tail_room", "tail_seed",
-        "tail_span", "trial",
+        "begun", "epoch", "groups", "header", "header_key", "header_seed", "idle_from", "nodes_prefix", "number",
+        "stored", "tail", "tail_bytes", "tail_changed", "tail_key", "tail_known", "tail_ordinal", "tail_put_in",
+        "tail_room", "tail_seed", "tail_span", "trial",
     )
 
     def __init__(self, number: int, header: StreamHeader, epoch: int, stored: bytes | None = None) -> None:
@@ -59,6 +60,7 @@ class StreamWriter:
         self.header_seed = records.seed_of(self.header_key)
         self.groups: dict[bytes, Any] = {}  # those worked on so far, by name
         self.idle_from: tuple[int, int] | None = None  # the least last ID of the other groups: none has entries pending
+        self.begun = 0  # nodes, under a retention: above 0 it is to be looked at (group/expiry.py)
         self.nodes_prefix = keys.family(number, keys.NODE)
         self.tail: NodeBuilder | None = None
         self.tail_known = header.leaves == 0
@@ -67,6 +69,7 @@ class StreamWriter:
         self.tail_ordinal = 0
         self.tail_span = 0
         self.tail_changed = False
+        self.tail_bytes = 0  # its block's, as stored
         self.tail_put_in = -1  # the transaction that last wrote the tail's block
         self.tail_room = 0  # under a codec: the bytes of the raw block that are likely to fill its pages
         self.trial: bytes | None = None  # the block of a tail that is found full, until it is sealed
@@ -238,7 +241,9 @@ class StreamWriter:
         self.tail_key = records.node_key(self.number, ms, seq)
         self.tail_seed = records.seed_of(self.tail_key)
         self.tail_ordinal = header.next_ordinal
-        self.tail_span = 0
+        self.tail_span = self.tail_bytes = 0
+        if header.retention is not None:
+            self.begun += 1
         if header.leaves_added % EVERY == 0:
             OrdinalIndex(txn, self.number).note(header.next_ordinal, ms, seq)
         header.leaves += 1
@@ -266,6 +271,7 @@ class StreamWriter:
         # ordinals, so the node takes these over, marked as deleted as they are.
         self.tail_span = self.header.next_ordinal - head.ordinal
         self.tail_changed = False
+        self.tail_bytes = len(found[1])
         self.tail_put_in = -1
         end = head.ordinal + head.span
         missing = self.header.next_ordinal - end
@@ -290,6 +296,8 @@ class StreamWriter:
 
     def _put_tail(self, txn: WriteTransaction, value: bytes) -> None:
         txn.put(self.tail_key, value)
+        self.header.stored_bytes += len(value) - self.tail_bytes
+        self.tail_bytes = len(value)
         self.tail_changed = False
         self.tail_put_in = txn.id
 
@@ -301,13 +309,19 @@ class StreamWriter:
             tail.block.clear()  # it is full, and is not asked for it again
         return records.encode_block(self.tail_key, listpack, self.tail_ordinal, self.tail_span, tail.live, codec)
 
+    def drop_node(self, txn: WriteTransaction, key: bytes, size: int) -> None:
+        """Delete a node, whose block has ``size`` bytes."""
+        txn.delete(key)
+        self.header.leaves -= 1
+        self.header.stored_bytes -= size
+
     def flush(self, txn: WriteTransaction) -> None:
         """Put tail and header, if changed, into the transaction."""
         if txn.dirty.pop(self.number, None) is None:
             return
-        header = self.header.sealed(self.header_seed)
         if self.tail_changed and self.tail is not None:
             self._put_tail(txn, self.tail.sealed(self.tail_seed, self.tail_ordinal, self.tail_span))
+        header = self.header.sealed(self.header_seed)
         txn.put(self.header_key, header)
         self.stored = header
 
@@ -326,12 +340,21 @@ class StreamWriter:
         return True
 
 
-def append(name: bytes, limits: NodeLimits, new: NewID, now: int, flat: list[bytes], txn: WriteTransaction) -> StreamID:
-    """Append one entry to the stream of that name, which is created where there is none."""
+Expire = Callable[[WriteTransaction, StreamWriter, int], None]  # expire_begun() of group/expiry.py
+
+
+def append(name: bytes, limits: NodeLimits, new: NewID, now: int, flat: list[bytes], expire: Expire,
+           txn: WriteTransaction) -> StreamID:
+    """Append one entry to the stream of that name, which is created where there is none; then what is due."""
     writer: StreamWriter | None = txn.warm.get(name)
     if writer is None or writer.epoch != txn.epoch:
         writer = ensure(txn, name, limits)
-    return writer.append(txn, new, now, flat)
+    sid = writer.append(txn, new, now, flat)
+    if now >= writer.header.due:
+        deferred.release(txn, writer, now)
+    if writer.begun > 0:
+        expire(txn, writer, now)
+    return sid
 
 
 def located(error: CorruptionError, stream: str, ms: int, seq: int) -> CorruptionError:

@@ -3,6 +3,7 @@
     claim        these IDs, if idle long enough, to this consumer             XCLAIM
     autoclaim    all that are idle long enough, in ID order, with a cursor    XAUTOCLAIM
     nack         released to the group, at once or after a delay              XNACK
+    take back    a delivery that its reader did not get
     hand over    all of one consumer's, to another
 
 A claim that finds an entry deleted takes it out of the PEL. Released entries are always idle enough.
@@ -14,12 +15,13 @@ from itertools import chain, islice
 from typing import NamedTuple
 
 from ...storage.commit.write_transaction import WriteTransaction
+from ..entries import writer
 from ..entries.writer import StreamWriter
 from ..node.entry import Entry
 from ..node.stream_id import StreamID, make_id
 from .bucket import Nack
-from .deliver import AT_ONCE, ID, MOST_DELIVERIES, assign, fetch, present, take_out
-from .state import UNOWNED, ConsumerState, GroupState
+from .deliver import AT_ONCE, ID, MOST_DELIVERIES, GroupRead, Position, assign, fetch, present, take_out
+from .state import UNOWNED, ConsumerState, GroupState, locate_group
 
 SCAN_FACTOR = 10  # XAUTOCLAIM looks at up to so many times COUNT rows
 
@@ -148,6 +150,28 @@ def nack(txn: WriteTransaction, stream: StreamWriter, group: GroupState, ids: li
                 group.count_pending(txn, before.consumer, -1)
             group.count_pending(txn, UNOWNED, 1)
     return released
+
+
+def take_back(txn: WriteTransaction, wanted: GroupRead, name: bytes, before: Position | None, ids: list[ID]) -> None:
+    """Undo a delivery that its reader did not get: the group goes back to where it stood before.
+
+    Where it has delivered more since, and for what was claimed: released, if it is still the consumer's, silently.
+    """
+    stream = writer.locate(txn, name)
+    group = None if stream is None else locate_group(txn, stream, wanted.group)
+    member = None if group is None else group.consumer(txn, wanted.consumer)
+    if stream is None or group is None or member is None or before is None or not ids:
+        return
+    held = [sid for sid, row in group.pel(txn).find(sorted(ids)).items() if row.consumer == member.number]
+    new = [sid for sid in ids if sid > before.last]
+    is_last = group.last == max(ids) and group.moves == before.moves
+    if new and is_last and (wanted.noack or set(new) <= set(held)):
+        group.changed(txn)
+        group.last, group.entries_read = before.last, before.entries_read
+        group.moves += 1  # wakes those that wait for it
+        held = [sid for sid in held if sid <= before.last]
+        take_out(txn, group, [] if wanted.noack else sorted(new))
+    nack(txn, stream, group, held, "silent", None, False, 0)
 
 
 def hand_over(txn: WriteTransaction, group: GroupState, consumer: ConsumerState, to: ConsumerState,

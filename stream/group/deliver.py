@@ -36,19 +36,29 @@ from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.errors import CorruptionError, InvalidArgument, InvalidStreamID, LockTimeout, NotOwner
 from ...storage.trees.rax import RaxTransaction
 from ...storage.wake.stop import StopFlag, is_stopped
+from ..entries import deferred, writer
 from ..entries import header as headers
-from ..entries import writer
 from ..entries.count import Counter
 from ..entries.header import StreamHeader, shown
 from ..entries.range_read import entries_at, read_now, require_absent
 from ..entries.session import Direct, Source
 from ..entries.writer import StreamWriter
 from ..node.entry import Entry, delivered
-from ..node.packed_ids import row_of
+from ..node.packed_ids import pack_ids, row_of
 from ..node.stream_id import MAX64, IDLike, StreamID, make_id, now_ms, parse_id
 from . import subject_filter
 from .bucket import unpack_ids
-from .state import UNKNOWN, UNOWNED, ConsumerState, GroupState, SeenTimes, find_group, is_due, require_group
+from .state import (
+    UNKNOWN,
+    UNOWNED,
+    ConsumerState,
+    GroupState,
+    SeenTimes,
+    find_group,
+    is_due,
+    locate_group,
+    require_group,
+)
 from .waiter import Condition, Waiting, group_moves, stream_moves
 
 MOST_DELIVERIES = (1 << 63) - 1
@@ -67,6 +77,14 @@ class Target(NamedTuple):
     ack: bytes  # IDs in a row
 
 
+class Position(NamedTuple):
+    """Where a group stands."""
+
+    last: ID
+    entries_read: int
+    moves: int
+
+
 class GroupRead(NamedTuple):
     """The options of a read, the same for every stream. Counts None: no limit. Times in ms."""
 
@@ -78,6 +96,7 @@ class GroupRead(NamedTuple):
     noack: bool
     min_idle: int | None
     stop: StopFlag | None
+    owned: bool = False  # acknowledge only what is pending with the consumer itself
 
 
 Answer = list[tuple[bytes, list[Entry]]]
@@ -92,7 +111,7 @@ def read_group(source: Source, times: SeenTimes, wanted: GroupRead, targets: lis
     stop = wanted.stop
     if stop is not None and is_stopped(stop):
         if any(target.ack for target in targets):
-            _attempts(source, wanted._replace(most=0), targets)
+            attempts(source, wanted._replace(most=0), targets)
         return []
     line = (wanted.group, wanted.min_idle, tuple(target.stream for target in targets))
     may_wait = isinstance(source, Direct) and all(target.after is None for target in targets)
@@ -101,8 +120,8 @@ def read_group(source: Source, times: SeenTimes, wanted: GroupRead, targets: lis
     )
     if is_empty:
         with source.read() as txn:
-            is_empty = not _look(txn, wanted, targets, times)[0]
-    answer = [] if is_empty else _attempts(source, wanted, targets)
+            is_empty = not look(txn, wanted, targets, times)[0]
+    answer = [] if is_empty else attempts(source, wanted, targets)
     if may_wait:
         times.note_read(line, wanted.consumer, bool(answer))
     if answer or wait is None or not may_wait:
@@ -113,9 +132,9 @@ def read_group(source: Source, times: SeenTimes, wanted: GroupRead, targets: lis
     with waiting.turn(line, deadline, stop) as waiter:
         while waiter.awake and not is_stopped(stop):
             with source.read() as txn:
-                is_ready, seen, due = _look(txn, wanted, again)
+                is_ready, seen, due = look(txn, wanted, again)
             if is_ready:
-                answer = _attempts(source, wanted, again)
+                answer = attempts(source, wanted, again)
                 if answer:
                     times.note_read(line, wanted.consumer, True)
                     return answer
@@ -124,7 +143,7 @@ def read_group(source: Source, times: SeenTimes, wanted: GroupRead, targets: lis
     return []
 
 
-def _attempts(source: Source, wanted: GroupRead, targets: list[Target]) -> Answer:
+def attempts(source: Source, wanted: GroupRead, targets: list[Target]) -> Answer:
     """One transaction, or several for a filtered group that has much to pass over and finds nothing.
 
     Returns nothing instead of LockTimeout where there was nothing to take, nor to acknowledge.
@@ -133,7 +152,7 @@ def _attempts(source: Source, wanted: GroupRead, targets: list[Target]) -> Answe
         answer, passing = source.submit(lambda txn: _attempt(txn, wanted, targets))
     except LockTimeout:
         with source.read() as txn:
-            if _look(txn, wanted, targets)[0]:
+            if look(txn, wanted, targets)[0]:
                 raise
         return [(target.stream, []) for target in targets if target.after is not None]
     if passing and not answer:
@@ -164,9 +183,11 @@ def _attempt(txn: WriteTransaction, wanted: GroupRead, targets: list[Target]) ->
     claiming = wanted.min_idle is not None
     for target, (stream, group) in zip(targets, found, strict=True):
         assert stream is not None
+        if now >= stream.header.due:
+            deferred.release(txn, stream, now)
         changes = txn.changes
         if target.ack:
-            ack(txn, group, target.ack)
+            ack(txn, group, _owned(txn, group, wanted.consumer, target.ack) if wanted.owned else target.ack)
         consumer = group.ensure_consumer(txn, wanted.consumer, now)
         count = room.left_of(wanted.most)
         if target.after is not None:
@@ -174,10 +195,12 @@ def _attempt(txn: WriteTransaction, wanted: GroupRead, targets: list[Target]) ->
             entries = read_history(txn, stream, group, consumer, target.after, count, now, room.takes)
         else:
             entries = []
-            if claiming:
+            is_paused = group.paused > now
+            if claiming and not is_paused:
                 assert wanted.min_idle is not None
                 entries = claim_idle(txn, stream, group, consumer, wanted.min_idle, count, now, room.takes)
             left = None if count is None else count - len(entries)
+            left = 0 if is_paused else left
             before = group.last
             entries += read_new(txn, stream, group, consumer, left, wanted.noack, now, room.takes)
             if group.subjects and not entries:
@@ -220,8 +243,8 @@ class Room:
         return True
 
 
-def _look(txn: RaxTransaction, wanted: GroupRead, targets: list[Target],
-          times: SeenTimes | None = None) -> tuple[bool, dict[Condition, Hashable], float | None]:
+def look(txn: RaxTransaction, wanted: GroupRead, targets: list[Target],
+         times: SeenTimes | None = None) -> tuple[bool, dict[Condition, Hashable], float | None]:
     """Whether an attempt would find something; else what was seen, and when to look again.
 
     With ``times`` it notes the consumer's seen-time; where that is to be written, an attempt is needed.
@@ -247,6 +270,12 @@ def _look(txn: RaxTransaction, wanted: GroupRead, targets: list[Target],
         if target.after is not None:
             if member is not None and member.pending:
                 return True, seen, None
+            continue
+        due = found[1].next_due()
+        if due is not None:
+            dues.append(deferred.next_look(due, now))
+        if state.paused > now:
+            dues.append(state.paused)
             continue
         if state.last < found[1].last:
             return True, seen, None
@@ -397,6 +426,13 @@ def claim_idle(txn: WriteTransaction, stream: StreamWriter, group: GroupState, c
     return claimed
 
 
+def position(txn: WriteTransaction, stream: bytes, group: bytes) -> Position | None:
+    """Where the group stands; None where there is none."""
+    there = writer.locate(txn, stream)
+    state = None if there is None else locate_group(txn, there, group)
+    return None if state is None else Position(state.last, state.entries_read, state.moves)
+
+
 def ack(txn: WriteTransaction, group: GroupState, ids: bytes) -> int:
     """Take entries out of the PEL, their IDs ascending in a row (packed_ids.py); how many were in it. XACK."""
     if group.pending == 0:
@@ -415,6 +451,25 @@ def _count_gone(txn: WriteTransaction, group: GroupState, owners: dict[int, int]
     for owner, count in owners.items():
         group.count_pending(txn, owner, -count)
     return sum(owners.values())
+
+
+def _owned(txn: WriteTransaction, group: GroupState, consumer: bytes, ids: bytes) -> bytes:
+    """Those of the IDs, ascending in a row, that are pending with this consumer."""
+    member = group.consumer(txn, consumer)
+    held = {} if member is None else group.pel(txn).find(unpack_ids(ids))
+    return pack_ids([sid for sid, nack in held.items() if member is not None and nack.consumer == member.number])
+
+
+def renew(txn: WriteTransaction, group: GroupState, consumer: bytes, ids: bytes, now: int) -> list[ID]:
+    """Set the delivery time of the consumer's own pending entries to now; the IDs of the others, which stay."""
+    wanted = unpack_ids(ids)
+    member = group.consumer(txn, consumer)
+    held = group.pel(txn).find(wanted)
+    own = {sid: nack for sid, nack in held.items() if member is not None and nack.consumer == member.number}
+    if member is not None and own:
+        group.pel(txn).set([(sid, member.number, now, nack.count) for sid, nack in own.items()])
+        txn.changes += 1
+    return [sid for sid in wanted if sid not in own]
 
 
 def require_owner(txn: WriteTransaction, stream: bytes, group: GroupState | None, name: bytes, consumer: bytes,

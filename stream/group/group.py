@@ -9,11 +9,12 @@ Durations are seconds; names are stored as bytes.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from datetime import datetime
 from itertools import chain
 from typing import TYPE_CHECKING, Literal, TypeVar, overload
 
 from ...storage.commit.write_transaction import WriteTransaction
-from ...storage.errors import ConsumerBusy, CorruptionError, InvalidArgument, RaxlogError
+from ...storage.errors import ConsumerBusy, CorruptionError, InvalidArgument, RaxlogError, StoreClosed, TransactionError
 from ...storage.trees.rax import RaxTransaction
 from ...storage.wake.stop import StopFlag
 from ..entries import header as headers
@@ -24,10 +25,11 @@ from ..entries.sweep import sweep
 from ..node.arguments import Name, duration_ms, member_name, text_of, texts_of, whole
 from ..node.entry import Entry
 from ..node.packed_ids import row_of
-from ..node.stream_id import IDLike, StreamID, make_id, now_ms, parse_end, parse_id, parse_start
+from ..node.stream_id import MAX64, IDLike, StreamID, make_id, now_ms, parse_end, parse_id, parse_start
 from . import claim as claiming
 from . import deliver
 from .claim import ClaimOptions
+from .dead_letters import DeadLetters
 from .delete_policy import KEEPREF, DeleteResult, ack_delete, checked_policy
 from .deliver import GroupRead, Target, history_start, parse_ids, read_group
 from .info import ConsumerInfo, GroupInfo, Pending, PendingSummary, describe_group
@@ -44,6 +46,8 @@ from .state import (
 )
 
 if TYPE_CHECKING:
+    from ..jobs.processes import WorkerProcesses
+    from ..jobs.worker import Worker
     from ..node.model import Model
 
 _NACKS = ("silent", "fail", "fatal")
@@ -71,10 +75,18 @@ class Group:
     def __repr__(self) -> str:
         return f"<raxlog.Group {shown(self.name)} of stream {shown(self.stream)} in {str(self._source.env.path)!r}>"
 
+    def bound(self, source: Source) -> Group:
+        """A handle on the same group, whose calls go elsewhere (entries/session.py)."""
+        return Group(source, self.stream, self.name, self._encoding, self._model)
+
+    def shown(self, entries: list[Entry]) -> list[Entry]:
+        """Entries as this handle returns them: as text under the store's encoding, with values of the handle's type."""
+        return texts_of(entries, self._encoding, self._model)
+
     # -- reading and acknowledging ------------------------------------------------------
 
     def read(self, consumer: Name, count: int | None = None, *, block: float | None = None,
-             ids: IDLike = ">", noack: bool = False, ack: Iterable[IDLike] = (),
+             ids: IDLike = ">", noack: bool = False, ack: Iterable[IDLike] = (), ack_owned: bool = False,
              claim_idle: float | None = None, stop: StopFlag | None = None) -> list[Entry]:
         """Deliver entries to a consumer, which is created if it is new. XREADGROUP.
 
@@ -89,6 +101,7 @@ class Group:
         ``noack``       new entries do not become pending: at most once
         ``ack``         acknowledge these first, in the same commit, of any consumer; in a transaction
                         ack(consumer=) and then a read are one commit, too
+        ``ack_owned``   of these only what is still pending with this consumer; what another has claimed stays
         ``claim_idle``  take over what has been pending elsewhere for so many seconds (released
                         entries first, then the most idle), then fill up with new entries
 
@@ -112,7 +125,7 @@ class Group:
         while True:
             left = None if count is None else count - len(found)
             most = left if at_once or (left is not None and left < PIECE) else PIECE
-            wanted = GroupRead(self.name, reader, most, None, None, noack, min_idle, stop)
+            wanted = GroupRead(self.name, reader, most, None, None, noack, min_idle, stop, ack_owned)
             try:
                 answer = read_group(self._source, self._seen, wanted, [target], wait)
             except RaxlogError:
@@ -129,7 +142,7 @@ class Group:
             if piece[-1].id >= end:
                 break
             target, wait = Target(self.stream, None if after is None else piece[-1].id, b""), None
-        return texts_of(found, self._encoding, self._model)
+        return self.shown(found)
 
     def ack(self, *ids: IDLike, consumer: Name | None = None) -> int:
         """Acknowledge entries: they are pending no more. How many were. XACK.
@@ -155,23 +168,37 @@ class Group:
 
         return sum(in_pieces(self._source, wanted, act, 16 * PIECE if owner is None else max(1, len(wanted))))
 
+    def renew(self, consumer: Name, *ids: IDLike) -> list[StreamID]:
+        """Begin the idle time of this consumer's pending entries anew, as the lease of a long job wants it.
+
+        Returns the IDs that are not pending with it (any more): another consumer has claimed or acknowledged
+        them. Nothing is delivered and nothing counted. One commit.
+        """
+        owner, wanted = member_name(consumer, "consumer"), row_of(ids)
+        return [make_id(*sid) for sid in self._act(
+            lambda txn, _, group: deliver.renew(txn, group, owner, wanted, now_ms()))]
+
     def nack(self, *ids: IDLike, mode: str = "fail", delay: float = 0.0, retrycount: int | None = None,
-             force: bool = False) -> int:
+             force: bool = False, consumer: Name | None = None) -> int:
         """Give pending entries back to the group, for any consumer to claim. How many. XNACK.
 
         ``mode``   "fail" keeps the delivery count, "silent" takes this delivery back (count
                    - 1), "fatal" sets it to 2**63 - 1: poison
         ``delay``  seconds before ``read(claim_idle=…)`` may deliver them again. claim() and
                    autoclaim() return them at once, as Redis does a released entry
-        ``retrycount`` sets the count instead; ``force`` makes entries pending that are not
+        ``retrycount`` sets the count instead; ``force`` makes entries pending that are not; with
+        ``consumer`` NotOwner, and nothing done, unless all are pending with this consumer, as of ack()
         """
         if mode not in _NACKS:
             raise InvalidArgument(f"mode={mode!r} is unknown; it is one of {', '.join(_NACKS)}")
         whole("retrycount", retrycount, 0, deliver.MOST_DELIVERIES, none="")
         wanted: list[deliver.ID] = [parse_id(sid) for sid in ids]
         later = duration_ms("delay", delay)
+        owner = None if consumer is None else member_name(consumer, "consumer")
 
         def operation(txn: WriteTransaction, stream: writer.StreamWriter, group: GroupState) -> int:
+            if owner is not None:
+                deliver.require_owner(txn, self.stream, group, self.name, owner, row_of(ids))
             due = now_ms() + later if later else 0
             return claiming.nack(txn, stream, group, wanted, mode, retrycount, force, due)
 
@@ -199,6 +226,63 @@ class Group:
 
         most = PIECE_ASKED if owner is None else max(1, len(wanted))
         return list(chain.from_iterable(in_pieces(self._source, wanted, act, most)))
+
+    # -- jobs ---------------------------------------------------------------------------
+
+    def worker(self, handler: Callable[..., object], *, name: Name | None = None, threads: int = 1, processes: int = 0,
+               transaction: bool = False, lease: float = 30.0, attempts: int = 20, retry: object = None,
+               timeout: float | None = None, drain: float = 10.0,
+               dead_letters: Name | None = None) -> Worker | WorkerProcesses:
+        """A worker that runs ``handler(entry)`` for each entry of the group; ``worker.run()`` begins.
+
+        Any number of them, in any process, share the entries, each at least once. A handler that returns is
+        done: its entry is acknowledged, in the commit that reads the next ones. One that raises has failed:
+
+        ``attempts``      after so many deliveries the entry goes to the dead letters, else it comes again
+        ``retry``         after this delay: a Backoff, seconds, a list of seconds, or a function of the deliveries
+        ``Retry(after)``, ``Snooze(seconds)``, ``Discard(why)``    raised by the handler, decide otherwise
+        ``lease``         seconds after which other workers take over from one that has died; one that lives renews
+                          it, so a handler may take longer
+        ``timeout``       seconds after which TimeLimit is raised in the handler; where that does not end it, the
+                          entry has failed, and the thread is left behind
+        ``threads``       how many handlers run at the same time; each reads for itself
+        ``processes``     forks that do so each, of this process, which only begins them anew when they die
+        ``transaction``   run ``handler(entry, tx)`` in a transaction, which acknowledges too: what it writes by
+                          ``tx`` is there exactly once. Other writers wait for it
+        ``drain``         seconds that handlers have to end once the worker is stopped
+        ``name``          of the consumer, unique among all workers; made up where left out
+        ``dead_letters``  a stream's name in place of "STREAM.GROUP.dead"
+
+        InvalidArgument for what makes no sense; TransactionError in a transaction. The commits are those of
+        read(), nack() and dead_letters; an entry that another worker has taken over is left to that one.
+        """
+        from ..jobs.processes import WorkerProcesses  # noqa: PLC0415 - loaded where it is used
+        from ..jobs.worker import Worker  # noqa: PLC0415
+
+        if not isinstance(self._source, Direct):
+            raise TransactionError("worker() inside a transaction: a worker has transactions of its own")
+        begin = self._source.transaction() if transaction and self._source.transaction is not None else None
+        if transaction and begin is None:
+            raise StoreClosed("the store that this group is of has been dropped; keep it while a worker runs")
+        whole("processes", processes, 0, 1000)
+
+        def make(name: Name | None) -> Worker:
+            return Worker(
+                Group(self._source, self.stream, self.name, None), self._letters(dead_letters), handler, self.shown,
+                name=name, threads=threads, lease=lease, attempts=attempts, retry=retry, timeout=timeout, drain=drain,
+                begin=begin,
+            )
+
+        worker = make(name)
+        return WorkerProcesses(make, worker.name, processes) if processes else worker
+
+    @property
+    def dead_letters(self) -> DeadLetters:
+        """The entries that its workers have given up: to be looked at, replayed and purged (dead_letters.py)."""
+        return self._letters(None)
+
+    def _letters(self, name: Name | None) -> DeadLetters:
+        return DeadLetters(self._source, self.stream, self.name, self.shown, name)
 
     # -- claiming -----------------------------------------------------------------------
 
@@ -242,7 +326,7 @@ class Group:
             return claiming.claim(txn, stream, group, member, wanted, options, now)
 
         entries = self._act(operation)
-        return [entry.id for entry in entries] if justid else texts_of(entries, self._encoding, self._model)
+        return [entry.id for entry in entries] if justid else self.shown(entries)
 
     @overload
     def autoclaim(self, consumer: Name, min_idle: float = 0.0, start: IDLike = "0", count: int = 100,
@@ -293,8 +377,7 @@ class Group:
             attempts -= looked
             if first == StreamID.MIN or not left or not attempts:
                 break
-        found = [entry.id for entry in entries] if justid else texts_of(entries, self._encoding, self._model)
-        return first, found, gone
+        return first, [entry.id for entry in entries] if justid else self.shown(entries), gone
 
     # -- inspecting ---------------------------------------------------------------------
 
@@ -421,17 +504,57 @@ class Group:
 
     # -- the group itself ---------------------------------------------------------------
 
-    def set_id(self, id: IDLike, *, entries_read: int | None = None) -> None:
-        """Set the last delivered ID, forward or back; ``$`` is the stream's last. XGROUP SETID."""
+    def set_id(self, id: IDLike, *, entries_read: int | None = None, dry_run: bool = False) -> int | None:
+        """Set the last delivered ID, forward or back; ``$`` is the stream's last. XGROUP SETID.
+
+        A datetime stands for the ID before its first: everything from that time on is delivered. With ``dry_run``
+        nothing changes, and what the group's lag would be is returned; else None.
+        """
         parsed = None
         if id not in ("$", b"$"):
             parsed = parse_start(id) if id in ("-", b"-", "+", b"+") else parse_id(id)
+        if isinstance(id, datetime) and parsed is not None and parsed > StreamID.MIN:
+            parsed = parsed.prev()
         read = checked_entries_read(entries_read)
+        if dry_run:
+            with self._source.read() as txn:
+                state, number, header = self._found(txn)
+                return deliver.lag(txn, number, header, header.last if parsed is None else parsed, state.subjects)
 
         def operation(txn: WriteTransaction, stream: writer.StreamWriter, group: GroupState) -> None:
             group.changed(txn)
             group.last = stream.header.last if parsed is None else (parsed.ms, parsed.seq)
             group.entries_read = min(read, stream.header.entries_added)
+            group.moves += 1
+
+        self._act(operation)
+        return None
+
+    def pause(self, until: datetime | None = None) -> None:
+        """Deliver nothing, by any read of new entries or of idle ones, until that time or resume(). Durable.
+
+        What is pending can be acknowledged, released and claimed by ID as ever. Readers wait. ``until`` has a
+        time zone.
+        """
+        ms = MAX64 if until is None else parse_id(until).ms
+        if until is not None and not isinstance(until, datetime):
+            raise InvalidArgument(f"until={until!r} must be a datetime with a time zone")
+        self._set_paused(ms)
+
+    def resume(self) -> None:
+        """Deliver again."""
+        self._set_paused(0)
+
+    @property
+    def paused(self) -> bool:
+        """Whether the group has been paused, and that has not ended."""
+        with self._source.read() as txn:
+            return self._found(txn)[0].paused > now_ms()
+
+    def _set_paused(self, until: int) -> None:
+        def operation(txn: WriteTransaction, _: writer.StreamWriter, group: GroupState) -> None:
+            group.changed(txn)
+            group.paused = until
             group.moves += 1
 
         self._act(operation)

@@ -1,6 +1,6 @@
 """The state of consumer groups and consumers: as records, and as a transaction changes it.
 
-    group      [ name, last ms, last seq, entries read, pending, next consumer, moves ( , subjects ) ]
+    group      [ name, last ms, last seq, entries read, pending, next consumer, moves ( , subjects, paused ) ]
     consumer   [ name, seen, active, pending ]
 
     group "billing"   last delivered 17-0 ───────────────┐
@@ -36,7 +36,7 @@ from ...storage.format import keys, records
 from ...storage.trees.rax import Rax, RaxTransaction, family_rows
 from ..entries.header import StreamHeader, shown
 from ..entries.writer import StreamWriter
-from ..node.stream_id import StreamID
+from ..node.stream_id import StreamID, make_id
 from .pending_list import PendingList
 
 _MOST_CONSUMERS, _LAST = 1 << 32, b"\xff" * 4  # by their numbers
@@ -96,7 +96,7 @@ class GroupState:
 
     __slots__ = (
         "_changed", "_consumers", "_group_changed", "_is_whole", "_least", "_times", "entries_read", "group", "key",
-        "last", "moves", "name", "next_consumer", "number", "pending", "subjects",
+        "last", "moves", "name", "next_consumer", "number", "paused", "pending", "subjects",
     )
 
     def __init__(self, number: int, group: int, name: bytes) -> None:
@@ -108,7 +108,8 @@ class GroupState:
         self.entries_read = UNKNOWN
         self.pending = 0
         self.next_consumer = 1
-        self.moves = 0  # how often set_id has been used: waiting readers retry then
+        self.moves = 0  # how often set_id, pause and resume have been used: waiting readers retry then
+        self.paused = 0  # ms until which it delivers nothing
         self.subjects: list[bytes] = []  # the patterns it is filtered by (subject_filter.py)
         self._consumers: dict[bytes | int, ConsumerState] = {}  # by name and by number
         self._changed: set[int] = set()
@@ -122,7 +123,8 @@ class GroupState:
     def row(self) -> list[Any]:
         """The group's record."""
         row = [self.name, *self.last, self.entries_read, self.pending, self.next_consumer, self.moves]
-        return [*row, self.subjects] if self.subjects else row
+        more = [self.subjects, self.paused] if self.paused else [self.subjects] if self.subjects else []
+        return row + more
 
     @classmethod
     def load(cls, txn: RaxTransaction, number: int, group: int) -> GroupState | None:
@@ -139,6 +141,8 @@ class GroupState:
         state.entries_read, state.pending, state.next_consumer, state.moves = row[3:7]
         if len(row) > 7:
             state.subjects = row[7]
+        if len(row) > 8:
+            state.paused = row[8]
         return state
 
     def pel(self, txn: RaxTransaction) -> PendingList:
@@ -163,6 +167,12 @@ class GroupState:
         if self._least is None:
             self._least = self.pel(txn).first()
         return self._least is None or self._least <= sid
+
+    def first_held(self, txn: RaxTransaction, start: tuple[int, int]) -> tuple[int, int]:
+        """The least ID from ``start`` on that it has still to deliver or to acknowledge. Reads a bucket or two."""
+        after = behind(self.last)
+        pending = next(self.pel(txn).scan(start, StreamID.MAX), None) if self.pending else None
+        return after if pending is None else min(after, pending[0])
 
     # -- consumers ----------------------------------------------------------------------
 
@@ -310,6 +320,11 @@ def locate_group(txn: WriteTransaction, stream: StreamWriter, name: bytes) -> Gr
             stream.idle_from = None
             stream.groups[name] = state
     return state
+
+
+def behind(last: tuple[int, int]) -> StreamID:
+    """The least greater ID; the greatest of all after itself."""
+    return StreamID.MAX if last == StreamID.MAX else make_id(*last).next()
 
 
 def working_groups(txn: WriteTransaction, stream: StreamWriter) -> tuple[list[GroupState], tuple[int, int]]:

@@ -7,7 +7,7 @@
              ┌─────────┼────────────────────┐
            line      line                 line      what was seen, and when to look again
              │         │         ┌──────────┼──────────┐
-           waiter    waiter    waiter     waiter     waiter     (a thread and its lock each)
+           waiter    waiter    waiter     waiter     waiter     (a thread and its lock each, or a task and its bell)
 
 A condition is a value read in a transaction: a stream's last ID, a group's version.
 A reader passes the values it has seen, and sleeps until one differs. No wake-up is lost:
@@ -32,6 +32,7 @@ The first wait starts the watcher, which sleeps while there are no lines, whatev
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping
@@ -42,7 +43,7 @@ from ...storage.engine.environment import Attachment, Environment
 from ...storage.errors import RaxlogError, StoreClosed, TransactionError
 from ...storage.files import directory
 from ...storage.trees.rax import RaxTransaction
-from ...storage.wake.stop import StopFlag, is_stopped, sleep, wake
+from ...storage.wake.stop import Bell, StopFlag, is_stopped, sleep, wake
 from ...storage.wake.watcher import SAFETY_PERIOD, Watcher
 from ..entries import header as headers
 from .state import find_group
@@ -74,17 +75,18 @@ class Condition:
 
 
 class Waiter:
-    """A thread in a line, from turn() until its ``with`` ends. Not to be shared by threads."""
+    """A thread in a line, from turn() until its ``with`` ends, or a task, from join() to leave(). Not to be shared."""
 
-    __slots__ = ("__weakref__", "awake", "key", "lock", "number", "timer")
+    __slots__ = ("__weakref__", "awake", "bell", "key", "lock", "number", "timer")
 
-    def __init__(self, key: Hashable) -> None:
+    def __init__(self, key: Hashable, bell: Bell | None = None) -> None:
         self.key = key
         self.number = 0  # in order of arrival
         self.awake = True  # it looks, or is about to
         self.timer: float | None = None  # the due time that its thread sleeps until
         self.lock = threading.Lock()
         self.lock.acquire()
+        self.bell = bell or self.lock
 
 
 class _Line:
@@ -141,13 +143,8 @@ class Waiting(Attachment):
         if turn is None:
             with self.turn(object()) as alone:
                 return self.wait(seen, deadline, due, alone, stop)
-        try:
-            line = self._register(turn, seen, due)
-            self._look([line], is_reader=True)
-        except BaseException:
-            turn.awake = True  # there may be nothing, or much: the next in the line looks
-            raise
-        return self._sleep(line, turn, deadline, stop)
+        self.arm(turn, seen, due)
+        return self._sleep(turn, deadline, stop)
 
     @contextmanager
     def turn(self, key: Hashable, deadline: float | None = None, stop: StopFlag | None = None) -> Iterator[Waiter]:
@@ -168,12 +165,12 @@ class Waiting(Attachment):
         """
         waiter = Waiter(key)
         try:
-            line = self._enter(waiter)
+            self.join(waiter)
             if not waiter.awake:
-                self._sleep(line, waiter, deadline, stop)
+                self._sleep(waiter, deadline, stop)
             yield waiter
         finally:
-            self._leave(waiter)
+            self.leave(waiter)
 
     def close(self) -> None:
         """End the watcher; every sleeper gets StoreClosed. Environment.close() calls this."""
@@ -192,8 +189,8 @@ class Waiting(Attachment):
 
     # -- a wait, step by step -----------------------------------------------------------
 
-    def _enter(self, waiter: Waiter) -> _Line:
-        """Join the end of the line: asleep, unless it is the first."""
+    def join(self, waiter: Waiter) -> None:
+        """Join the end of the line: asleep, unless it is the first. Here and below: a waiter without a thread, too."""
         with self._mutex:
             self._require_watcher()
             line = self._lines.get(waiter.key)
@@ -203,17 +200,37 @@ class Waiting(Attachment):
             waiter.awake = line.first() is None
             waiter.number = self._arrivals
             line.waiters[waiter.number] = waiter
-        return line
+
+    def arm(self, waiter: Waiter, seen: Mapping[Condition, Hashable], due: float | None) -> None:
+        """R1 and R2: asleep, unless there is a reason to look by now. A waiter that has left stays away."""
+        try:
+            line = self._register(waiter, seen, due)
+            self._look([line], is_reader=True)
+        except BaseException:
+            waiter.awake = True  # there may be nothing, or much: the next in the line looks
+            raise
 
     def _register(self, waiter: Waiter, seen: Mapping[Condition, Hashable], due: float | None) -> _Line:
         """R1. The watcher and its watch are there before this returns, so before any R2."""
         with self._mutex:
             self._require_watcher()
-            line = self._lines[waiter.key]
+            line = self._lines.get(waiter.key)
+            if line is None or waiter.number not in line.waiters:
+                return _Line()
             line.seen, line.due, line.ready = dict(seen), due, False
             waiter.awake, waiter.timer = False, due
             self._registered += 1
         return line
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether the watcher is there, so that join() starts no thread."""
+        return self._watcher is not None
+
+    def watch(self) -> None:
+        """Start the watcher: some milliseconds, the first time."""
+        with self._mutex:
+            self._require_watcher()
 
     def _require_watcher(self) -> None:
         if self._closed or not self._env.is_open:
@@ -230,28 +247,32 @@ class Waiting(Attachment):
         firsts = [line.first() for line in list(self._lines.values())]
         return any(first is not None and not first.awake for first in firsts)
 
-    def _sleep(self, line: _Line, waiter: Waiter, deadline: float | None, stop: StopFlag | None) -> bool:
+    def _sleep(self, waiter: Waiter, deadline: float | None, stop: StopFlag | None) -> bool:
         """R3. True once released, unless stopped."""
-        while True:
-            if is_stopped(stop):
+        while not is_stopped(stop):
+            left = self.rest(waiter, deadline)
+            if left is None:
+                return True
+            if left <= 0:
                 return False
-            with self._mutex:
-                now = time.monotonic()
-                self._release(line, now)
-                if waiter.awake:
-                    break
-                if deadline is not None and now >= deadline:
-                    return False
-                until = now + _LONGEST_SLEEP if deadline is None else deadline
+            sleep(waiter.lock, min(left, _LONGEST_SLEEP), stop)
+        return False
+
+    def rest(self, waiter: Waiter, deadline: float | None) -> float | None:
+        """Seconds to sleep until it is to be asked again; None once released, 0 at the deadline. StoreClosed."""
+        with self._mutex:
+            now = time.monotonic()
+            line = self._lines[waiter.key]
+            self._release(line, now)
+            if not waiter.awake:
                 waiter.timer = line.due if line.first() is waiter else None  # the first keeps the time for all
-                if waiter.timer is not None:
-                    until = min(until, waiter.timer)
-            sleep(waiter.lock, min(until - now, _LONGEST_SLEEP), stop)
+                times = [time for time in (deadline, waiter.timer) if time is not None]
+                return max(0.0, min(times, default=math.inf) - now)
         if self._closed:
             raise self._error_closed()
-        return True
+        return None
 
-    def _leave(self, waiter: Waiter) -> None:
+    def leave(self, waiter: Waiter) -> None:
         with self._mutex:
             line = self._lines.get(waiter.key)
             if line is None or line.waiters.pop(waiter.number, None) is None:
@@ -274,13 +295,13 @@ class Waiting(Attachment):
             return
         first.awake = line.ready or (line.due is not None and now >= line.due)
         if first.awake or first.timer != line.due:
-            wake(first.lock)
+            wake(first.bell)
 
     def _wake_all(self) -> None:
         for line in self._lines.values():
             for waiter in line.waiters.values():
                 waiter.awake = True
-                wake(waiter.lock)
+                wake(waiter.bell)
 
     # -- looking ------------------------------------------------------------------------
 
@@ -340,10 +361,13 @@ class Waiting(Attachment):
             self._wake_all()
 
 
-def stream_moves(txn: RaxTransaction, stream: bytes) -> tuple[int, int, int] | None:
-    """A stream to wait for: (number, last ms, last seq), None where there is none. About 4 µs."""
+def stream_moves(txn: RaxTransaction, stream: bytes) -> tuple[int, int, int, int | None] | None:
+    """A stream to wait for: (number, last ms, last seq, when the next deferred entry is due), None where there is none.
+
+    About 4 µs.
+    """
     found = headers.find(txn, stream)
-    return None if found is None else (found[0], *found[1].last)
+    return None if found is None else (found[0], *found[1].last, found[1].next_due())
 
 
 def group_moves(txn: RaxTransaction, stream: bytes, group: bytes, claims: bool) -> Hashable:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ...storage.errors import InvalidArgument, InvalidName
 from ...storage.format import keys
 from .entry import UNDECODABLE, Entry
-
-if TYPE_CHECKING:
-    from .model import Model
 
 MAX_MEMBER_NAME = 1 << 16
 _LONGEST = 1 << 53  # ms; beyond it a float no longer counts single milliseconds
@@ -20,20 +17,14 @@ Name = str | bytes | int | float  # of a stream, a group, a consumer, a field; a
 Value = object  # of a field: str, bytes, int or float; InvalidFields for others
 Fields = Mapping[str, Value] | Mapping[bytes, Value] | Mapping[Name, Value] | Iterable[tuple[Name, Value]]
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+    from msgspec import Struct
 
-class Dataclass(Protocol):
-    """An object that a handle with a type takes: of a dataclass, pydantic's among them."""
+    from .model import Model
 
-    __dataclass_fields__: ClassVar[dict[str, Any]]
+    Appended = Fields | DataclassInstance | Struct  # by append(). A pydantic model is an iterable of pairs, too
 
-
-class Struct(Protocol):
-    """The same of msgspec. A TypedDict is a mapping, a pydantic model an iterable of pairs."""
-
-    __struct_fields__: ClassVar[tuple[str, ...]]
-
-
-Appended = Fields | Dataclass | Struct  # what append() takes
 Text = str | bytes  # a name as it is returned: str where the store is open with an encoding
 
 

@@ -19,6 +19,7 @@ from .stream_id import (
     id_of,  # cimport
     put_id,  # cimport
 )
+from .values import decoded
 
 if TYPE_CHECKING:
     from .model import Model
@@ -99,11 +100,7 @@ class Entry:
         An object of the type that the handle was given, else a new dict; decoded at each access.
         MalformedValue for what cannot be decoded, is no such object, or was deleted while it was pending.
         """
-        from .values import decoded  # noqa: PLC0415 - only what is decoded needs it
-
-        value, exact = decoded(self, getattr(self, "_encoding", None))
-        model = getattr(self, "_model", None)
-        return value if model is None else model.object_of(value, exact, self)
+        return decoded(self, getattr(self, "_encoding", None) or "utf-8", getattr(self, "_model", None))
 
     def typed(self, model: Model | None) -> Self:
         """Have ``value`` return objects of the model; returns the entry."""

@@ -426,3 +426,27 @@ def test_looking_at_groups_writes_nothing(raxlog_cli: Run, billing: str) -> None
                       ("read", billing, "orders=0")):  # fmt: skip
         assert raxlog_cli(*arguments)[0] == 0
     assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in files} == before
+
+
+def test_retention_is_configured_shown_and_applied(raxlog_cli: Run, tmp_path: Path) -> None:
+    run, store = raxlog_cli, str(tmp_path / "s.rax")
+    for n in range(1, 31):
+        assert run("add", store, "s", "n=1", "--id", f"{n}-0", "--expect-last", f"{n - 1}-0")[0] == 0
+        if n == 1:
+            assert run("configure", store, "s", "--node-max-entries", "3")[0] == 0
+    status, _, told = run("add", store, "s", "n=1", "--expect-last", "29-0")
+    assert status == 1
+    assert "30-0" in one_line(told)
+    assert run("configure", store, "s", "--retention", "max_age=60, maxlen=7") == (
+        0, "retention is now maxlen=7 max_age=60\n", "")
+    assert "maxlen 7, max_age 60" in run("info", store, "s")[1]
+    assert json.loads(run("info", store, "s", "--json")[1])["retention"] == {"maxlen": 7, "max_age": 60}
+    assert run("maintain", store) == (0, "s: 30 entries freed\n", "")
+    assert run("maintain", store)[1] == "nothing to free\n"
+    assert json.loads(run("maintain", store, "--json")[1]) == {"freed": []}
+    assert json.loads(run("configure", store, "s", "--retention", "", "--json")[1])["retention"] == {}
+    assert "retention" not in run("info", store, "s")[1]
+    for wrong in ("maxlen", "maxlen=0", "age=5", "max_age=NaN", "max_age=-1", "acked=2", "idle_group=5", "="):
+        status, _, told = run("configure", store, "s", "--retention", wrong)
+        assert status == 2, wrong
+        one_line(told)

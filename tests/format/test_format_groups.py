@@ -81,6 +81,9 @@ def assert_same(store: raxlog.Store, clock: Clock) -> reader.Rest:
     for name, groups in read.groups.items():
         stream = store.stream(name)
         assert sorted(groups) == [info.name for info in stream.groups()]
+        assert [(entry.due, dict(entry.pairs)) for entry in read.deferred[name]] == [
+            (one.due.timestamp() * 1000, one.fields) for one in stream.deferred()
+        ]
         for group_name, group in groups.items():
             assert_same_group(stream.group(group_name), group, read.streams.streams[name], clock.now)
     return read
@@ -308,6 +311,18 @@ def apply(group: raxlog.Group, stream: raxlog.Stream, ids: list[raxlog.StreamID]
         group.set_id(ids[min(how[0], len(ids) - 1)])
 
 
+def test_deferred_entries_lie_in_the_order_in_which_they_are_due(store: raxlog.Store, clock: Clock) -> None:
+    stream = store.stream("orders")
+    made = [stream.defer([("n", n), ("n", b"\xff")], at=NOW * 2 + at) for n, at in enumerate((9, 3, 5, 3))]
+    assert [int(one.pairs[0][1]) for one in assert_same(store, clock).deferred[b"orders"]] == [1, 3, 2, 0]
+    stream.configure(schema={"n": "string"})
+    made[1].cancel()
+    assert_same(store, clock)
+    for one in made:
+        one.cancel()
+    assert assert_same(store, clock).deferred == {b"orders": []}
+
+
 @settings(max_examples=40)
 @given(operations=st.lists(_OPERATION, min_size=1, max_size=30))
 def test_whatever_a_group_goes_through_both_readers_agree(
@@ -341,10 +356,12 @@ def closed(tmp_path: Path, clock: Clock) -> dict[bytes, bytes]:
         group.nack(*ids[3:5], delay=1)
         store.state["k"] = b"v"
         store.stream("orders").append({"a": 1}, producer="p", idempotent_id="i")
+        for at in (2, 1, 2):
+            store.stream("orders").defer({"a": at, "b": 2}, at=NOW * 2 + at)
     return raw_records(tmp_path / "closed.rax")
 
 
-GROUP_KINDS = (0x04, 0x22, 0x23, 0x24, 0x25, *range(0x32, 0x38))
+GROUP_KINDS = (0x04, *range(0x22, 0x27), *range(0x32, 0x38))
 
 
 def test_the_store_these_tests_damage_has_every_kind_of_record(closed: dict[bytes, bytes]) -> None:

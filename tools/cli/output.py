@@ -14,13 +14,14 @@ reads these lines back, byte for byte.
 from __future__ import annotations
 
 import contextlib
+import json
 import sys
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ...stream.node.entry import Entry
 from ...stream.node.json_form import entry_form, json_form
-from ...stream.node.values import has_note
+from ...stream.node.values import NOTES
 
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
@@ -49,30 +50,29 @@ def _escaped(char: str) -> str:
 
 def entry_text(entry: Entry, raw: bool = True) -> str:
     """An entry as a line: its ID, then name=value, separated by tabs."""
-    value = None if raw else decoded_value(entry)
-    pairs = zip(entry.names, entry.values, strict=True) if value is None else value.items()
-    return "\t".join([str(entry.id), *pairs_text(pairs)])
+    value = None if raw else _decoded(entry)
+    return "\t".join([str(entry.id), *pairs_text(entry.pairs if value is None else value.items())])
 
 
-def decoded_value(entry: Entry) -> dict[str, Any] | None:
-    """The entry's value in JSON's types; None where no codec has encoded one that JSON can show."""
-    if has_note(entry.names):
-        with contextlib.suppress(ValueError, TypeError):
-            shown: Any = json_form(entry.value)
-            _json_text(shown).encode()
-            return shown  # type: ignore[no-any-return]
-    return None
-
-
-def shown_entry(entry: Entry, raw: bool) -> dict[str, object]:
+def entry_json(entry: Entry, raw: bool) -> dict[str, object]:
     """An entry for print_json(): its ID, and its value, or its fields."""
-    value = None if raw else decoded_value(entry)
+    value = None if raw else _decoded(entry)
     return entry_form(entry) if value is None else {"id": entry.id, "value": value}
+
+
+def _decoded(entry: Entry) -> dict[str, Any] | None:
+    """The entry's value in JSON's types; None where no codec has encoded one that JSON can show."""
+    if not NOTES.keys().isdisjoint(entry.names):
+        with contextlib.suppress(ValueError, TypeError):
+            value: Any = json_form(entry.value)
+            json.dumps(value, ensure_ascii=False).encode()
+            return value  # type: ignore[no-any-return]
+    return None
 
 
 def pairs_text(pairs: Iterable[tuple[Any, Any]]) -> list[str]:
     """Fields as name=value each, a value that is no text as JSON."""
-    shown = [(name, value if isinstance(value, bytes | str) else _json_text(value))
+    shown = [(name, value if isinstance(value, bytes | str) else json.dumps(value, ensure_ascii=False))
              for name, value in pairs]
     return [f"{text(name).replace('=', chr(92) + 'x3d')}={text(value)}" for name, value in shown]
 
@@ -86,13 +86,7 @@ def delivery_json(entry: Entry) -> dict[str, object]:
 def print_json(document: object) -> None:
     """One JSON document on one line, of what json_form() accepts."""
     unicode_out = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
-    sys.stdout.write(_json_text(json_form(document), ensure_ascii=not unicode_out) + "\n")
-
-
-def _json_text(value: object, ensure_ascii: bool = False) -> str:
-    import json  # noqa: PLC0415 - plain text does not need it
-
-    return json.dumps(value, ensure_ascii=ensure_ascii)
+    sys.stdout.write(json.dumps(json_form(document), ensure_ascii=not unicode_out) + "\n")
 
 
 def answer(as_json: bool, document: object, *lines: object) -> None:
@@ -106,7 +100,7 @@ def answer(as_json: bool, document: object, *lines: object) -> None:
 def print_entry(entry: Entry, as_json: bool, raw: bool) -> None:
     """One entry on one line, decoded unless ``raw``."""
     if as_json:
-        print_json(shown_entry(entry, raw))
+        print_json(entry_json(entry, raw))
     else:
         print_text(entry_text(entry, raw))
 

@@ -52,6 +52,16 @@ def test_the_tutorials_example_finds_its_bug_and_passes_on_the_fixed_version(
         assert (tmp_path / f"{name}.html").is_file()
 
 
+def test_a_worker_that_counts_twice_what_it_had_when_it_was_killed_is_found(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (DOCS / "jobs.md").read_text(encoding="utf-8")
+    for name, status in (("mailer_broken", 1), ("mailer_fixed", 0)):
+        source = (DOCS / "examples" / f"{name}.py").read_text(encoding="utf-8")
+        assert source[source.index("def work(") : source.index("def workload")].strip() in page
+        command = ["crashtest", str(DOCS / "examples" / f"{name}.py"), "--points", "mailer.*", "--only", "points"]
+        assert cli.main(command) == status
+        assert ("4 mails, 5 are counted" in capsys.readouterr().out) == bool(status)
+
+
 @pytest.mark.parametrize(("arguments", "complaint"), [
     ([], "name a FILE"),
     (["a.py", "--long"], "one of them"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import json
 import math
@@ -17,6 +18,7 @@ import pyarrow as pa
 import pydantic
 import pytest
 import raxlog
+import raxlog.aio
 from cli_runs import Run
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -264,6 +266,64 @@ def test_a_type_reads_plain_entries_and_published_messages_leniently(store: Any)
     store.stream("lax", codec="raw", type=Line).append(Line("z", 4))
     assert next(iter(store.stream("lax"))).fields == {b"item": b"z", b"qty": b"4"}
     assert next(iter(store.stream("lax", type=Line))).value == Line("z", 4)
+
+
+def test_workers_and_dead_letters_have_values_and_what_cannot_be_decoded_is_buried_at_once(store: Any) -> None:
+    stream = store.stream("jobs", codec="json", type=Line)
+    stream.append(Line("kept", 2))
+    stream.append([("$json", '["qty"]'), ("item", "bad"), ("qty", "{")])
+    stream.append([("item", "x"), ("qty", "many")])
+    seen: list[Line] = []
+
+    def handler(entry: raxlog.Entry) -> None:
+        seen.append(entry.value)
+        if entry.value.qty == 2:
+            raise raxlog.Discard("not today")
+
+    group = stream.create_group("g", 0)
+    worker = group.worker(handler)
+    worker.run(burst=True)
+    discarded, *malformed = group.dead_letters
+    assert (seen, discarded.entry.value, discarded.reason) == ([Line("kept", 2)], Line("kept", 2), "discarded")
+    assert [(letter.reason, letter.deliveries) for letter in malformed] == [("malformed", 1)] * 2
+    assert "b'qty'" in malformed[0].error
+    assert "is no Line" in malformed[1].error
+    with pytest.raises(MalformedValue, match=f"{malformed[0].origin}: field"):
+        malformed[0].entry.value  # noqa: B018
+    before = [entry.pairs for entry in stream]
+    assert group.dead_letters.replay() == 3
+    assert [entry.pairs for entry in stream] == before * 2
+    assert not len(group.dead_letters)
+
+
+def test_deferred_entries_are_encoded_as_others_are(store: Any) -> None:
+    early, late = ({"qty": 1, "tags": [None]}, {"qty": 2})
+    stream = store.stream("s", codec="json")
+    with pytest.raises(InvalidFields):
+        stream.defer({"a": object()}, delay=1)
+    assert not stream.exists()
+    stream.defer(late, delay=3600)
+    assert (stream.codec, next(stream.deferred()).fields) == ("json", {b"$json": b'["qty"]', b"qty": b"2"})
+    store.stream("s").defer(early, delay=0)
+    assert [entry.value for entry in stream] == [early]
+    store.stream("t", type=Line).defer(Line("a"), delay=0)
+    assert store.stream("t").codec == "json"
+
+
+def test_tasks_append_and_read_values(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with raxlog.aio.open(tmp_path / "a.rax") as store:
+            stream = store.stream("s", type=Line)
+            group = await stream.create_group("g", create_stream=True)
+            sid = await stream.append(Line("a", 1))
+            await asyncio.gather(stream.extend([Line("b")]), store.stream("s").append({"item": "c", "qty": 3}))
+            values = [entry.value async for entry in stream]
+            assert sorted(values, key=lambda line: line.item) == [Line("a", 1), Line("b"), Line("c", 3)]
+            assert [entry.value for entry in await group.read("w", block=1)] == values
+            assert (await stream.codec, (await stream.get(sid)).value) == ("json", Line("a", 1))
+            assert (await anext(stream.follow(0))).value == Line("a", 1)
+
+    asyncio.run(main())
 
 
 def test_without_msgspec_the_extra_is_named(tmp_path: Path) -> None:

@@ -251,7 +251,7 @@ def test_a_place_that_its_thread_lost_does_not_block_the_line(
     env: Environment, waiting: Waiting
 ) -> None:
     lost = Waiter("counter")
-    waiting._enter(lost)
+    waiting.join(lost)
     assert lost.awake
     del lost  # as if an interrupt had struck between the read and its leaving
     counter = Counter(env)

@@ -3,7 +3,8 @@
     state        17                           sections of that page
     stream ── groups ── consumers             14, 15
            │        └── PEL ── indexes        16: both ways
-           └─ idempotent appends              18
+           ├─ idempotent appends              18
+           └─ deferred entries                22
 
 Like second_reader.py it shares no line with raxlog, reads everything at once, and raises Wrong
 where one of the invariants of section 20 does not hold.
@@ -66,6 +67,15 @@ class Remembered:
 
 
 @dataclass
+class Deferred:
+    """An entry that is deferred: section 22."""
+
+    due: int
+    number: int
+    pairs: list[tuple[bytes, bytes]]
+
+
+@dataclass
 class Rest:
     """What a store holds beside its streams' entries: of each stream, by its name."""
 
@@ -73,6 +83,7 @@ class Rest:
     state: dict[bytes, bytes]
     groups: dict[bytes, dict[bytes, Group]]
     remembered: dict[bytes, list[Remembered]]
+    deferred: dict[bytes, list[Deferred]]
 
 
 def read_all(path: Path) -> Rest:
@@ -86,14 +97,15 @@ def understand_all(everything: dict[bytes, bytes]) -> Rest:
     families = families_of(everything)
     state = {key[9:]: record(value)[0] for key, value in families.get((0, 0x04), {}).items()}
     demand(all(isinstance(value, bytes) for value in state.values()), "a state value is no bin")
-    groups, remembered = {}, {}
+    groups, remembered, deferred = {}, {}, {}
     for name, stream in streams.streams.items():
         groups[name] = read_groups(stream.number, families)
         demand(len(groups[name]) == stream.groups, "the header counts other groups")
         below = [group.number < stream.next_group for group in groups[name].values()]
         demand(all(below), "a group has a number that was never given")
         remembered[name] = read_remembered(stream.number, families)
-    return Rest(streams, state, groups, remembered)
+        deferred[name] = read_deferred(stream.number, families)
+    return Rest(streams, state, groups, remembered, deferred)
 
 
 def rows_of(families: Families, number: int, kind: int, group: int | None = None) -> Rows:
@@ -244,3 +256,23 @@ def read_remembered(number: int, families: Families) -> list[Remembered]:
 def shortened(name: bytes) -> bytes:
     """A producer's name, or an idempotent ID, as it stands in a key."""
     return hashlib.sha256(name).digest()[:16]
+
+
+# -- section 22: deferred entries ----------------------------------------------------------
+
+
+def read_deferred(number: int, families: Families) -> list[Deferred]:
+    """Section 22: what is deferred, in the order in which it is due; invariant 25."""
+    found = []
+    for key, value in rows_of(families, number, 0x26).items():
+        flat = record(value)[0]
+        demand(len(flat) >= 2 and len(flat) % 2 == 0, "a deferred entry has no pairs")
+        demand(all(isinstance(part, bytes) for part in flat), "a deferred entry is no row of bins")
+        found.append(Deferred(*identity(key), list(zip(flat[::2], flat[1::2], strict=True))))
+    (header,) = rows_of(families, number, 0x31).values()
+    row = record(header)
+    many, due, following = row[19] if len(row) > 19 and row[19] is not None else (0, None, 0)
+    demand(many == len(found), "the header counts other deferred entries")
+    demand(due == (found[0].due if found else None), "the header has another first due time")
+    demand(all(entry.number < following for entry in found), "a deferred entry's number was never given")
+    return found

@@ -37,6 +37,7 @@ STREAMS: dict[bytes, dict[str, Any]] = {
 GROUPS = {b"orders": (b"audit", b"billing"), b"history": (b"audit",), b"mail": ()}
 CONSUMERS = (b"one", b"two")
 ENTRIES = 200
+FAR = 100_000_000_000_000  # ms; nothing that is deferred to it comes
 META_BYTES = 152  # of a meta page, that hold something
 FEWER = 0.32  # of these, where many flips are to be tried: enough for nodes and pages of every kind
 
@@ -68,6 +69,7 @@ def build(path: Path, share: float = 1.0) -> None:
         for number in range(18):
             store.stream("orders").append({"n": number}, producer=f"p{number % 3}", idempotent_id=f"i{number}")
             store.state[f"key{number}"] = b"v" * number
+            store.stream("orders").defer({"n": number}, at=FAR + number)
 
 
 def reads(store: raxlog.Store, rng: random.Random, share: float) -> Iterator[tuple[str, Callable[[], Any]]]:
@@ -83,6 +85,7 @@ def reads(store: raxlog.Store, rng: random.Random, share: float) -> Iterator[tup
         yield f"{shown}:range", lambda stream=stream: rows(stream.range())
         yield f"{shown}:reverse", lambda stream=stream: rows(stream.range(reverse=True))
         yield f"{shown}:len", lambda stream=stream: len(stream)
+        yield f"{shown}:deferred", lambda stream=stream: [(one.due, one.fields) for one in stream.deferred()]
         yield f"{shown}:count", lambda stream=stream: stream.count("20", "120")
         for sid in rng.sample(ids, 4):
             yield f"{shown}:get", lambda stream=stream, sid=sid: (entry := stream.get(sid)) and entry.pairs

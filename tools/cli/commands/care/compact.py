@@ -1,4 +1,4 @@
-"""compact: the store's data file rewritten without the space of what was deleted."""
+"""Space: maintain frees entries by the retention of their streams, compact rewrites the file without what is gone."""
 
 from __future__ import annotations
 
@@ -21,6 +21,23 @@ _STEPS = {
     "cleared": "clearing away",
 }
 _COLUMNS = ("{task.description}", "DownloadColumn", "TransferSpeedColumn")
+
+
+@command(
+    "maintain", (*OF_STORE, *WRITING),
+    """Removes the oldest entries of each stream with a retention ('raxlog configure --retention'), by whole nodes,
+as its appends do. For streams that get no appends, by cron for example. The file does not shrink: its space
+is used again, and 'raxlog compact' returns it.""",
+    "raxlog maintain events.rax",
+)
+def _maintain(args: argparse.Namespace) -> None:
+    with writing(args) as store:
+        freed = store.maintain()
+    output.answer(
+        args.json, {"freed": [{"stream": name, "entries": many} for name, many in freed.items()]},
+        *([f"{output.text(name)}: {output.many(many, 'entry')} freed" for name, many in freed.items()]
+          or ["nothing to free"]),
+    )
 
 
 @command(

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
+import json
 import os
+from typing import Any
 
 from .....storage.errors import IDTooSmall, InvalidFields, NoStream
 from .....stream.entries.header import shown
 from .....stream.entries.idempotent import MAX_CAP, MAX_WINDOW
+from .....stream.entries.retention import Retention, parsed_retention
 from .....stream.entries.trim import parse_trim
 from .....stream.group.delete_policy import KEEPREF, POLICIES, DeleteResult
-from .....stream.node.entry import flatten
-from .....stream.node.stream_id import parse_new_id
+from .....stream.node.entry import UNDECODABLE, flatten
+from .....stream.node.stream_id import parse_id, parse_new_id
 from .....stream.node.values import CODECS
-from .....stream.node.values import RAW as CODEC_RAW
+from .....stream.node.values import RAW as PLAIN
 from ... import output
 from ...arguments import (
     IDS,
@@ -56,22 +58,19 @@ def pair(typed: str) -> tuple[bytes, bytes]:
     return name, value
 
 
-def _value(pairs: list[tuple[bytes, bytes]], codec: str) -> dict[str, object]:
+def _value(pairs: list[tuple[bytes, bytes]], codec: str) -> dict[str, Any]:
     """FIELD=VALUE as a value for the codec: a VALUE that is JSON is that, any other is text."""
-    import json  # noqa: PLC0415 - plain fields need it not
-
-    value: dict[str, object] = {}
-    for name, typed in pairs:
-        try:
-            value[name.decode()] = item = typed.decode()
-            if codec != "str":
-                with contextlib.suppress(ValueError, RecursionError):
-                    value[name.decode()] = json.loads(item)
-        except UnicodeDecodeError:
-            raise InvalidFields(f"field {name!r:.80} is no UTF-8, as the codec needs; add it --raw") from None
+    value = {name.decode(errors=UNDECODABLE): typed.decode(errors=UNDECODABLE) for name, typed in pairs}
     if len(value) < len(pairs):
         raise InvalidFields("a field is given twice, which the stream's codec cannot store; or use --raw")
-    return value
+    return value if codec == "str" else {name: _parsed(typed) for name, typed in value.items()}
+
+
+def _parsed(typed: str) -> Any:
+    try:
+        return json.loads(typed)
+    except (ValueError, RecursionError):
+        return typed
 
 
 @command(
@@ -80,13 +79,15 @@ def _value(pairs: list[tuple[bytes, bytes]], codec: str) -> dict[str, object]:
                           help="the entry's fields, in this order"),
      argument("--id", default="*", help="the entry's ID: * (default, from the clock), ms-* or ms-seq"),
      flag("--no-create", "only if the stream exists"),
+     argument("--expect-last", read=parse_id, metavar="ID",
+              help="only if this is the stream's last ID; 0: if it is new"),
      RAW,
      *_trimming(required=False), *WRITING),
     """Prints the entry's ID once the entry is on disk. Creates the store and the stream if they
 do not exist. A field is split at its first '='; fields may repeat. An ID of your own must be
-greater than every ID before it (else exit status 1). --maxlen or --minid trim in the same
-commit. If the stream has a codec, a value that is JSON is stored as that (qty=2 is a number, zip='"01"' is
-text), unless --raw. Put '--' before fields that begin with a dash.""",
+greater than every ID before it (else exit status 1, as where --expect-last is not met). --maxlen or
+--minid trim in the same commit. If the stream has a codec, a value that is JSON is stored as that (qty=2
+is a number, zip='"01"' is text), unless --raw. Put '--' before fields that begin with a dash.""",
     "raxlog add events.rax orders item=book qty=2",
     "raxlog add events.rax orders item=pen --id 1526919030474-55 --maxlen 1000",
 )
@@ -98,11 +99,11 @@ def _add(args: argparse.Namespace) -> None:
     parse_trim(args.maxlen, args.minid, args.approximate, args.limit)
     with writing(args, create=not args.no_create) as store:
         stream = store.stream(args.stream)
-        codec = CODEC_RAW if args.raw else stream.codec
+        codec = PLAIN if args.raw else stream.codec
         sid = stream.append(
-            args.fields if codec == CODEC_RAW else _value(args.fields, codec), args.id,
-            maxlen=args.maxlen, minid=args.minid, approximate=args.approximate, limit=args.limit,
-            refs=args.refs, create=not args.no_create
+            args.fields if codec == PLAIN else _value(args.fields, codec), args.id, maxlen=args.maxlen,
+            minid=args.minid, approximate=args.approximate, limit=args.limit, refs=args.refs,
+            create=not args.no_create, expect_last=args.expect_last,
         )
         if sid is None:
             raise NoStream(f"there is no stream {shown(args.stream)} in {store.path}, and --no-create was given")
@@ -167,11 +168,26 @@ def _delete_stream(args: argparse.Namespace) -> None:
 
 
 _SETTINGS = ("compression", "node_max_bytes", "node_max_entries", "idempotence_window", "idempotence_cap", "schema",
-             "schema_checked", "codec")
+             "schema_checked", "retention", "codec")
 
 
 def _schema(typed: str) -> dict[str, str]:
     return parsed_columns(typed, "--schema") if typed.strip() else {}
+
+
+def _retention(typed: str) -> Retention:
+    rules: dict[str, Any] = {}
+    for word in typed.replace(",", " ").split():
+        name, _, value = word.partition("=")
+        if name not in Retention._fields:
+            known = ", ".join(Retention._fields)
+            raise CommandError(f"--retention: there is no rule {name!r}; there are {known}", USAGE)
+        try:
+            rules[name] = json.loads(value or "true")
+        except ValueError:
+            raise CommandError(f"--retention: {word!r} has no number behind its '='", USAGE) from None
+    parsed_retention(Retention(**rules))
+    return Retention(**rules)
 
 
 @command(
@@ -188,11 +204,17 @@ def _schema(typed: str) -> dict[str, str]:
      argument("--schema", read=_schema, metavar="COLUMNS",
               help='the types of fields, "item string, qty bigint": columns of export and Spark; "" removes it'),
      argument("--schema-checked", action=argparse.BooleanOptionalAction, help="refuse appends that break the schema"),
+     argument("--retention", read=_retention, metavar="RULES",
+              help="what is kept: maxlen=ENTRIES max_age=SECONDS max_bytes=BYTES acked idle_group=SECONDS, one or "
+              'several; "" removes it'),
      argument("--codec", choices=CODECS, help="of values appended from now on"),
      *WRITING),
     """--compression and the node limits apply to new nodes. A change of the window or the cap forgets
-all idempotent appends, as XCFGSET does. Prints what has changed.""",
+all idempotent appends, as XCFGSET does. By --retention the oldest entries go: those beyond maxlen,
+max_age or max_bytes, and with "acked" what every consumer group has acknowledged, but for groups that
+were not read from for idle_group seconds. See also: raxlog maintain. Prints what has changed.""",
     "raxlog configure events.rax orders --compression zstd",
+    'raxlog configure events.rax jobs --retention "acked idle_group=3600 max_age=604800"',
 )
 def _configure(args: argparse.Namespace) -> None:
     given = {name: getattr(args, name) for name in _SETTINGS if getattr(args, name) is not None}
@@ -201,6 +223,10 @@ def _configure(args: argparse.Namespace) -> None:
         raise CommandError(f"nothing to change: give one of {options}", USAGE)
     with stream_of(args, writing) as stream:
         changed = stream.configure(**given)
+    if args.retention is not None:
+        given["retention"] = args.retention.rules()
+        rules = " ".join(name if rule is True else f"{name}={rule}" for name, rule in given["retention"].items())
+        changed |= {"retention": rules or "none"} if "retention" in changed else {}
     line = ", ".join(f"{setting.replace('_', '-')} is now {value}" for setting, value in changed.items())
     output.answer(args.json, {"configured": stream.name} | given,
                   line or "nothing changed: the stream has these settings already")

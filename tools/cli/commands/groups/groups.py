@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 
 from .....index.subjects.match import checked_patterns
@@ -27,6 +28,14 @@ from ... import output
 from ...arguments import OF_CONSUMER, OF_GROUP, OF_STREAM, WRITING, argument, command, consumer_name, flag, one_of
 from ...status import NO, CommandError
 from ...stores import existing, group_of, stream_of, writing
+
+
+def _time(text: str) -> datetime:
+    """A time with its zone."""
+    time = datetime.fromisoformat(text)
+    if time.tzinfo is None:
+        raise ValueError(text)
+    return time
 
 
 @command(
@@ -133,6 +142,29 @@ def _set_group_id(args: argparse.Namespace) -> None:
         info = group.info()
     line = f"group {output.text(group.name)} delivers what follows {info.last_delivered_id}, lag {info.lag:,}"
     output.answer(args.json, group_json(info), line)
+
+
+@command(
+    "pause",
+    (*OF_GROUP, argument("--until", metavar="TIME", type=_time,
+                         help="until then, as in 2026-11-24T08:00:00Z (default: until 'raxlog resume')"), *WRITING),
+    """The group delivers nothing until then: its readers and workers wait. What they have can be
+acknowledged as ever.""",
+    "raxlog pause events.rax orders billing",
+)
+def _pause(args: argparse.Namespace) -> None:
+    with group_of(args, writing) as group:
+        group.pause(args.until)
+    output.answer(args.json, {"paused": group.name}, f"group {output.text(group.name)} is paused")
+
+
+@command(
+    "resume", (*OF_GROUP, *WRITING), "The group delivers again.", "raxlog resume events.rax orders billing",
+)
+def _resume(args: argparse.Namespace) -> None:
+    with group_of(args, writing) as group:
+        group.resume()
+    output.answer(args.json, {"resumed": group.name}, f"group {output.text(group.name)} delivers again")
 
 
 @command(

@@ -85,7 +85,7 @@ def _read(args: argparse.Namespace) -> int:
         for entry in entries:
             if args.json:
                 delivery = {} if args.group is None else output.delivery_json(entry)
-                output.print_json({"stream": name} | output.shown_entry(entry, args.raw) | delivery)
+                output.print_json({"stream": name} | output.entry_json(entry, args.raw) | delivery)
             else:
                 output.print_text(before + output.entry_text(entry, args.raw))
     return DONE if any(found.values()) else NO

@@ -1,0 +1,12 @@
+"""raxlog.aio: the store for the tasks of an asyncio or uvloop loop. ``import raxlog`` does not load it.
+
+    async with raxlog.aio.open("events.rax") as store:
+        await store.stream("orders").append({"item": "book"})
+
+The public name of tools/aio/. docs/asyncio.md shows how it is used.
+"""
+
+from .tools.aio.store import AsyncStore, Opening, open
+from .tools.aio.stream import AsyncGroup, AsyncState, AsyncStream
+
+__all__ = ["AsyncGroup", "AsyncState", "AsyncStore", "AsyncStream", "Opening", "open"]

@@ -1,0 +1,56 @@
+"""The retention of a stream: how long entries are kept. Set by configure(), held by the stream's header.
+
+    Retention(maxlen=100_000, max_age=86_400)      the newest 100,000, and none older than a day
+    Retention(acked=True, idle_group=3600)         what some group has still to deliver or to acknowledge
+
+What one rule lets go, goes, whatever the others say. Which nodes that are: group/expiry.py. The header has it as it
+is, as a row.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from ...storage.errors import InvalidArgument
+from ..node.arguments import duration_ms, whole
+
+_MOST = (1 << 63) - 1
+
+
+class Retention(NamedTuple):
+    """The rules by which a stream's oldest entries go; one without any keeps everything.
+
+    ``maxlen``      entries: keep the newest
+    ``max_age``     seconds, by the milliseconds of the entries' IDs
+    ``max_bytes``   bytes of all its nodes as stored
+    ``acked``       True: what every consumer group has been given and has acknowledged goes. A stream
+                    without a group that counts keeps all
+    ``idle_group``  seconds: a group counts no more once its consumers have not read for so long (and some
+                    5 s), and the entry that it holds back is as old. One without consumers counts
+    """
+
+    maxlen: int | None = None
+    max_age: float | None = None
+    max_bytes: int | None = None
+    acked: bool = False
+    idle_group: float | None = None
+
+    def rules(self) -> dict[str, Any]:
+        """The rules that are set, by their names."""
+        return {name: rule for name, rule in self._asdict().items() if rule not in (None, False)}
+
+
+def parsed_retention(given: object) -> Retention | None:
+    """The retention that a user has given; None where it has no rule. InvalidArgument."""
+    if not isinstance(given, Retention):
+        raise InvalidArgument(f"retention={given!r:.80} must be a raxlog.Retention; Retention() removes it")
+    whole("maxlen", given.maxlen, 1, _MOST, none=", or None")
+    whole("max_bytes", given.max_bytes, 1, _MOST, none=", or None")
+    for name, seconds in (("max_age", given.max_age), ("idle_group", given.idle_group)):
+        if seconds is not None and duration_ms(name, seconds) == 0:
+            raise InvalidArgument(f"{name}={seconds!r} must be more than 0 seconds")
+    if type(given.acked) is not bool:
+        raise InvalidArgument(f"acked={given.acked!r} must be True or False")
+    if given.idle_group is not None and not given.acked:
+        raise InvalidArgument("idle_group says which groups count for acked=True; give both")
+    return given if given.rules() else None

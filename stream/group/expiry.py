@@ -1,0 +1,95 @@
+"""Expiry: the oldest nodes of a stream go once its retention lets them.
+
+    | node 1 | node 2 | node 3 | node 4 ...       maxlen, max_bytes   as long as enough stays
+      gone     gone     stays                     max_age             up to now, less the age
+             group "mail" ─┘                      acked               up to the first entry that a group holds
+
+A node goes when one rule lets all of its entries go: so the rest of a node more is kept. An append that begins a
+node looks, and frees in its own commit what it finds, up to MOST nodes; an append within a node does not. A look
+costs some 15 µs, and 5 for each group with entries pending, so in a long stream, or one of many groups, it is put
+off by some nodes: it then frees several. maintain() frees all. Pending entries stay pending, as in a trim; one whose
+entry is gone holds nothing back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ...storage.commit.write_transaction import WriteTransaction
+from ..entries import trim
+from ..entries.range_read import read_now
+from ..entries.retention import Retention
+from ..entries.trim import Trim
+from ..entries.writer import StreamWriter, locate
+from ..node.stream_id import make_id
+from .bucket import ID
+from .state import SEEN_EVERY, GroupState, SeenTimes, all_groups, behind, working_groups
+
+MOST = 100  # nodes, about 0.2 ms, besides as many as have begun
+_LEAVES_A_PAUSE, _GROUPS_A_PAUSE = 16, 8  # for each of so many a look is put off by one node
+_PAUSE = 16  # nodes at most for the stream's own, and three times that for its groups: below MOST
+
+
+def expire_begun(txn: WriteTransaction, stream: StreamWriter, now: int) -> None:
+    """Free what can go, after nodes have begun: to be called by what appends, where ``stream.begun`` is above 0."""
+    expire(txn, stream, now, MOST + stream.begun)
+    header = stream.header
+    groups = header.groups if (header.retention or Retention()).acked else 0
+    stream.begun = -min(header.leaves // _LEAVES_A_PAUSE, _PAUSE) - min(groups // _GROUPS_A_PAUSE, 3 * _PAUSE)
+
+
+def expire_named(name: bytes, now: int, txn: WriteTransaction) -> tuple[int, bool]:
+    """A piece of maintain(): how many entries went, and whether there is more to do."""
+    stream = locate(txn, name)
+    return (0, False) if stream is None else expire(txn, stream, now, trim.LEAVES_A_TRANSACTION)
+
+
+def expire(txn: WriteTransaction, stream: StreamWriter, now: int, most: int) -> tuple[int, bool]:
+    """Remove the nodes that the retention lets go, ``most`` by each rule: entries gone, whether more are to go."""
+    gone, more = 0, False
+    for rule in _due(txn, stream, now):
+        went, stopped = trim.evict(txn, stream, rule, 0, most)
+        gone += went
+        more = more or stopped
+    return gone, more
+
+
+def _due(txn: WriteTransaction, stream: StreamWriter, now: int) -> Iterator[Trim]:
+    """The trims by which something may go, each looked for when the one before has been done."""
+    header = stream.header
+    maxlen, max_age, max_bytes, acked, idle = header.retention or Retention()
+    if maxlen is not None and header.length > maxlen:
+        yield Trim(maxlen, None, True, 0)
+    if max_bytes is not None and header.stored_bytes > max_bytes:
+        yield Trim(None, None, True, 0, max_bytes)
+    if max_age is not None and header.first < (oldest := (now - round(max_age * 1000), 0)):
+        yield Trim(None, oldest, True, 0)
+    if acked and header.groups and header.leaves:
+        held = _first_held(txn, stream, None if idle is None else now - round(idle * 1000))
+        if header.first < held:
+            yield Trim(None, held, True, 0)
+
+
+def _first_held(txn: WriteTransaction, stream: StreamWriter, idle: int | None) -> ID:
+    """The least ID that a group which counts has still to deliver or to acknowledge; 0-0 where none counts.
+
+    ``idle``  a moment, ms: a group counts if a consumer has read since, or what it holds is newer
+    """
+    first = stream.header.first
+    groups, least = working_groups(txn, stream)
+    held: ID = min([behind(least), *[group.first_held(txn, first) for group in groups if group.pending]])
+    if idle is None or held > first:
+        return held
+    txn.flush()
+    found = [(group.first_held(txn, first), group) for group in all_groups(txn, stream.number, stream.header)]
+    return min([sid for sid, group in found if _counts(txn, stream, group, sid, idle)], default=(0, 0))
+
+
+def _counts(txn: WriteTransaction, stream: StreamWriter, group: GroupState, held: ID, idle: int) -> bool:
+    """Whether a group, which holds the entries from an ID on, is not idle. Reads its consumers, and an entry."""
+    members = group.consumers(txn)
+    txn.env.attached(SeenTimes).show(group.number, group.group, members)
+    if not members or any(one.seen >= idle - SEEN_EVERY for one in members):  # other processes write late
+        return True
+    entries = read_now(txn, stream.number, stream.header, make_id(*held), 1)
+    return bool(entries) and entries[0].id.ms >= idle

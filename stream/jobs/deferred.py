@@ -1,0 +1,168 @@
+"""A deferred entry as its users hold it: made by Stream.defer() and Stream.deferred(), which explain it.
+
+    defer ──> record ── due ──> release: by a read that waits, a group's read, an append      entries/deferred.py
+
+A read that waits sleeps until the first entry is due, and then releases what is; so it does in every process, and
+the first of them is enough. The time is the wall clock's. It may be set while a read sleeps, so while anything is
+deferred no sleep is longer than a second.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
+
+from ...storage.commit.write_transaction import WriteTransaction
+from ...storage.errors import InvalidArgument, LockTimeout, StoreFull
+from ..entries import deferred as records
+from ..entries import header as headers
+from ..entries import writer
+from ..entries.header import NodeLimits
+from ..entries.session import Direct, Source
+from ..node.arguments import duration_ms
+from ..node.decode import flatten
+from ..node.entry import UNDECODABLE, Entry
+from ..node.stream_id import MAX64, now_ms, unpack_id
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LATEST = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(milliseconds=1)
+_TOKEN = re.compile(r"(\d{1,19})-(\d{1,15})-(\d{1,19})", re.ASCII)
+_PATIENCE = 0.05  # seconds that a read which need not write waits for other writers
+_RETRY = 20  # ms until it tries again
+
+
+class Deferred:
+    """An entry that is appended to its stream once it is due. Where it was got inside a transaction, it acts there."""
+
+    __slots__ = ("_due", "_encoding", "_flat", "_number", "_place", "_source", "_stream")
+
+    def __init__(self, source: Source, stream: bytes, encoding: str | None, number: int, due: int, place: int,
+                 flat: list[bytes]) -> None:
+        self._source = source
+        self._stream = stream
+        self._encoding = encoding
+        self._number = number  # of the stream
+        self._due = due
+        self._place = place
+        self._flat = flat
+
+    @property
+    def token(self) -> str:
+        """What names it in every process: see Stream.cancel_deferred()."""
+        return f"{self._number}-{self._due}-{self._place}"
+
+    @property
+    def due(self) -> datetime:
+        """Its time, in UTC."""
+        return _EPOCH + timedelta(milliseconds=self._due)
+
+    @property
+    def fields(self) -> dict[Any, Any]:
+        """Its fields, as those of an Entry."""
+        entry = Entry(0, 0, zip(self._flat[::2], self._flat[1::2], strict=True))
+        return (entry if self._encoding is None else entry.decoded(self._encoding, UNDECODABLE)).fields
+
+    def cancel(self) -> bool:
+        """Stream.cancel_deferred() of its token."""
+        return cancel(self._source, self._stream, self.token)
+
+    def __repr__(self) -> str:
+        return f"<raxlog.Deferred {self.token}, due {self.due:%Y-%m-%d %H:%M:%S} UTC, {self.fields!r}>"
+
+
+def defer(source: Source, stream: bytes, limits: NodeLimits, encoding: str | None, fields: Any, codec: str | None,
+          delay: float | None, at: datetime | int | None) -> Deferred:
+    """Stream.defer()."""
+    flat = flatten(fields)
+    now = now_ms()
+    due = _parse_due(delay, at, now)
+    number, place = source.submit(partial(_put, stream, limits, due, now, flat, codec))
+    return Deferred(source, stream, encoding, number, due, place, flat)
+
+
+def _put(name: bytes, limits: NodeLimits, due: int, now: int, flat: list[bytes], codec: str | None,
+         txn: WriteTransaction) -> tuple[int, int]:
+    stream = writer.ensure(txn, name, limits)
+    had = stream.header.next_ordinal
+    place = records.put(txn, stream, due, now, flat)
+    stream.header.begin_codec(codec, had)
+    return stream.number, place
+
+
+def _parse_due(delay: float | None, at: datetime | int | None, now: int) -> int:
+    """When an entry is due, in ms since 1970."""
+    if (delay is None) == (at is None):
+        raise InvalidArgument("defer() needs one of delay, in seconds, and at, a datetime or ms since 1970")
+    if at is None:
+        due = now + duration_ms("delay", delay)
+    elif isinstance(at, datetime) and at.utcoffset() is not None:
+        due = -((_EPOCH - at) // timedelta(milliseconds=1))  # not before it
+    elif type(at) is int:
+        due = at
+    else:
+        raise InvalidArgument(f"at={at!r:.60} must be a datetime with a time zone, as by datetime.now(UTC) or "
+                              ".astimezone(), or a whole number of milliseconds since 1970")
+    if due > _LATEST:
+        raise InvalidArgument(f"an entry cannot be deferred beyond the year 9999, to {due} ms since 1970")
+    return max(due, 0)
+
+
+def cancel(source: Source, stream: bytes, token: str) -> bool:
+    """Stream.cancel_deferred()."""
+    match = _TOKEN.fullmatch(token) if isinstance(token, str) else None
+    if match is None:
+        raise InvalidArgument(f"{token!r:.60} is no token of a deferred entry")
+    number, due, place = map(int, match.groups())
+
+    def operation(txn: WriteTransaction) -> bool:
+        there = writer.locate(txn, stream)
+        return there is not None and there.number == number and records.remove(txn, there, due, place)
+
+    return source.submit(operation)
+
+
+def read_deferred(source: Source, stream: bytes, encoding: str | None) -> Iterator[Deferred]:
+    """Stream.deferred()."""
+    after, number = b"", None
+    while True:
+        with source.read() as txn:
+            found = headers.find(txn, stream, number)
+            if found is None or number not in (None, found[0]):
+                return
+            number = found[0]
+            rows = records.rows(txn, number, found[1], after, MAX64)
+        if not rows:
+            return
+        for key, flat in rows:
+            due, place = unpack_id(key)
+            yield Deferred(source, stream, encoding, number, due, place, flat)
+        after = rows[-1][0]
+
+
+def release_due(source: Source, stream: bytes, due: int | None) -> float | None:
+    """Append what is due of a stream, for a read that need not write.
+
+    ``due``: of the first entry deferred. Returns when to look again, in time.monotonic(); None for no reason to.
+    In a store that it may not write to, or where it cannot just now, the read goes on without.
+    """
+    env = source.env
+    if due is None or not isinstance(source, Direct) or env.readonly or env.commits.in_own_transaction():
+        return None
+    now = now_ms()
+    again = records.next_look(due, now)
+    if due <= now:
+        again = now + _RETRY
+        with suppress(LockTimeout, StoreFull):
+            source.submit(partial(_release, stream, now), _PATIENCE)
+    return time.monotonic() + (again - now) / 1000
+
+
+def _release(stream: bytes, now: int, txn: WriteTransaction) -> None:
+    there = writer.locate(txn, stream)
+    if there is not None and now >= there.header.due:
+        records.release(txn, there, now)

@@ -1,0 +1,83 @@
+"""Outcomes: what a handler may raise to say what becomes of its entry, and how long a failed one waits.
+
+A handler that returns is done, and its entry acknowledged. Any other exception is a failure: the entry comes again
+after a delay, until it has been delivered so often that it goes to the dead letters.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from ...storage.errors import InvalidArgument
+from ..node.arguments import duration_ms
+
+RetryDelay = Callable[[int], float]  # seconds after so many deliveries
+
+
+class Retry(Exception):
+    """A failure, to be tried again after so many seconds; None: as the worker's ``retry`` has it."""
+
+    def __init__(self, after: float | None = None) -> None:
+        super().__init__("the handler asked for another try")
+        self.after = None if after is None else duration_ms("after", after) / 1000
+
+
+class Snooze(Exception):
+    """Not now: deliver the entry again after so many seconds, and do not count this delivery."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"the handler asked for the entry in {seconds} s")
+        self.seconds = duration_ms("seconds", seconds) / 1000
+
+
+class Discard(Exception):
+    """Hopeless: put the entry into the dead letters at once."""
+
+    def __init__(self, why: str = "") -> None:
+        super().__init__(why)
+
+
+class TimeLimit(BaseException):
+    """Raised within a handler that has run for longer than the worker's ``timeout``. No handler should catch it."""
+
+
+@dataclass(frozen=True)
+class Backoff:
+    """Delays that grow: ``first`` seconds, then ``factor`` times as long each time, at most ``cap``.
+
+    ``jitter``: up to this share of a delay is added at random, so that what failed together comes apart.
+    """
+
+    first: float = 1.0
+    factor: float = 2.0
+    cap: float = 3600.0
+    jitter: float = 0.1
+
+    def __post_init__(self) -> None:
+        for name in ("first", "cap", "jitter"):
+            duration_ms(name, getattr(self, name))
+        if not isinstance(self.factor, int | float) or not 1 <= self.factor < float("inf"):
+            raise InvalidArgument(f"factor={self.factor!r} must be a number from 1 on")
+
+    def __call__(self, deliveries: int) -> float:
+        """The delay after so many deliveries, from 1 on."""
+        try:
+            delay = min(self.cap, self.first * self.factor ** (deliveries - 1))
+        except OverflowError:
+            delay = self.cap
+        return delay * (1 + self.jitter * random.random())
+
+
+def parsed_retry(retry: object) -> RetryDelay:
+    """A delay, a list of delays (the last one for all later deliveries) or a function, as a function."""
+    if isinstance(retry, Sequence) and not isinstance(retry, str | bytes) and retry:
+        delays = [duration_ms("retry", one) / 1000 for one in retry]
+        return lambda deliveries: delays[min(deliveries, len(delays)) - 1]
+    if callable(retry):
+        return retry
+    if isinstance(retry, int | float):
+        delay = duration_ms("retry", retry) / 1000
+        return lambda _: delay
+    raise InvalidArgument(f"retry={retry!r} must be a Backoff, seconds, a list of them, or a function of deliveries")

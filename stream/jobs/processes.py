@@ -1,0 +1,124 @@
+"""Worker processes: forks of this process that each run a worker, begun anew when they die.
+
+The process itself runs no handler: it waits for its children, and ends them by SIGTERM, each with its own drain.
+A child that dies within a second of its beginning is begun again after a delay that grows, up to five seconds.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import nullcontext
+
+from ...storage.errors import NoGroup
+from ..node.arguments import Name
+from .outcome import Backoff
+from .worker import Worker, on_signals
+
+_log = logging.getLogger("raxlog.worker")
+_DELAY = Backoff(first=0.1, factor=2, cap=5, jitter=0)
+_LOOK = 0.05  # seconds
+_ORPHANED = 0.5  # seconds between looks for the parent
+_GONE = 3  # exit status of a child whose group is not there
+
+
+class WorkerProcesses:
+    """Made by Group.worker(processes=), which explains it. ``pids`` are those of the children that run."""
+
+    def __init__(self, make: Callable[[Name | None], Worker], name: bytes, count: int) -> None:
+        self._make = make
+        self._name = name
+        self._stopped = threading.Event()
+        self._burst = False
+        self._places = [_Place(n) for n in range(count)]
+
+    @property
+    def pids(self) -> list[int]:
+        """The children that run."""
+        return [place.pid for place in self._places if place.pid]
+
+    def stop(self) -> None:
+        """End the workers. From any thread, and from signal handlers."""
+        self._stopped.set()
+
+    def run(self, signals: bool = True, burst: bool = False) -> None:
+        """As Worker.run(). NoGroup where the group has been destroyed."""
+        self._burst = burst
+        in_main = signals and threading.current_thread() is threading.main_thread()
+        with on_signals(self.stop) if in_main else nullcontext():
+            try:
+                while not self._stopped.is_set():
+                    now = time.monotonic()
+                    for place in self._places:
+                        status = place.ended(now)
+                        if status == _GONE:
+                            raise NoGroup("a worker's group, or its stream, is not there (any more)")
+                        place.is_done = place.is_done or (burst and status == 0)
+                        if not place.pid and now >= place.due and not place.is_done:
+                            self._begin(place, now)
+                    if all(place.is_done for place in self._places):
+                        break
+                    self._stopped.wait(_LOOK)
+            finally:
+                for pid in self.pids:
+                    os.kill(pid, signal.SIGTERM)
+                for place in self._places:
+                    while place.pid and place.ended(time.monotonic()) is None:
+                        time.sleep(_LOOK / 5)
+
+    def _begin(self, place: _Place, now: float) -> None:
+        place.begun = now
+        place.pid = os.fork()
+        if place.pid:
+            return
+        status = 1
+        try:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            if self._stopped.is_set():  # a signal has come before that line
+                os._exit(0)
+            threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
+            self._make(b"%b-p%d-%d" % (self._name, place.number, os.getpid())).run(burst=self._burst)
+            status = 0
+        except NoGroup:
+            status = _GONE
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(status)
+
+
+def _end_with(parent: int) -> None:
+    """End this process like SIGTERM once its parent has ended, however."""
+    while os.getppid() == parent:
+        time.sleep(_ORPHANED)
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+class _Place:
+    """One of the children, and the one that follows when it has died."""
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+        self.pid = 0
+        self.begun = self.due = 0.0
+        self.is_done = False  # ended by itself, in a burst
+        self.early = 0  # deaths within a second, one after the other
+
+    def ended(self, now: float) -> int | None:
+        """The child's exit status, negative for a signal, where it has ended since; else None."""
+        if not self.pid or not (found := os.waitpid(self.pid, os.WNOHANG))[0]:
+            return None
+        status = os.waitstatus_to_exitcode(found[1])
+        _log.warning("worker process %d ended with status %d", self.pid, status)
+        self.pid = 0
+        self.early = self.early + 1 if now - self.begun < 1 else 0
+        self.due = now + (_DELAY(self.early) if self.early else 0)
+        return status

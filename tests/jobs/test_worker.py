@@ -1,0 +1,495 @@
+"""Workers: every entry is run at least once or is a dead letter, whatever handlers do and whichever process dies."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import raxlog
+from raxlog import Backoff, Discard, Retry, Snooze, TimeLimit
+
+SOON = 10.0
+
+
+@pytest.fixture
+def group(store: raxlog.Store) -> raxlog.Group:
+    return store.stream("jobs").create_group("mail", start="0", create_stream=True)
+
+
+@contextlib.contextmanager
+def running(worker: Any) -> Iterator[Any]:
+    thread = threading.Thread(target=worker.run, daemon=True)
+    thread.start()
+    try:
+        yield worker
+    finally:
+        worker.stop()
+        thread.join(SOON)
+        assert not thread.is_alive()
+
+
+def until(condition: Callable[[], Any], seconds: float = SOON) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def number(entry: raxlog.Entry) -> int:
+    return int(entry.fields[b"n"])
+
+
+def is_empty(group: raxlog.Group) -> bool:
+    return group.lag == 0 and group.pending().total == 0
+
+
+def test_entries_are_run_once_and_acknowledged_in_any_number_of_threads(
+    store: raxlog.Store, group: raxlog.Group
+) -> None:
+    store.stream("jobs").extend([{"n": n} for n in range(3_000)])
+    seen: list[int] = []
+    with running(group.worker(lambda entry: seen.append(number(entry)), threads=3)) as worker:
+        until(lambda: len(seen) == 3_000)
+        store.stream("jobs").append({"n": 3_000})
+        until(lambda: len(seen) == 3_001)
+    assert sorted(seen) == list(range(3_001))
+    assert worker.counts == {"done": 3_001}
+    assert is_empty(group)
+
+
+def test_what_fails_comes_again_and_at_last_is_a_dead_letter(store: raxlog.Store, group: raxlog.Group) -> None:
+    store.stream("jobs").extend([{"n": n, "text": "\udcff" if n < 0 else "ü"} for n in range(100)])
+    tries: Counter[int] = Counter()
+
+    def handle(entry: raxlog.Entry) -> None:
+        n = number(entry)
+        tries[n] += 1
+        assert entry.deliveries == tries[n]
+        if n % 10 == 7 or (n % 10 == 3 and tries[n] == 1):
+            raise ValueError(f"no {n}")
+
+    with running(group.worker(handle, attempts=3, retry=[0.01, 0.02])) as worker:
+        until(lambda: is_empty(group))
+    assert worker.counts == {"done": 90, "failed": 10 + 30, "dead": 10}
+    assert tries == {n: 3 if n % 10 == 7 else 2 if n % 10 == 3 else 1 for n in range(100)}
+    letters = list(group.dead_letters)
+    assert [number(letter.entry) for letter in letters] == list(range(7, 100, 10))
+    assert len(group.dead_letters) == 10
+    first = letters[0]
+    assert (first.reason, first.error, first.deliveries) == ("failed", "ValueError: no 7", 3)
+    assert "in handle" in first.traceback
+    assert first.entry == store.stream("jobs").get(first.origin)
+    assert store.stream("jobs.mail.dead").get(first.id).fields[b"n"] == b"7"
+
+    group.dead_letters.replay(first.id)
+    assert group.dead_letters.replay(where=lambda letter: number(letter.entry) == 17) == 1
+    assert group.dead_letters.purge(where=lambda letter: number(letter.entry) == 27) == 1
+    assert group.dead_letters.replay(first.id) == 0
+    assert [number(letter.entry) for letter in group.dead_letters] == [37, 47, 57, 67, 77, 87, 97]
+    assert [number(entry) for entry in group.read("w")] == [7, 17]
+    assert group.dead_letters.purge() == 7
+    assert raxlog.check(store.path).ok
+
+
+def test_a_handler_may_ask_for_another_try_for_later_or_for_none(store: raxlog.Store, group: raxlog.Group) -> None:
+    store.stream("jobs").extend([{"n": n} for n in range(4)])
+    times: dict[int, list[float]] = {n: [] for n in range(4)}
+
+    def handle(entry: raxlog.Entry) -> None:
+        times[number(entry)].append(time.monotonic())
+        again = len(times[number(entry)]) == 1
+        if number(entry) == 0 and again:
+            raise Retry(after=0.15)
+        if number(entry) == 1 and again:
+            raise Snooze(0.15)
+        if number(entry) == 2:
+            raise Discard("hopeless")
+        if number(entry) == 3 and again:
+            sys.exit("a handler that ends")
+
+    with running(group.worker(handle, retry=lambda deliveries: 0.01 * deliveries)) as worker:
+        until(lambda: is_empty(group))
+    assert worker.counts == {"done": 3, "failed": 3, "snoozed": 1, "dead": 1}
+    for n in (0, 1):
+        assert 0.14 < times[n][1] - times[n][0] < 2
+    assert [(letter.reason, letter.error) for letter in group.dead_letters] == [("discarded", "Discard: hopeless")]
+
+
+@pytest.mark.parametrize("beats", [True, False])
+def test_a_long_job_is_not_run_twice_while_its_worker_lives(
+    store: raxlog.Store, group: raxlog.Group, beats: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And without a heartbeat it is: so the test can fail."""
+    if not beats:
+        monkeypatch.setattr(raxlog.Worker, "_look_after", lambda *_: None)
+    runs: Counter[int] = Counter()
+
+    def handle(entry: raxlog.Entry) -> None:
+        runs[number(entry)] += 1
+        time.sleep(1.2 if number(entry) == 0 and runs[0] < 3 else 0.0)
+
+    with running(group.worker(handle, lease=0.4)), running(group.worker(handle, lease=0.4)):
+        store.stream("jobs").extend([{"n": n} for n in range(200)])
+        until(lambda: sum(runs.values()) >= 200 and is_empty(group))
+    assert (runs == dict.fromkeys(range(200), 1)) is beats
+
+
+def test_a_slow_job_does_not_hold_up_those_behind_it(store: raxlog.Store, group: raxlog.Group) -> None:
+    ended = threading.Event()
+    seen: list[int] = []
+
+    def handle(entry: raxlog.Entry) -> None:
+        if number(entry) == 400:
+            ended.wait(SOON)
+        seen.append(number(entry))
+
+    store.stream("jobs").extend([{"n": n} for n in range(800)])
+    with running(group.worker(handle)), running(group.worker(handle)):
+        until(lambda: len(seen) == 799, 3)
+        ended.set()
+        until(lambda: is_empty(group))
+    assert sorted(seen) == list(range(800))
+
+
+@pytest.mark.parametrize("hangs", [False, True])
+def test_a_handler_that_takes_too_long_has_failed(store: raxlog.Store, group: raxlog.Group, hangs: bool) -> None:
+    raised = []
+
+    def handle(entry: raxlog.Entry) -> None:
+        try:
+            if number(entry) == 0:
+                until(lambda: False) if not hangs else time.sleep(4)
+        except TimeLimit:
+            raised.append(number(entry))
+            raise
+
+    store.stream("jobs").extend([{"n": n} for n in range(5)])
+    with running(group.worker(handle, attempts=2, retry=0, timeout=0.1, drain=0)) as worker:
+        until(lambda: is_empty(group))
+    assert (worker.counts["done"], worker.counts["dead"]) == (4, 1)
+    letter = next(iter(group.dead_letters))
+    assert (letter.reason, letter.deliveries) == ("failed", 2)
+    assert letter.error.startswith("TimeLimit")
+    assert raised == ([] if hangs else [0, 0])
+
+
+def test_stopping_lets_handlers_end_and_gives_back_what_does_not(store: raxlog.Store, group: raxlog.Group) -> None:
+    ended = threading.Event()
+    begun = threading.Semaphore(0)
+
+    def handle(entry: raxlog.Entry) -> None:
+        begun.release()
+        if number(entry) == 0:
+            ended.wait(SOON)
+        else:
+            time.sleep(0.2)
+
+    store.stream("jobs").extend([{"n": n} for n in range(2)])
+    worker = group.worker(handle, threads=2, drain=0.5)
+    with running(worker):
+        for _ in range(2):
+            assert begun.acquire(timeout=SOON)
+    assert worker.counts["done"] == 1
+    assert [pending.deliveries for pending in group.pending("-")] == [0]
+    assert [number(entry) for entry in group.read("other", claim_idle=60)] == [0]  # at once
+    ended.set()
+    until(lambda: worker.counts.get("lost") == 1)
+    assert group.pending().total == 1
+
+
+def test_a_group_that_is_destroyed_ends_the_worker_with_its_error(store: raxlog.Store, group: raxlog.Group) -> None:
+    threading.Timer(0.1, group.destroy).start()
+    with pytest.raises(raxlog.NoGroup):
+        group.worker(print).run()
+
+
+def test_a_child_that_the_handler_forks_is_not_a_worker(store: raxlog.Store, group: raxlog.Group) -> None:
+    store.stream("jobs").extend([{"n": n} for n in range(3)])
+    children = []
+
+    def handle(entry: raxlog.Entry) -> None:
+        child = os.fork()
+        if child:
+            children.append(child)
+
+    with running(group.worker(handle)) as worker:
+        until(lambda: is_empty(group))
+    assert worker.counts == {"done": 3}
+    assert [os.waitpid(child, 0)[1] for child in children] == [0, 0, 0]
+
+
+def test_what_makes_no_sense_is_refused(store: raxlog.Store, group: raxlog.Group) -> None:
+    async def handler(entry: raxlog.Entry) -> None: ...
+
+    for wrong in (handler, None, "print"):
+        with pytest.raises(raxlog.InvalidArgument, match="handler"):
+            group.worker(wrong)  # type: ignore[arg-type]
+    for options in ({"threads": 0}, {"lease": 0.01}, {"lease": float("nan")}, {"attempts": 0}, {"timeout": 0},
+                    {"retry": "1"}, {"retry": []}, {"retry": [-1]}, {"drain": -1}, {"dead_letters": "jobs"}):
+        with pytest.raises(raxlog.InvalidArgument):
+            group.worker(print, **options)  # type: ignore[arg-type]
+    for arguments in ({"first": -1}, {"factor": 0.5}, {"cap": float("nan")}, {"jitter": "1"}):
+        with pytest.raises(raxlog.InvalidArgument):
+            Backoff(**arguments)  # type: ignore[arg-type]
+    with store.transaction() as tx, pytest.raises(raxlog.TransactionError):
+        tx.group("jobs", "mail").worker(print)
+
+
+@pytest.mark.parametrize("options", [{}, {"threads": 3}, {"processes": 2}])
+def test_a_burst_ends_when_nothing_is_left(store: raxlog.Store, group: raxlog.Group, options: dict[str, int]) -> None:
+    store.stream("jobs").extend([{"n": n} for n in range(500)])
+    worker = group.worker(lambda entry: time.sleep(0.0001), **options)
+    worker.run(burst=True)
+    assert is_empty(group)
+    worker = group.worker(lambda entry: None, **options)
+    worker.run(burst=True)
+
+
+def test_delays_grow_up_to_their_cap() -> None:
+    backoff = Backoff(first=0.5, factor=3, cap=10, jitter=0)
+    assert [backoff(n) for n in (1, 2, 3, 4, 9_999)] == [0.5, 1.5, 4.5, 10, 10]
+    assert all(1 <= Backoff(jitter=0.5)(1) <= 1.5 for _ in range(100))
+
+
+# -- processes --------------------------------------------------------------------------------
+
+PROGRAM = """
+import os, sys, time
+import raxlog
+from raxlog.stream.group.group import Group
+from raxlog.stream.jobs.worker import Worker
+path, kind = sys.argv[1:3]
+def handle(entry):
+    n = int(entry.fields[b"n"])
+    if kind == "poison" and n == 0:
+        os._exit(9)
+    if kind == "long":
+        log(f"begun {n}")
+        time.sleep(60)
+    if kind.startswith("stall"):
+        log(f"begun {n}")
+        time.sleep(0.2)
+    if kind.startswith("storm"):
+        time.sleep(0.0005)
+        if n % 200 == 7 or (n % 50 == 3 and entry.deliveries == 1):
+            raise ValueError(n)
+    if kind != "storm in transactions":
+        log(n)
+def handle_in(entry, tx):
+    handle(entry)
+    tx.stream("effects").append({"n": int(entry.fields[b"n"])})
+def log(text):
+    os.write(out, f"{text}\\n".encode())
+out = os.open(path + ".log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+with raxlog.open(path) as store:
+    group = store.stream("jobs").group("mail")
+    in_tx = kind == "storm in transactions"
+    fault = kind.partition(", ")[2]
+    if fault == "no heartbeat":
+        Worker._look_after = lambda *_: None
+    if fault == "ack without its owner":
+        Worker._look_after = lambda *_: None
+        read = Group.read
+        Group.read = lambda self, *args, **named: read(self, *args, **named | {"ack_owned": False})
+    if fault == "ack before the handler":
+        read = Group.read
+        Group.read = lambda self, *args, **named: read(self, *args, **named, noack=True)
+    worker = group.worker(handle_in if in_tx else handle, lease=0.5, attempts=4, retry=0.02, transaction=in_tx)
+    print("ready", flush=True)
+    worker.run()
+"""
+
+
+class Pool:
+    """Worker processes over one store, killed at the end."""
+
+    def __init__(self, path: Path, kind: str) -> None:
+        self.command = [sys.executable, "-c", PROGRAM, str(path), kind]
+        self.log = Path(f"{path}.log")
+        self.processes: list[subprocess.Popen[str]] = []
+
+    def start(self) -> subprocess.Popen[str]:
+        process = subprocess.Popen(self.command, text=True, stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        self.processes.append(process)
+        return process
+
+    def lines(self) -> list[str]:
+        return self.log.read_text().splitlines() if self.log.exists() else []
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self.processes:
+            process.kill()
+            process.communicate()
+
+
+def test_a_job_is_run_elsewhere_soon_after_its_process_was_killed(store: raxlog.Store, group: raxlog.Group) -> None:
+    store.stream("jobs").append({"n": 1})
+    with Pool(store.path, "long") as pool:
+        first = pool.start()
+        until(lambda: pool.lines() == ["begun 1"])
+        seen: list[float] = []
+        with running(group.worker(lambda entry: seen.append(time.monotonic()), lease=0.5)):
+            time.sleep(0.8)
+            assert seen == []
+            first.kill()
+            killed = time.monotonic()
+            until(lambda: seen)
+            assert seen[0] - killed < 1.5
+
+
+@pytest.mark.parametrize("fault", ["", ", ack without its owner"])
+def test_a_worker_that_was_stopped_acknowledges_nothing_that_another_has_taken_over(
+    store: raxlog.Store, group: raxlog.Group, fault: str
+) -> None:
+    """And with an acknowledgement that does not ask for its owner it does: so the test can fail."""
+    store.stream("jobs").append({"n": 1})
+    begun, ended = threading.Event(), threading.Event()
+
+    def handle(entry: raxlog.Entry) -> None:
+        begun.set()
+        ended.wait(SOON)
+
+    with Pool(store.path, f"stall{fault}") as pool:
+        first = pool.start()
+        until(lambda: pool.lines() == ["begun 1"])
+        first.send_signal(signal.SIGSTOP)
+        with running(group.worker(handle, name="other", lease=0.5)) as worker:
+            assert begun.wait(SOON)
+            first.send_signal(signal.SIGCONT)
+            until(lambda: pool.lines() == ["begun 1", "1"])
+            time.sleep(0.3)
+            assert group.pending().total == (0 if fault else 1)
+            ended.set()
+            until(lambda: worker.counts == {"lost" if fault else "done": 1})
+    assert is_empty(group)
+
+
+def test_sigterm_ends_an_idle_worker_at_once(store: raxlog.Store, group: raxlog.Group) -> None:
+    with Pool(store.path, "idle") as pool:
+        process = pool.start()
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(0.2)
+        began = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(SOON) == 0
+        assert time.monotonic() - began < 1
+
+
+def test_an_entry_that_ends_its_process_each_time_is_a_dead_letter(store: raxlog.Store, group: raxlog.Group) -> None:
+    store.stream("jobs").extend([{"n": n} for n in range(20)])
+    with Pool(store.path, "poison") as pool:
+        pool.start()
+        deadline = time.monotonic() + 30
+        while not is_empty(group):
+            assert time.monotonic() < deadline
+            if pool.processes[-1].poll() is not None:
+                pool.start()
+            time.sleep(0.02)
+        assert {*pool.lines()} == {str(n) for n in range(1, 20)}
+    letter, = group.dead_letters
+    assert (number(letter.entry), letter.reason, letter.deliveries) == (0, "exhausted", 5)
+
+
+def storm(store: raxlog.Store, group: raxlog.Group, jobs: int, period: float, kind: str = "storm") -> Counter[int]:
+    """Four processes, a kill each period: every job is done or a dead letter, none both, none lost."""
+    seed = random.randrange(1 << 30)
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    for at in range(0, jobs, 1000):
+        store.stream("jobs").extend([{"n": n} for n in range(at, min(jobs, at + 1000))])
+    with Pool(store.path, kind) as pool:
+        alive = [pool.start() for _ in range(4)]
+        deadline = time.monotonic() + 60 + jobs / 200
+        while not is_empty(group):
+            assert time.monotonic() < deadline
+            time.sleep(period)
+            victim = chance.randrange(4)
+            alive[victim].kill()
+            alive[victim] = pool.start()
+        for process in alive:
+            process.kill()
+            process.wait()
+        effects = store.stream("effects").range() if kind == "storm in transactions" else None
+        done = Counter(map(int, pool.lines()) if effects is None else map(number, effects))
+    dead = Counter(number(letter.entry) for letter in group.dead_letters)
+    failing = {n for n in range(jobs) if n % 200 == 7}
+    assert set(done) == set(range(jobs)) - failing
+    assert dead == dict.fromkeys(failing, 1)
+    print(f"{sum(done.values()) - len(done)} jobs were run again, {len(pool.processes)} processes")
+    return done
+
+
+@pytest.mark.storm
+def test_jobs_survive_a_storm_of_kills(store: raxlog.Store, group: raxlog.Group) -> None:
+    storm(store, group, 3_000, 0.2)
+
+
+@pytest.mark.storm
+def test_with_transactions_each_effect_of_a_storm_is_there_once(store: raxlog.Store, group: raxlog.Group) -> None:
+    assert max(storm(store, group, 1_500, 0.2, "storm in transactions").values()) == 1
+
+
+@pytest.mark.storm
+def test_the_storm_catches_an_acknowledgement_before_the_handler(store: raxlog.Store, group: raxlog.Group) -> None:
+    with pytest.raises(AssertionError):
+        storm(store, group, 3_000, 0.2, "storm, ack before the handler")
+
+
+@pytest.mark.skipif(not os.environ.get("RAXLOG_LONG"), reason="RAXLOG_LONG=1: some minutes")
+def test_jobs_survive_a_storm_of_kills_for_long(store: raxlog.Store, group: raxlog.Group) -> None:
+    storm(store, group, 100_000, 0.2)
+
+
+def test_processes_share_the_work_and_are_begun_anew_when_they_die(store: raxlog.Store, group: raxlog.Group) -> None:
+    effects = store.stream("effects")
+
+    def handle(entry: raxlog.Entry, tx: raxlog.Transaction) -> None:
+        tx.stream("effects").append({"n": number(entry), "pid": os.getpid()})
+
+    worker = group.worker(handle, processes=3, transaction=True, lease=0.5)
+    killed = []
+    with running(worker):
+        for n in range(300):
+            store.stream("jobs").append({"n": n})
+            if n in (100, 200):
+                until(lambda: len(worker.pids) == 3)
+                killed.append(worker.pids[0])
+                os.kill(killed[-1], signal.SIGKILL)
+        until(lambda: is_empty(group))
+        until(lambda: len(worker.pids) == 3)
+        assert not set(killed) & set(worker.pids)
+        last = worker.pids
+    assert sorted(number(entry) for entry in effects.range()) == list(range(300))
+    for pid in last:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+def test_a_transaction_of_a_handler_that_fails_leaves_nothing(store: raxlog.Store, group: raxlog.Group) -> None:
+    store.stream("jobs").extend([{"n": n} for n in range(10)])
+
+    def handle(entry: raxlog.Entry, tx: raxlog.Transaction) -> None:
+        tx.stream("effects").append({"n": number(entry)})
+        if entry.deliveries == 1 and number(entry) % 2:
+            raise ValueError
+
+    with running(group.worker(handle, transaction=True, retry=0)) as worker:
+        until(lambda: is_empty(group))
+    assert worker.counts == {"done": 10, "failed": 5}
+    assert Counter(number(entry) for entry in store.stream("effects").range()) == Counter(range(10))

@@ -1,0 +1,94 @@
+"""The commands worker and dlq, as a user runs them."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+import raxlog
+from cli_runs import CLI, Run, one_line
+
+pytest_plugins = ["cli_fixtures"]
+
+SHOP = """
+import os
+def send(entry):
+    if entry.fields[b"n"] == b"3":
+        raise ValueError("no three")
+    with open("sent", "ab") as file:
+        file.write(entry.fields[b"n"] + b"\\n")
+def move(entry, tx):
+    tx.stream("moved").append(entry.fields)
+not_a_function = 5
+"""
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Path:
+    """A store with ten jobs, and a module beside it."""
+    with raxlog.open(tmp_path / "s.rax") as store:
+        store.stream("jobs").create_group("mail", start="0", create_stream=True)
+        store.stream("jobs").extend([{"n": n} for n in range(10)])
+    (tmp_path / "shop.py").write_text(SHOP)
+    return tmp_path
+
+
+def worked(folder: Path, function: str, *options: str) -> str:
+    """Run the command until the group has nothing left; what it has printed."""
+    command = [*CLI, "worker", f"shop:{function}", "s.rax", "jobs", "mail", *options]
+    worker = subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True, env=os.environ)
+    with raxlog.open(folder / "s.rax", readonly=True) as store:
+        group = store.stream("jobs").group("mail")
+        deadline = time.monotonic() + 20
+        while group.lag or group.pending().total:
+            assert time.monotonic() < deadline
+            assert worker.poll() is None
+            time.sleep(0.02)
+    worker.send_signal(signal.SIGTERM)
+    _, err = worker.communicate(timeout=10)
+    assert worker.returncode == 0
+    return err
+
+
+def test_a_worker_calls_a_function_and_what_it_gives_up_is_listed_replayed_and_purged(
+    shop: Path, raxlog_cli: Run
+) -> None:
+    err = worked(shop, "send", "--attempts", "2", "--retry", "0.01")
+    assert "goes to the dead letters, failed: ValueError: no three" in err
+    assert sorted((shop / "sent").read_text().split()) == [str(n) for n in range(10) if n != 3]
+    of = (str(shop / "s.rax"), "jobs", "mail")
+    status, out, _ = raxlog_cli("dlq", "list", *of)
+    assert status == 0
+    assert out.splitlines()[1].split()[2:] == ["2", "failed", "ValueError:", "no", "three"]
+    letter = json.loads(raxlog_cli("dlq", "list", *of, "--json")[1])
+    assert (letter["fields"], letter["reason"], letter["deliveries"]) == ({"n": "3"}, "failed", 2)
+    out = raxlog_cli("dlq", "show", *of, letter["id"])[1]
+    assert "n=3" in out
+    assert "in send" in out
+    assert raxlog_cli("dlq", "purge", *of, "--reason", "exhausted")[0] == 1
+    assert raxlog_cli("dlq", "replay", *of, letter["id"])[1] == "1 dead letter appended again\n"
+    assert raxlog_cli("dlq", "list", *of)[0] == 1
+    with raxlog.open(of[0]) as store:
+        assert store.stream("jobs").group("mail").lag == 1
+
+
+def test_processes_with_transactions(shop: Path) -> None:
+    worked(shop, "move", "--processes", "2", "--transaction")
+    with raxlog.open(shop / "s.rax", readonly=True) as store:
+        assert sorted(int(entry.fields[b"n"]) for entry in store.stream("moved").range()) == list(range(10))
+
+
+def test_a_function_that_is_not_there_is_named(shop: Path, raxlog_cli: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(shop)
+    for function, words in (("send", "MODULE:FUNCTION"), ("shop:other", "shop:other"), ("shops:send", "shops"),
+                            ("shop:not_a_function", "must be a function")):
+        status, _, err = raxlog_cli("worker", function, "s.rax", "jobs", "mail")
+        assert status == 2
+        assert words in one_line(err)
+    assert raxlog_cli("worker", "shop:send", "s.rax", "jobs", "other")[0] == 1
+    assert raxlog_cli("worker", "shop:send", "s.rax", "jobs", "mail", "--retry", "1,x")[0] == 2

@@ -1,0 +1,90 @@
+"""A batch: the writes of many tasks, as one commit.
+
+    calls A B C ──> one operation each ──> Commits.submit_all() ──> one transaction, one flush
+                      A runs the plain method of a handle that is bound to the batch: what it submits is applied to
+                      that transaction at once, as inside ``with store.transaction()``
+
+Each call has a result or an error of its own. One that is refused before it changed anything costs the others
+nothing; after one that fails half way the others are applied again, without it (storage/commit/commits.py).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from itertools import groupby
+from operator import attrgetter
+from typing import Any, TypeVar
+
+from ...storage.commit.write_transaction import WriteTransaction
+from ...stream.entries.session import Direct
+from .lane import Call, run_each
+
+T = TypeVar("T")
+
+
+class Batch:
+    """The Source (stream/entries/session.py) of handles whose calls join the batch. For calls that it runs only."""
+
+    buffer = None
+    lock_timeout = 0.0  # the batch has the lock
+
+    def __init__(self, direct: Direct) -> None:
+        self.env = direct.env
+        self._direct = direct
+        self._txn: WriteTransaction | None = None  # the one that the calls are applied to
+        self._has_begun = False  # the call that is applied has come to the transaction
+        self._spoiled: BaseException | None = None  # it failed there half way
+
+    def read(self) -> AbstractContextManager[WriteTransaction]:
+        """The transaction itself, with nothing left in memory."""
+        self.submit(WriteTransaction.flush)
+        assert self._txn is not None
+        return nullcontext(self._txn)
+
+    def submit(self, operation: Callable[[WriteTransaction], T]) -> T:
+        """Apply the operation at once."""
+        txn = self._txn
+        assert txn is not None, "a handle of the batch, used outside it"
+        self._has_begun = True
+        before = txn.changes
+        try:
+            return operation(txn)
+        except BaseException as error:
+            if not txn.is_untouched(before, error):
+                self._spoiled = error
+            raise
+
+    def run(self, calls: list[Call[Any]]) -> None:
+        """Run these calls in their order, in as few commits as can be. In the lane's thread."""
+        for is_alone, some in groupby(calls, attrgetter("is_alone")):
+            if is_alone:
+                run_each(list(some))
+            else:
+                self._commit(list(some))
+
+    def _commit(self, calls: list[Call[Any]]) -> None:
+        try:
+            outcomes = self._direct.submit_all([partial(self._apply, call) for call in calls])
+        except BaseException as error:  # of all: LockTimeout, StoreClosed
+            for call in calls:
+                call.error = copy.copy(error)
+            return
+        for call, outcome in zip(calls, outcomes, strict=True):
+            call.error = outcome.error or call.error
+
+    def _apply(self, call: Call[Any], txn: WriteTransaction) -> None:
+        """The operation of one call; may be applied more than once, each time to a fresh transaction."""
+        self._txn, self._has_begun, self._spoiled = txn, False, None
+        if not call.begin():
+            return
+        try:
+            call.result = call.function()
+        except Exception as error:
+            if self._has_begun:
+                raise
+            call.error = error  # its arguments are wrong
+        if self._spoiled is not None:  # the method has gone on after it, which the transaction cannot
+            raise self._spoiled

@@ -1,0 +1,196 @@
+"""A lane: one thread that runs the calls of a loop's tasks, in their order and many at a time.
+
+    task ─┐  this turn of the loop                    the lane's thread
+    task ─┼── gathered ──── at its end ────> queue ──> run(up to ``most`` calls)
+    task ─┘                                                 │
+      ^────── each call's result or error <── one call_soon_threadsafe
+
+Calls of one turn of the loop go over together, and results that come together wake their tasks in one turn: tasks
+that write again and again stay one batch, without a timer. The thread begins with a call; the loop ends it after a
+second without any, and it ends by itself once the loop has been closed. A call whose task is cancelled before it
+has begun is withdrawn; one that has begun is completed, or undone (finish()).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import threading
+from collections.abc import Awaitable, Callable
+from queue import Empty, SimpleQueue
+from typing import Any, Generic, TypeVar
+
+from ...storage.errors import StoreClosed, StoreError
+
+T = TypeVar("T")
+
+_LINGER = 1.0  # seconds
+
+
+class Call(Generic[T]):
+    """A function that a task waits for, and what became of it."""
+
+    __slots__ = ("error", "function", "future", "has_begun", "is_alone", "is_withdrawn", "result")
+
+    def __init__(self, function: Callable[[], T], future: asyncio.Future[T], is_alone: bool) -> None:
+        self.function = function
+        self.future = future
+        self.is_alone = is_alone  # it shares no commit
+        self.has_begun = self.is_withdrawn = False
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    def begin(self) -> bool:
+        """Whether it is to be run: its task still waits. By the lane's thread, perhaps more than once."""
+        self.result = self.error = None
+        self.has_begun = True  # before the look: a task that is cancelled in between waits for the outcome
+        if self.is_withdrawn or self.future.done():
+            self.error = StoreClosed("the call was withdrawn before it began: the store is being closed")
+        return self.error is None
+
+    def settle(self) -> None:
+        """Wake its task. By the loop."""
+        if not self.future.done():
+            if self.error is None:
+                self.future.set_result(self.result)
+            else:  # a future refuses StopIteration
+                stopped = isinstance(self.error, StopIteration)
+                self.future.set_exception(RuntimeError("StopIteration raised") if stopped else self.error)
+                if self.is_withdrawn:
+                    self.future.exception()  # asked for: its task may be gone, and nothing is to be reported
+
+
+def run_each(calls: list[Call[Any]]) -> None:
+    """Run the calls one by one."""
+    for call in calls:
+        try:
+            if call.begin():
+                call.result = call.function()
+        except BaseException as error:
+            call.error = error
+
+
+class Lane:
+    """Made in a running loop, to which all its calls belong.
+
+    ``run``   runs calls in the lane's thread, and sets their results and errors; it raises nothing
+    ``most``  calls whose results come together
+    """
+
+    def __init__(self, name: str, run: Callable[[list[Call[Any]]], None], most: int) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._name = f"raxlog {name}"
+        self._run = run
+        self._most = most
+        self._gathered: list[Call[Any]] = []
+        self._queue: SimpleQueue[list[Call[Any]]] = SimpleQueue()
+        self._ends = False
+        self._thread: threading.Thread | None = None
+        self._undoing: set[asyncio.Task[None]] = set()
+        self._under_way: set[Call[Any]] = set()  # calls made and not settled
+
+    def call(self, function: Callable[[], T], is_alone: bool = False) -> Call[T]:
+        """Have the thread call the function; the call's future is for its outcome. StoreError in another loop."""
+        self.require_loop()
+        if self._thread is None:
+            self._ends = False
+            self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
+            self._thread.start()
+            atexit.register(self.end)  # a thread that uses LMDB must not see the interpreter end
+        call = Call(function, self._loop.create_future(), is_alone)
+        if not self._gathered:
+            self._loop.call_soon(self._hand_over)
+        self._gathered.append(call)
+        self._under_way.add(call)
+        return call
+
+    async def finish(self, function: Callable[[], T], undo: Callable[[T], Awaitable[object]]) -> T:
+        """The outcome of a call; where its task is cancelled once it has begun, it is undone before that goes on."""
+        call = self.call(function)
+        try:
+            return await asyncio.shield(call.future)
+        except asyncio.CancelledError:
+            call.is_withdrawn = True
+            if call.has_begun and not self._loop.is_closed():
+                task = self._loop.create_task(self._undo(call, undo))
+                self._undoing.add(task)
+                task.add_done_callback(self._undoing.discard)
+                while not task.done():  # cancelled again, it still ends behind that: within a commit or two
+                    with contextlib.suppress(asyncio.CancelledError):
+                        await asyncio.shield(task)
+            raise
+
+    async def _undo(self, call: Call[T], undo: Callable[[T], Awaitable[object]]) -> None:
+        with contextlib.suppress(Exception):  # there is nothing to undo, or that is refused, too
+            result = await call.future
+            if result is not None:
+                await undo(result)
+
+    async def idle(self, timeout: float) -> bool:
+        """Wait until nothing is under way, but no longer than that; whether nothing is."""
+        deadline = self._loop.time() + timeout
+        while (busy := bool(self._under_way or self._undoing)) and self._loop.time() < deadline:
+            await asyncio.sleep(0.001)
+        return not busy
+
+    def withdraw(self) -> None:
+        """Withdraw what has not begun: StoreClosed for its task."""
+        for call in self._under_way:
+            call.is_withdrawn = True
+            if not (call.has_begun or call.future.done()):
+                call.future.set_exception(StoreClosed("the store is being closed; this call has not begun"))
+
+    def end(self) -> None:
+        """End the thread: at once, where nothing is under way."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            atexit.unregister(self.end)
+            self._ends = True
+            self._queue.put([])
+            thread.join()
+
+    def require_loop(self) -> None:
+        """StoreError in another loop than the lane's."""
+        with contextlib.suppress(RuntimeError):
+            if asyncio.get_running_loop() is self._loop:
+                return
+        raise StoreError(
+            f"{self._name}: called from another event loop than the one that opened the store. Open the store in this "
+            "loop, too (raxlog.aio.open); both share one environment"
+        )
+
+    def _hand_over(self) -> None:
+        calls, self._gathered = self._gathered, []
+        self._queue.put(calls)
+
+    def _settle(self, calls: list[Call[Any]]) -> None:
+        for call in calls:
+            call.settle()
+        self._under_way.difference_update(calls)
+
+    def _retire(self) -> None:
+        if not self._under_way:
+            self.end()
+
+    def _work(self) -> None:
+        try:
+            while self._work_once():
+                continue
+        except RuntimeError:  # the loop has been closed, and nothing waits any more
+            atexit.unregister(self.end)
+
+    def _work_once(self) -> bool:
+        """Run what is queued; False at the end. A function: so no call is kept alive while it waits."""
+        try:
+            calls = self._queue.get(timeout=_LINGER)
+            while len(calls) < self._most and not self._queue.empty():
+                calls = calls + self._queue.get()
+        except Empty:
+            self._loop.call_soon_threadsafe(self._retire)
+            return True
+        for start in range(0, len(calls), self._most):
+            some = calls[start : start + self._most]
+            self._run(some)
+            self._loop.call_soon_threadsafe(self._settle, some)
+        return not self._ends

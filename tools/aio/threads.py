@@ -1,0 +1,115 @@
+"""The threads of a store in a loop, three whatever the number of tasks, and the plain methods called there.
+
+    writes   what joins a commit, many tasks' calls in each (batch.py); transact()
+    reads    what reads and does not wait. A thread of its own: a read waits for no commit, nor for the writer's lock
+    others   what makes commits of its own or takes long: trim(), compact(), run(); one after the other
+
+A reader that waits has none: see waits.py.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
+
+from ...storage.errors import StoreClosed, StoreError
+from ...store import Store
+from ...stream.group.waiter import Waiting
+from .batch import Batch
+from .lane import Lane, run_each
+
+if TYPE_CHECKING:
+    from .waits import Turn
+
+H = TypeVar("H")  # a plain handle
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_GRACE = 1.0  # seconds for what has begun, once nothing more is
+
+
+class Threads:
+    """What the handles of one open AsyncStore share."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self.source, self.streams, self.pubsub = store.parts()
+        self.batch = Batch(self.source)
+        self.waiting = self.source.env.attached(Waiting)
+        self.turns: set[Turn] = set()  # of tasks that wait: one that nothing else refers to lives by it
+        self.refusal: str | None = None  # why nothing more is taken, once close() has been called
+        self.lanes = {  # 256 or 32 results come together: a few milliseconds of the loop's time
+            "writes": Lane(f"writes to {store.path}", self.batch.run, 256),
+            "reads": Lane(f"reads of {store.path}", run_each, 32),
+            "others": Lane(f"calls of {store.path}", run_each, 1),
+        }
+
+    def call(self, lane: str, function: Callable[[], T], is_alone: bool = False) -> asyncio.Future[T]:
+        """Have a function called in a lane; in "writes" within the next commit, or alone between commits."""
+        self.require_open()
+        return self.lanes[lane].call(function, is_alone).future
+
+    def require_open(self) -> None:
+        """StoreClosed once close() has been called."""
+        if self.refusal is not None:
+            raise StoreClosed(self.refusal)
+
+    async def close(self, timeout: float) -> None:
+        """Complete what is under way, within ``timeout`` seconds; close the store; end the threads."""
+        self.refusal = f"the store {self.store.path} has been closed (aclose()). Open it again."
+        for turn in self.turns:
+            turn.release()
+        for lane in self.lanes.values():
+            if not await lane.idle(timeout):
+                lane.withdraw()
+                if not await lane.idle(_GRACE):
+                    raise StoreError(
+                        f"{self.store.path} is not closed: a call that has begun has not ended in {timeout:g} s, and "
+                        "cannot be broken off. Nothing more is begun; aclose() again once it has ended."
+                    )
+        await self.lanes["others"].call(self.store.close).future
+        for lane in self.lanes.values():
+            lane.end()
+
+
+class Handle(Protocol[H]):
+    """A handle of a loop's tasks: the plain one, and the same bound to the batch."""
+
+    _threads: Threads
+    _plain: H
+    _batched: H
+
+
+def on(lane: str, method: Callable[Concatenate[H, P], T],
+       ) -> Callable[Concatenate[Handle[H], P], Coroutine[Any, Any, T]]:
+    """A plain method, of the same types and explanation, as one to be awaited, which is called in this lane.
+
+    In "writes" it is a part of the next commit, also where the plain one goes in pieces.
+    """
+
+    @wraps(method)
+    async def call(self: Handle[H], /, *args: P.args, **options: P.kwargs) -> T:
+        if lane != "writes":
+            return await self._threads.call(lane, partial(method, self._plain, *args, **options))
+        given: Any = map(_kept, args)
+        named: Any = {name: _kept(value) for name, value in options.items()}
+        return await self._threads.call(lane, partial(method, self._batched, *given, **named))
+
+    return call
+
+
+def _kept(argument: Any) -> Any:
+    """The argument, an iterator as a list: a call may be applied twice."""
+    return list(argument) if hasattr(argument, "__next__") else argument
+
+
+class Property(Generic[H, T]):
+    """A property to be awaited; explained at the plain one of that name."""
+
+    def __init__(self, read: Callable[[H], T]) -> None:
+        self._read = read
+
+    def __get__(self, handle: Handle[H], owner: object) -> asyncio.Future[T]:
+        return handle._threads.call("reads", partial(self._read, handle._plain))

@@ -1,0 +1,130 @@
+"""Workers and dead letters.
+
+    worker   runs a function of a Python module for each entry of a group
+    dlq      what the workers have given up: list, show, replay, purge
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import logging
+import os
+import sys
+from collections.abc import Callable
+from operator import attrgetter
+from typing import Any
+
+from .....storage.errors import RaxlogError
+from .....stream.group.dead_letters import DeadLetter
+from .....stream.node.json_form import fields_form
+from .....stream.node.stream_id import parse_id
+from ... import output
+from ...arguments import OF_GROUP, WRITING, argument, command, consumer_name, flag, positive, seconds, whole
+from ...status import DONE, NO, USAGE, CommandError
+from ...stores import group_of, writing
+
+
+@command(
+    "worker",
+    (argument("handler", metavar="MODULE:FUNCTION", help="what to call with each entry"), *OF_GROUP,
+     argument("--threads", type=positive, default=1, metavar="N", help="handlers at the same time (default: 1)"),
+     argument("--processes", type=whole, default=0, metavar="N",
+              help="worker processes, begun anew when they die (default: this one alone)"),
+     flag("--burst", "end when there is nothing to be read"),
+     flag("--transaction", "call the function with a transaction, too, which also acknowledges"),
+     argument("--lease", type=seconds, default=30.0, metavar="SECONDS",
+              help="others take over from a worker that died so long ago (default: 30)"),
+     argument("--attempts", type=positive, default=20, metavar="N", help="so many deliveries at most (default: 20)"),
+     argument("--retry", metavar="SECONDS,…",
+              help="delays after the first failure, the second … (default: 1 s, doubled each time, up to an hour)"),
+     argument("--timeout", type=seconds, metavar="SECONDS", help="how long a handler may take (default: for ever)"),
+     argument("--drain", type=seconds, default=10.0, metavar="SECONDS",
+              help="how long handlers may go on once it is stopped (default: 10)"),
+     argument("--name", metavar="NAME", read=consumer_name, help="the consumer's name (default: made up)"), *WRITING),
+    """Calls the function with each entry of the group, any number of workers side by side, until SIGTERM or
+Ctrl-C. An entry is acknowledged when the function returns; where it raises, the entry comes again
+after a delay, and goes to the dead letters after --attempts deliveries ('raxlog dlq'). MODULE is
+looked for in the current folder, too.""",
+    "raxlog worker shop:send_mail events.rax orders mail --processes 4 --timeout 60",
+)
+def _worker(args: argparse.Namespace) -> int:
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s raxlog: %(message)s", stream=sys.stderr)
+    handler = _function(args.handler)
+    retry = None if args.retry is None else [_delay(text) for text in args.retry.split(",")]
+    with group_of(args, writing) as group:
+        group.info()  # raises where there is no such group
+        worker = group.worker(
+            handler, name=args.name, threads=args.threads, processes=args.processes, transaction=args.transaction,
+            lease=args.lease, attempts=args.attempts, retry=retry, timeout=args.timeout, drain=args.drain,
+        )
+        worker.run(burst=args.burst)
+    return DONE
+
+
+def _delay(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise CommandError(f"--retry: {text!r} is no number of seconds", USAGE) from None
+
+
+def _function(name: str) -> Callable[..., object]:
+    """The function that MODULE:FUNCTION names."""
+    module, colon, path = name.partition(":")
+    if not colon or not module or not path:
+        raise CommandError(f"{name!r} must be MODULE:FUNCTION, as in shop:send_mail", USAGE)
+    sys.path.insert(0, os.getcwd())
+    try:
+        found: Callable[..., object] = attrgetter(path)(importlib.import_module(module))
+    except RaxlogError:
+        raise
+    except (ImportError, AttributeError) as error:
+        raise CommandError(f"{name!r} cannot be loaded: {error}", USAGE) from error
+    return found
+
+
+@command(
+    "dlq",
+    (argument("action", choices=("list", "show", "replay", "purge"), help="what to do"), *OF_GROUP,
+     argument("ids", metavar="ID", nargs="*", read=parse_id, help="these letters only"),
+     argument("--reason", metavar="REASON", help="only those given up for it: failed, discarded, exhausted, malformed"),
+     *WRITING),
+    """The dead letters of a group. list: a line each, its ID, the entry's ID, the deliveries, the reason and the
+error; show: all of each, with its traceback; replay: append the entries to their stream again;
+purge: delete them. Without IDs all of them. Exit status 1 if there are none.""",
+    "raxlog dlq list events.rax orders mail",
+    "raxlog dlq replay events.rax orders mail 1526919030474-0",
+)
+def _dlq(args: argparse.Namespace) -> int:
+    def wanted(letter: DeadLetter) -> bool:
+        return args.reason in (None, letter.reason)
+
+    if args.action in ("replay", "purge"):
+        with group_of(args, writing) as group:
+            letters = group.dead_letters
+            many = (letters.replay if args.action == "replay" else letters.purge)(*args.ids, where=wanted)
+        done = "appended again" if args.action == "replay" else "deleted"
+        output.answer(args.json, {args.action: many}, f"{output.many(many, 'dead letter')} {done}")
+        return DONE if many else NO
+    with group_of(args) as group:
+        letters = group.dead_letters
+        found = map(letters.get, args.ids) if args.ids else iter(letters)
+        shown = [letter for letter in found if letter is not None and wanted(letter)]
+    if args.json:
+        for letter in shown:
+            output.print_json(_document(letter))
+    elif args.action == "list":
+        rows = [(str(one.id), str(one.origin), str(one.deliveries), one.reason, output.one_line(one.error))
+                for one in shown]
+        output.print_text(*output.table(rows, (2,), ("id", "entry", "deliveries", "reason", "error")))
+    else:
+        for letter in shown:
+            output.print_text(f"{letter.id}  {letter.reason} after {output.many(letter.deliveries, 'delivery')}",
+                              "\t".join([str(letter.origin), *output.pairs_text(letter.entry.pairs)]),
+                              *letter.traceback.splitlines())
+    return DONE if shown else NO
+
+
+def _document(letter: DeadLetter) -> dict[str, Any]:
+    return letter._asdict() | {"entry": letter.origin, "fields": fields_form(letter.entry.pairs)}
