@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from .stream.info import ConsumerDetail, FullInfo, GroupDetail, PendingDetail, StreamInfo
     from .stream.jobs.deferred import Deferred
     from .stream.jobs.outcome import Backoff, Discard, Retry, Snooze, TimeLimit
+    from .stream.jobs.results import Result
     from .stream.jobs.worker import Worker
     from .stream.node.entry import Entry
     from .stream.node.stream_id import StreamID
@@ -84,6 +85,7 @@ _WHERE = {  # all others are errors
     "stream.group.group": "Group",
     "stream.group.info": "ConsumerInfo GroupInfo Pending PendingSummary",
     "stream.jobs.deferred": "Deferred",
+    "stream.jobs.results": "Result",
     "stream.node.stream_id": "StreamID",
     "stream.group.delete_policy": "DeleteResult",
     "storage.wake.stop": "Stop",
@@ -105,10 +107,9 @@ __all__ = [  # noqa: F405
     "InvalidArgument", "InvalidFields", "InvalidName", "InvalidStreamID", "LiveSubscription", "LiveSubscriptions",
     "LockTimeout", "Lost", "MalformedValue", "Manifest", "Message", "NoGroup", "NoStream", "NoSubscription",
     "NotAStore", "NotInstalled", "NotOwner", "Pending", "PendingDetail", "PendingSummary", "RaxlogError", "Reached",
-    "ReadOnlyStore", "Report", "Retention", "Retry", "SalvageReport", "SettingsConflict", "Snooze", "State", "Stop",
-    "Store", "StoreClosed", "StoreError", "StoreFull", "Stream", "StreamError", "StreamExhausted", "StreamExists",
-    "StreamID", "StreamInfo", "SubjectError", "Subscriber", "SubscriptionError", "SubscriptionExists", "TimeLimit",
-    "Transaction",
-    "TransactionError", "UnsupportedFormat", "Verification", "Worker", "__version__", "check", "glob_matches", "open",
-    "restore", "salvage", "subject_matches", "verify",
+    "ReadOnlyStore", "Report", "Result", "Retention", "Retry", "SalvageReport", "SettingsConflict", "Snooze", "State",
+    "Stop", "Store", "StoreClosed", "StoreError", "StoreFull", "Stream", "StreamError", "StreamExhausted",
+    "StreamExists", "StreamID", "StreamInfo", "SubjectError", "Subscriber", "SubscriptionError", "SubscriptionExists",
+    "TimeLimit", "Transaction", "TransactionError", "UnsupportedFormat", "Verification", "Worker", "__version__",
+    "check", "glob_matches", "open", "restore", "salvage", "subject_matches", "verify",
 ]

@@ -45,7 +45,7 @@ from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.errors import InvalidFields
 from ...storage.format.keys import sha256
 from ...storage.trees.rax import RaxTransaction
-from ...stream.entries import writer
+from ...stream.entries import deferred, writer
 from ...stream.entries.header import NodeLimits
 from ...stream.entries.session import Direct, ask
 from ...stream.entries.sweep import sweep
@@ -218,6 +218,8 @@ class PubSub:
             ensure = durables.ensure_stream if name in durable else writer.ensure
             stream = ensure(txn, name, self._limits)
             ids[name] = stream.append(txn, AUTO, now, flat)
+            if now >= stream.header.due:
+                deferred.release(txn, stream, now)
             if stream.begun > 0:
                 expire_begun(txn, stream, now)
 

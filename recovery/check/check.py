@@ -62,7 +62,7 @@ from ...storage.files.lmdb_file import Meta, PageFile
 from ...storage.lifecycle import registry
 from ...stream.entries.write_buffer import WriteBuffer
 from ..subprocess_task import Progress, SubprocessTask
-from .groups import check_appends, check_deferred, check_groups
+from .groups import check_appends, check_deferred, check_groups, check_results
 from .nodes import check_stream
 from .page_tree import FAILURES, PageTree
 from .records import Inventory, check_names, check_records, is_journal
@@ -340,6 +340,7 @@ class StoreWalk:
         self._part("group", partial(check_groups, tree, number, name, header, inventory.doomed, find), stream=name)
         self._part("append", partial(check_appends, tree, number, name, find), stream=name)
         self._part("deferred", partial(check_deferred, tree, number, name, header, find), stream=name)
+        self._part("result", partial(check_results, tree, number, name, find), stream=name)
 
     def _subjects(self) -> None:
         """Check the subject index and the durable subscriptions."""

@@ -1,4 +1,4 @@
-"""The consumer groups of a stream, what idempotent appends remember, and what is deferred.
+"""The consumer groups of a stream, what idempotent appends remember, what is deferred, and results.
 
     name ──> group ──┬─ name ──> consumer        one to one, numbers below the next one's
                      └─ buckets <──> by consumer, by time, released        both ways
@@ -7,6 +7,8 @@
     pair (24) <── age (25) ── counted under the producer (25)
 
     deferred entries (26) ── counted in the stream's header
+
+    result (27) <──> its time (28)
 
 The numbers of the invariants are those of docs/format-groups.md, section 20.
 """
@@ -187,3 +189,14 @@ def check_deferred(tree: PageTree, number: int, stream: str, header: StreamHeade
                 f"the first due at {header.due}", key=keys.header_key(number))
     if header is not None and after > header.next_deferred:
         problem(f"a deferred entry has the number {after - 1}, which was never assigned", key=prefix)
+
+
+def check_results(tree: PageTree, number: int, stream: str, find: Findings) -> None:
+    """Invariant 26: each result has one row by its name and one by the time when it expires."""
+    by_name, by_time = keys.family(number, keys.RESULT), keys.family(number, keys.RESULT_AGE)
+    named = {row[0].to_bytes(8, "big") + name for name, row in _rows(tree, by_name, find, stream=stream)}
+    timed = {suffix for suffix, _ in _rows(tree, by_time, find, stream=stream)}
+    find.counts["results"] += len(named)
+    for age in named ^ timed:
+        find.problem("result", f"result {age[8:].hex()} expires at {int.from_bytes(age[:8], 'big')} ms by one of its "
+                     "rows alone", key=by_time + age, stream=stream)

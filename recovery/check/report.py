@@ -37,6 +37,7 @@ MEANINGS = {
     "pending": "pending entries are lost, or not found by consumer, time or place in line",
     "append": "a repeated append of this producer may be added twice, or taken for a repeated one",
     "deferred": "deferred entries are lost, or hold up the stream's readers",
+    "result": "results are lost, or stay for ever",
     "subject": "messages may not be routed as they were bound",
     "lookup": "readers may miss this record though it is in the file",
     "lmdb": "LMDB's own structure is damaged: do not write to the store, salvage it",

@@ -218,7 +218,7 @@ class _Builder:
             groups = GroupsBuilder(self._gathered, txn, stream, doomed)
             groups.build()
             remembered = groups.build_appends()
-            deferred = stream.copy_deferred()
+            deferred, results = stream.copy_deferred(), stream.copy_results()
             for key, value in family_rows(self._gathered, ours):
                 if key[8] not in STREAM_KINDS:  # those have been rebuilt
                     txn.put(key, value)
@@ -226,7 +226,7 @@ class _Builder:
         self._report.lost += stream.lost
         self._report.streams[name.decode("utf-8", "backslashreplace")] = {
             "entries": stream.entries, "nodes": stream.nodes, "groups": groups.groups, "pending": groups.pending,
-            "remembered": remembered, "deferred": deferred,
+            "remembered": remembered, "deferred": deferred, "results": results,
             "lost_entries": sum(loss.entries or 0 for loss in stream.lost if loss.what == "entries"),
         }
 

@@ -218,6 +218,19 @@ class StreamBuilder:
             self.lose("deferred entries", entries=known - header.deferred)
         return header.deferred
 
+    def copy_results(self) -> int:
+        """Copy the results that are whole. Returns their number."""
+        by_name, by_time = keys.family(self.number, keys.RESULT), keys.family(self.number, keys.RESULT_AGE)
+        many = 0
+        for name, row in self._gathered.rows(by_name):
+            self.put(by_name + name, row)
+            self.put(by_time + row[0].to_bytes(8, "big") + name, [])
+            many += 1
+        lost = sum(1 for _ in self._gathered.rows(by_time)) - many
+        if lost > 0:
+            self.lose("results", entries=lost)
+        return many
+
     def write_header(self) -> None:
         """Write the header and the name of the stream."""
         self.put(keys.header_key(self.number), self.header.row())

@@ -31,6 +31,8 @@
     n            24         producer (16)  idempotent ID (16)     what idempotent appends remember
     n            25         producer (16)  ms (8)  seq (8)        the same, oldest first
     n            26         due (8)  running no. (8)              a deferred entry
+    n            27         name                                  a result
+    n            28         expires (8)  name                     the same, first to expire first
     n            30         ms (8)  seq (8)                       a node: the block of a listpack
     n            31                                               the stream's header
     n            32         group (4)                             a consumer group
@@ -82,6 +84,8 @@ CONSUMER_NAME = 0x23
 IDEMPOTENT = 0x24
 IDEMPOTENT_AGE = 0x25
 DEFERRED = 0x26
+RESULT = 0x27
+RESULT_AGE = 0x28
 NODE = 0x30
 HEADER = 0x31
 GROUP = 0x32

@@ -32,6 +32,7 @@ from ..node.entry import Entry
 from ..node.packed_ids import row_of
 from ..node.stream_id import AUTO, IDLike, StreamID, now_ms, parse_id
 from . import deliver
+from .expiry import expire_begun
 from .state import locate_group
 
 DEAD_FIELD = b"$dead"
@@ -105,7 +106,10 @@ class DeadLetters:
             group = None if stream is None else locate_group(txn, stream, self._group)
             deliver.require_owner(txn, self._origin, group, self._group, consumer, row)
             assert group is not None
-            writer.ensure(txn, self.name, NodeLimits()).append(txn, AUTO, now_ms(), flat)
+            letters, now = writer.ensure(txn, self.name, NodeLimits()), now_ms()
+            letters.append(txn, AUTO, now, flat)
+            if letters.begun > 0:
+                expire_begun(txn, letters, now)
             deliver.ack(txn, group, row)
 
         self._source.submit(operation)

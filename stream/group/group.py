@@ -8,7 +8,8 @@ Durations are seconds; names are stored as bytes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from itertools import chain
 from typing import TYPE_CHECKING, Literal, TypeVar, overload
@@ -16,12 +17,14 @@ from typing import TYPE_CHECKING, Literal, TypeVar, overload
 from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.errors import ConsumerBusy, CorruptionError, InvalidArgument, RaxlogError, StoreClosed, TransactionError
 from ...storage.trees.rax import RaxTransaction
-from ...storage.wake.stop import StopFlag
+from ...storage.wake.stop import StopFlag, is_stopped
 from ..entries import header as headers
 from ..entries import writer
 from ..entries.header import shown
 from ..entries.session import PIECE, PIECE_ASKED, Direct, Source, in_pieces, parse_block
 from ..entries.sweep import sweep
+from ..jobs.results import Result, result_moves
+from ..jobs.results import put as put_result
 from ..node.arguments import Name, duration_ms, member_name, text_of, texts_of, whole
 from ..node.entry import Entry
 from ..node.packed_ids import row_of
@@ -44,6 +47,7 @@ from .state import (
     no_group,
     require_group,
 )
+from .waiter import Condition, Waiting
 
 if TYPE_CHECKING:
     from ..jobs.processes import WorkerProcesses
@@ -231,8 +235,8 @@ class Group:
 
     def worker(self, handler: Callable[..., object], *, name: Name | None = None, threads: int = 1, processes: int = 0,
                transaction: bool = False, lease: float = 30.0, attempts: int = 20, retry: object = None,
-               timeout: float | None = None, drain: float = 10.0,
-               dead_letters: Name | None = None) -> Worker | WorkerProcesses:
+               timeout: float | None = None, drain: float = 10.0, dead_letters: Name | None = None,
+               result_ttl: float | None = None) -> Worker | WorkerProcesses:
         """A worker that runs ``handler(entry)`` for each entry of the group; ``worker.run()`` begins.
 
         Any number of them, in any process, share the entries, each at least once. A handler that returns is
@@ -252,6 +256,8 @@ class Group:
         ``drain``         seconds that handlers have to end once the worker is stopped
         ``name``          of the consumer, unique among all workers; made up where left out
         ``dead_letters``  a stream's name in place of "STREAM.GROUP.dead"
+        ``result_ttl``    seconds for which wait_result() finds what a handler has returned, or the error for which
+                          an entry was given up: kept in a commit before the one that ends the entry
 
         InvalidArgument for what makes no sense; TransactionError in a transaction. The commits are those of
         read(), nack() and dead_letters; an entry that another worker has taken over is left to that one.
@@ -270,11 +276,50 @@ class Group:
             return Worker(
                 Group(self._source, self.stream, self.name, None), self._letters(dead_letters), handler, self.shown,
                 name=name, threads=threads, lease=lease, attempts=attempts, retry=retry, timeout=timeout, drain=drain,
-                begin=begin,
+                begin=begin, result_ttl=result_ttl,
             )
 
         worker = make(name)
         return WorkerProcesses(make, worker.name, processes) if processes else worker
+
+    def keep_results(self, results: Mapping[IDLike, Result], ttl: float) -> None:
+        """Keep results for ``ttl`` seconds, for wait_result(); one commit. A worker with result_ttl does so by itself.
+
+        An older result of an entry is replaced; an entry need not be there. A value is what msgpack can hold (None,
+        bool, int, float, str, bytes, and lists and dicts of these; a tuple becomes a list); any other is kept as an
+        error that says so.
+        """
+        rows = [(self._result_name(sid), result.packed()) for sid, result in results.items()]
+        kept_for = duration_ms("ttl", ttl)
+
+        def operation(txn: WriteTransaction, stream: writer.StreamWriter, _: GroupState) -> None:
+            for name, value in rows:
+                put_result(txn, stream.number, name, value, kept_for)
+
+        self._act(operation)
+
+    def wait_result(self, id: IDLike, timeout: float | None = None, *, stop: StopFlag | None = None) -> Result | None:
+        """The result of an entry, waited for: Result(value, error), where one of the two is None.
+
+        None after ``timeout`` seconds (0: do not wait; None: for ever), or once ``stop`` is set; and where its
+        time to be kept has passed. Costs some microseconds, and no thread of its own while it waits.
+        """
+        name = self._result_name(id)
+        deadline = None if timeout is None else time.monotonic() + duration_ms("timeout", timeout) / 1000
+        condition = Condition(result_moves, self.stream, name)
+        while True:
+            with self._source.read() as txn:
+                self._found(txn)
+                value = condition.value(txn)
+            if isinstance(value, bytes):
+                return Result.unpacked(value)
+            if timeout == 0 or is_stopped(stop) or not isinstance(self._source, Direct):
+                return None
+            if not self._source.env.attached(Waiting).wait({condition: None}, deadline, stop=stop):
+                timeout = 0  # one last look
+
+    def _result_name(self, sid: IDLike) -> bytes:
+        return self.name + b"\0" + bytes(parse_id(sid))
 
     @property
     def dead_letters(self) -> DeadLetters:

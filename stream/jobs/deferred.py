@@ -64,8 +64,13 @@ class Deferred:
     @property
     def fields(self) -> dict[Any, Any]:
         """Its fields, as those of an Entry."""
-        entry = Entry(0, 0, zip(self._flat[::2], self._flat[1::2], strict=True))
+        entry = Entry(0, 0, self.pairs)
         return (entry if self._encoding is None else entry.decoded(self._encoding, UNDECODABLE)).fields
+
+    @property
+    def pairs(self) -> list[tuple[bytes, bytes]]:
+        """Its names and values as they are stored, in their order."""
+        return list(zip(self._flat[::2], self._flat[1::2], strict=True))
 
     def cancel(self) -> bool:
         """Stream.cancel_deferred() of its token."""

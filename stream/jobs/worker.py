@@ -38,6 +38,7 @@ from ..node.arguments import Name, duration_ms, member_name, whole
 from ..node.entry import Entry
 from ..node.stream_id import StreamID
 from .outcome import Backoff, Discard, Retry, Snooze, TimeLimit, parsed_retry
+from .results import Result
 
 if TYPE_CHECKING:
     from ..group.dead_letters import DeadLetters
@@ -63,6 +64,7 @@ class _Lane:
         self.waiting: deque[Entry] = deque()
         self.running: Entry | None = None
         self.done: list[StreamID] = []  # not yet acknowledged
+        self.results: dict[StreamID, Result] = {}  # of these, not yet kept
         self.lost: set[StreamID] = set()  # another worker has taken these over, or they have been given back
         self.begun = self.renewed = 0.0  # when the entry that runs was, and all that is held
         self.limited = False  # the handler has been told that its time is over
@@ -81,7 +83,7 @@ class Worker:
     def __init__(self, group: Group, letters: DeadLetters, handler: Callable[..., object],
                  shown: Callable[..., list[Entry]], *,
                  name: Name | None, threads: int, lease: float, attempts: int, retry: object, timeout: float | None,
-                 drain: float, begin: Callable[[], Any] | None) -> None:
+                 drain: float, begin: Callable[[], Any] | None, result_ttl: float | None) -> None:
         if not callable(handler):
             raise InvalidArgument(f"handler={handler!r} must be a function of an entry")
         if iscoroutinefunction(handler) or iscoroutinefunction(getattr(handler, "__call__", None)):  # noqa: B004
@@ -91,6 +93,7 @@ class Worker:
         self._lease = duration_ms("lease", lease) / 1000
         self._timeout = None if timeout is None else duration_ms("timeout", timeout) / 1000
         self._drain = duration_ms("drain", drain) / 1000
+        self._result_ttl = None if result_ttl is None else duration_ms("result_ttl", result_ttl) / 1000
         if self._lease < _SHORTEST or self._timeout == 0:
             raise InvalidArgument(f"lease={lease!r} must be {_SHORTEST} seconds or more, timeout={timeout!r} not 0")
         self._group = group
@@ -199,6 +202,7 @@ class Worker:
         while True:
             done = list(lane.done)
             try:
+                self._keep_results(lane)
                 batch = self._group.read(lane.name, count, ack=done, ack_owned=True, claim_idle=self._lease,
                                          block=None if self._burst else 0, stop=self._stop)
             except (StoreFull, LockTimeout) as error:
@@ -223,30 +227,43 @@ class Worker:
         return None
 
     def _call(self, lane: _Lane, entry: Entry) -> BaseException | None:
-        """Run the handler; what it has raised."""
-        raised: BaseException | None = None
+        """Run the handler, and see that no limit is raised in this thread any more; what the handler has raised."""
+        try:
+            raised = self._run(lane, entry)
+        except TimeLimit as late:  # behind the handler's end
+            raised = late
+        while True:
+            try:
+                if os.getpid() != self._pid:
+                    os._exit(0)  # a child that the handler has forked: the entry is its parent's
+                with lane.lock:
+                    lane.begun = _NEVER
+                if lane.limited:  # one may be on its way; another comes in its place, and surely
+                    _raise_in(threading.get_ident())
+                    time.sleep(_GRACE)
+                return raised
+            except TimeLimit:
+                lane.limited = False
+
+    def _run(self, lane: _Lane, entry: Entry) -> BaseException | None:
         try:
             if entry.deliveries > self._attempts:
                 raise _Exhausted(f"delivered {entry.deliveries} times, and no worker has come to its end")
             [shown] = self._shown([entry])
             if self._begin is None:
-                self._handler(shown)
+                value = self._handler(shown)
+                if self._result_ttl is not None:
+                    lane.results[entry.id] = Result(value)
             else:
                 with self._begin() as tx:
-                    self._handler(shown, tx)
-                    tx.group(self._group.stream, self._group.name).ack(entry.id, consumer=lane.name)
+                    value = self._handler(shown, tx)
+                    group = tx.group(self._group.stream, self._group.name)
+                    if self._result_ttl is not None:
+                        group.keep_results({entry.id: Result(value)}, self._result_ttl)
+                    group.ack(entry.id, consumer=lane.name)
         except BaseException as error:
-            raised = error
-        if os.getpid() != self._pid:
-            os._exit(0)  # a child that the handler has forked: the entry is its parent's
-        while True:
-            try:
-                with lane.lock:
-                    lane.begun = _NEVER  # from now on no limit is raised in this thread
-                _raise_in(threading.get_ident(), None)
-                return raised
-            except TimeLimit:
-                continue  # it was on its way
+            return error
+        return None
 
     def _finish(self, lane: _Lane, entry: Entry, raised: BaseException | None) -> None:
         """Note that an entry is done, or commit what becomes of it."""
@@ -279,6 +296,8 @@ class Worker:
                 self._group.nack(entry.id, delay=delay, consumer=lane.name)
             else:
                 _log.warning("%s goes to the dead letters, %s: %s", entry.id, reason, error)
+                if self._result_ttl is not None:
+                    self._group.keep_results({entry.id: Result(None, error)}, self._result_ttl)
                 self._letters.bury(lane.name, entry, reason, error, "".join(traceback.format_exception(raised)))
                 lane.counts["dead"] += 1
         except NotOwner:
@@ -297,9 +316,17 @@ class Worker:
         """Acknowledge what is done, as far as it is still the lane's."""
         with lane.lock:
             done, lane.done = lane.done, []
-        if done and not self._commit(lambda: self._group.read(lane.name, 0, ack=done, ack_owned=True)):
+        if done and not (self._commit(lambda: self._keep_results(lane))
+                         and self._commit(lambda: self._group.read(lane.name, 0, ack=done, ack_owned=True))):
             with lane.lock:
                 lane.done += done  # with the next read
+
+    def _keep_results(self, lane: _Lane) -> None:
+        kept = dict(lane.results)
+        if kept and self._result_ttl is not None:
+            self._group.keep_results(kept, self._result_ttl)
+            for sid in kept:
+                lane.results.pop(sid, None)
 
     def _give_back(self, lane: _Lane, entries: list[Entry]) -> None:
         """Release entries that were not begun, or not ended; their delivery does not count."""
@@ -338,7 +365,7 @@ class Worker:
             held = lane.held() if now - lane.renewed > self._lease / 4 else []
             if self._timeout is not None and ran > self._timeout and not lane.limited:
                 lane.limited = True
-                _raise_in(lane.thread.ident, TimeLimit)
+                _raise_in(lane.thread.ident)
             hangs = lane.limited and lane.running is not None and ran > (self._timeout or 0.0) + _GRACE
         if ran > _LONG:
             self._acknowledge(lane)
@@ -371,10 +398,12 @@ class _Exhausted(Exception):
 _REASONS = {Discard: "discarded", MalformedValue: "malformed", _Exhausted: "exhausted"}
 
 
-def _raise_in(thread: int | None, kind: type[BaseException] | None) -> None:
-    """Raise an exception in another thread; None takes one back that has not been raised yet."""
-    raised = None if kind is None else ctypes.py_object(kind)
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread or 0), raised)
+def _raise_in(thread: int | None) -> None:
+    """Raise TimeLimit in a thread, once, in place of one that has not arrived yet.
+
+    It is never taken back: CPython 3.11 would go on looking for it, between any two calls, in all threads.
+    """
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread or 0), ctypes.py_object(TimeLimit))
 
 
 @contextmanager

@@ -493,3 +493,19 @@ def test_a_transaction_of_a_handler_that_fails_leaves_nothing(store: raxlog.Stor
         until(lambda: is_empty(group))
     assert worker.counts == {"done": 10, "failed": 5}
     assert Counter(number(entry) for entry in store.stream("effects").range()) == Counter(range(10))
+
+
+@pytest.mark.parametrize("timeout", [None, 0.05])
+def test_a_process_can_be_traced_after_a_worker_has_run(
+    store: raxlog.Store, group: raxlog.Group, timeout: float | None
+) -> None:
+    """An exception for a thread that is taken back leaves CPython 3.11 looking for it: under a tracer, for ever."""
+    store.stream("jobs").extend([{"n": n} for n in range(4)])
+    code = ("import sys, time, raxlog\nwith raxlog.open(sys.argv[1]) as store:\n"
+            "    group = store.stream('jobs').group('mail')\n    handle = lambda entry: time.sleep(0.1)\n"
+            f"    group.worker(handle, timeout={timeout}, attempts=1).run(burst=True)\n"
+            "sys.settrace(lambda *_: None)\nprint(handle.__name__, (lambda: 5)())\n")
+    done = subprocess.run([sys.executable, "-c", code, str(store.path)], capture_output=True, text=True, timeout=SOON,
+                          check=True)
+    assert done.stdout == "<lambda> 5\n"
+    assert len(group.dead_letters) == (0 if timeout is None else 4)

@@ -92,3 +92,20 @@ def test_a_function_that_is_not_there_is_named(shop: Path, raxlog_cli: Run, monk
         assert words in one_line(err)
     assert raxlog_cli("worker", "shop:send", "s.rax", "jobs", "other")[0] == 1
     assert raxlog_cli("worker", "shop:send", "s.rax", "jobs", "mail", "--retry", "1,x")[0] == 2
+
+
+def test_entries_are_deferred_listed_and_cancelled(raxlog_cli: Run, tmp_path: Path) -> None:
+    path = str(tmp_path / "s.rax")
+    token, due, field = raxlog_cli("defer", path, "mail", "to=ann", "--delay", "3600")[1].rstrip("\n").split("\t")
+    assert (due[10], field) == ("T", "to=ann")
+    raxlog_cli("defer", path, "mail", "to=bob", "--at", "2100-01-01T08:00:00+01:00")
+    lines = [json.loads(line) for line in raxlog_cli("deferred", path, "mail", "--json")[1].splitlines()]
+    assert [line["fields"] for line in lines] == [{"to": "ann"}, {"to": "bob"}]
+    assert lines[1]["due"] == "2100-01-01T07:00:00+00:00"
+    assert raxlog_cli("deferred", path, "mail", "--cancel", token)[1] == "1 entry cancelled\n"
+    assert raxlog_cli("deferred", path, "mail", "--cancel", token)[0] == 1
+    assert "token" in one_line(raxlog_cli("deferred", path, "mail", "--cancel", "x")[2])
+    for wrong in (["--delay", "-1"], ["--delay", "nan"], ["--at", "2100-01-01"], ["--at", "soon"], []):
+        assert raxlog_cli("defer", path, "mail", "to=ann", *wrong)[0] == 2
+    assert raxlog_cli("defer", path, "late", "to=ann", "--delay", "0")[0] == 0
+    assert "to=ann" in raxlog_cli("range", path, "late")[1]

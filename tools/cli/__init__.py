@@ -41,6 +41,8 @@ COMMANDS = {
     "range": ("entries.range", "print the entries between two IDs"),
     "tail": ("entries.range", "print the last entries and then those that come"),
     "get": ("entries.range", "print the entry with one ID"),
+    "defer": ("entries.deferred", "append an entry at a later time"),
+    "deferred": ("entries.deferred", "list the entries that are to come, or cancel some"),
     "delete": ("entries.add", "delete entries by ID"),
     "trim": ("entries.add", "evict the oldest entries"),
     "streams": ("entries.streams", "list the streams"),

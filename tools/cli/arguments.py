@@ -6,6 +6,7 @@ import argparse
 import os
 import re
 from collections.abc import Callable, Iterable
+from datetime import datetime
 from functools import partial
 from typing import Any, NamedTuple, NoReturn
 
@@ -59,6 +60,17 @@ def seconds(text: str) -> float:
     if not number >= 0:
         raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds >= 0")
     return number
+
+
+def moment(text: str) -> datetime:
+    """A time with its zone."""
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        time = datetime.min
+    if time.tzinfo is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time with its zone, as in 2026-11-24T08:00:00Z")
+    return time
 
 
 Add = Callable[[argparse._ActionsContainer], object]  # adds arguments to a parser, or to a group of its

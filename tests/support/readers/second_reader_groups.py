@@ -4,7 +4,8 @@
     stream ── groups ── consumers             14, 15
            │        └── PEL ── indexes        16: both ways
            ├─ idempotent appends              18
-           └─ deferred entries                22
+           ├─ deferred entries                22
+           └─ results                         23
 
 Like second_reader.py it shares no line with raxlog, reads everything at once, and raises Wrong
 where one of the invariants of section 20 does not hold.
@@ -84,6 +85,7 @@ class Rest:
     groups: dict[bytes, dict[bytes, Group]]
     remembered: dict[bytes, list[Remembered]]
     deferred: dict[bytes, list[Deferred]]
+    results: dict[bytes, dict[bytes, tuple[int, bytes]]]  # by name: when they expire, their values
 
 
 def read_all(path: Path) -> Rest:
@@ -97,7 +99,7 @@ def understand_all(everything: dict[bytes, bytes]) -> Rest:
     families = families_of(everything)
     state = {key[9:]: record(value)[0] for key, value in families.get((0, 0x04), {}).items()}
     demand(all(isinstance(value, bytes) for value in state.values()), "a state value is no bin")
-    groups, remembered, deferred = {}, {}, {}
+    groups, remembered, deferred, results = {}, {}, {}, {}
     for name, stream in streams.streams.items():
         groups[name] = read_groups(stream.number, families)
         demand(len(groups[name]) == stream.groups, "the header counts other groups")
@@ -105,7 +107,8 @@ def understand_all(everything: dict[bytes, bytes]) -> Rest:
         demand(all(below), "a group has a number that was never given")
         remembered[name] = read_remembered(stream.number, families)
         deferred[name] = read_deferred(stream.number, families)
-    return Rest(streams, state, groups, remembered, deferred)
+        results[name] = read_results(stream.number, families)
+    return Rest(streams, state, groups, remembered, deferred, results)
 
 
 def rows_of(families: Families, number: int, kind: int, group: int | None = None) -> Rows:
@@ -275,4 +278,20 @@ def read_deferred(number: int, families: Families) -> list[Deferred]:
     demand(many == len(found), "the header counts other deferred entries")
     demand(due == (found[0].due if found else None), "the header has another first due time")
     demand(all(entry.number < following for entry in found), "a deferred entry's number was never given")
+    return found
+
+
+# -- section 23: results -------------------------------------------------------------------
+
+
+def read_results(number: int, families: Families) -> dict[bytes, tuple[int, bytes]]:
+    """Section 23: results by their names; invariant 26."""
+    found = {}
+    for name, value in rows_of(families, number, 0x27).items():
+        expires, kept = record(value)[:2]
+        demand(isinstance(expires, int) and isinstance(kept, bytes), "a result is no time and bin")
+        found[name] = (expires, kept)
+    times = rows_of(families, number, 0x28)
+    demand(sorted(times) == sorted(at.to_bytes(8, "big") + name for name, (at, _) in found.items()),
+           "results by time are not those by name")
     return found

@@ -66,6 +66,7 @@ def build(path: Path, share: float = 1.0) -> None:
                 delivered = [entry.id for entry in stream.range(count=int(120 * share))]
                 handle.ack(*rng.sample(delivered, int(50 * share)))
                 handle.nack(*rng.sample(delivered, int(12 * share)))
+                handle.keep_results({sid: raxlog.Result(sid.seq) for sid in delivered[:9]}, FAR / 1000)
         for number in range(18):
             store.stream("orders").append({"n": number}, producer=f"p{number % 3}", idempotent_id=f"i{number}")
             store.state[f"key{number}"] = b"v" * number
@@ -97,6 +98,7 @@ def reads(store: raxlog.Store, rng: random.Random, share: float) -> Iterator[tup
             needs = f"{shown}/{group.decode()}"
             yield f"{needs}:pending", lambda handle=handle: [entry[::3] for entry in handle.pending("-")]
             yield f"{needs}:summary", lambda handle=handle: handle.pending()
+            yield f"{needs}:results", lambda handle=handle, ids=ids[:30]: [handle.wait_result(sid, 0) for sid in ids]
             yield f"{needs}:consumers", lambda handle=handle: [c[:2] for c in handle.consumers()]
             for consumer in CONSUMERS:
                 whose = f"{needs}/{consumer.decode()}"

@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Any
 
 from .....index.subjects.match import checked_patterns
@@ -25,17 +24,20 @@ from .....stream.entries.header import shown
 from .....stream.group.info import GroupInfo
 from .....stream.node.stream_id import parse_id
 from ... import output
-from ...arguments import OF_CONSUMER, OF_GROUP, OF_STREAM, WRITING, argument, command, consumer_name, flag, one_of
+from ...arguments import (
+    OF_CONSUMER,
+    OF_GROUP,
+    OF_STREAM,
+    WRITING,
+    argument,
+    command,
+    consumer_name,
+    flag,
+    moment,
+    one_of,
+)
 from ...status import NO, CommandError
 from ...stores import existing, group_of, stream_of, writing
-
-
-def _time(text: str) -> datetime:
-    """A time with its zone."""
-    time = datetime.fromisoformat(text)
-    if time.tzinfo is None:
-        raise ValueError(text)
-    return time
 
 
 @command(
@@ -146,7 +148,7 @@ def _set_group_id(args: argparse.Namespace) -> None:
 
 @command(
     "pause",
-    (*OF_GROUP, argument("--until", metavar="TIME", type=_time,
+    (*OF_GROUP, argument("--until", metavar="TIME", type=moment,
                          help="until then, as in 2026-11-24T08:00:00Z (default: until 'raxlog resume')"), *WRITING),
     """The group delivers nothing until then: its readers and workers wait. What they have can be
 acknowledged as ever.""",

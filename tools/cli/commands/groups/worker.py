@@ -41,6 +41,8 @@ from ...stores import group_of, writing
      argument("--timeout", type=seconds, metavar="SECONDS", help="how long a handler may take (default: for ever)"),
      argument("--drain", type=seconds, default=10.0, metavar="SECONDS",
               help="how long handlers may go on once it is stopped (default: 10)"),
+     argument("--result-ttl", type=seconds, metavar="SECONDS",
+              help="keep what the function returns so long, for group.wait_result()"),
      argument("--name", metavar="NAME", read=consumer_name, help="the consumer's name (default: made up)"), *WRITING),
     """Calls the function with each entry of the group, any number of workers side by side, until SIGTERM or
 Ctrl-C. An entry is acknowledged when the function returns; where it raises, the entry comes again
@@ -57,6 +59,7 @@ def _worker(args: argparse.Namespace) -> int:
         worker = group.worker(
             handler, name=args.name, threads=args.threads, processes=args.processes, transaction=args.transaction,
             lease=args.lease, attempts=args.attempts, retry=retry, timeout=args.timeout, drain=args.drain,
+            result_ttl=args.result_ttl,
         )
         worker.run(burst=args.burst)
     return DONE

@@ -1,0 +1,53 @@
+"""Entries that come later: defer, deferred."""
+
+from __future__ import annotations
+
+import argparse
+
+from .....stream.jobs.deferred import Deferred
+from .....stream.node.entry import flatten
+from .....stream.node.json_form import fields_form
+from ... import output
+from ...arguments import OF_STREAM, WRITING, argument, command, moment, one_of, seconds
+from ...status import DONE, NO
+from ...stores import stream_of, writing
+from .add import pair
+
+
+def _show(args: argparse.Namespace, one: Deferred) -> None:
+    document = {"token": one.token, "due": one.due.isoformat(), "fields": fields_form(one.pairs)}
+    output.answer(args.json, document, "\t".join([one.token, one.due.isoformat(), *output.pairs_text(one.pairs)]))
+
+
+@command(
+    "defer",
+    (*OF_STREAM, argument("fields", metavar="FIELD=VALUE", nargs="+", read=pair, help="the entry's fields"),
+     one_of(argument("--delay", type=seconds, metavar="SECONDS", help="so long from now"),
+            argument("--at", metavar="TIME", type=moment, help="at this time, as in 2026-11-24T08:00:00Z"),
+            required=True), *WRITING),
+    """Prints the token of an entry that is appended at its time, by whatever process reads from the stream, or
+appends to it, from then on. It is on disk now. Creates the store and the stream if they do not exist.""",
+    "raxlog defer events.rax mail to=ann@example.org --delay 3600",
+)
+def _defer(args: argparse.Namespace) -> None:
+    flatten(args.fields)
+    with writing(args, create=True) as store:
+        _show(args, store.stream(args.stream).defer(args.fields, delay=args.delay, at=args.at))
+
+
+@command(
+    "deferred", (*OF_STREAM, argument("--cancel", metavar="TOKEN", nargs="+", help="drop these"), *WRITING),
+    """A line for each deferred entry, in the order of their time: its token, its time, its fields. With --cancel it
+prints how many were dropped; exit status 1 if none was: they had come, or been cancelled.""",
+    "raxlog deferred events.rax mail",
+)
+def _deferred(args: argparse.Namespace) -> int:
+    if args.cancel is None:
+        with stream_of(args) as stream:
+            for one in stream.deferred():
+                _show(args, one)
+        return DONE
+    with stream_of(args, writing) as stream:
+        many = sum(stream.cancel_deferred(token) for token in args.cancel)
+    output.answer(args.json, {"cancelled": many}, f"{output.many(many, 'entry')} cancelled")
+    return DONE if many else NO
