@@ -180,9 +180,8 @@ class Store:
         ``codec``             how this handle's appends encode values: "raw", "str", "json" or "msgpack". The
                               first entry of a stream gives it to the stream, whose codec all handles have that
                               name none (docs/values.md)
-        ``type``              a dataclass, TypedDict, msgspec.Struct or pydantic model: append() takes its
-                              objects, and the ``value`` of an entry is one. The codec is the stream's, or "json".
-                              NotInstalled without msgspec, which raxlog[models] brings
+        ``type``              a dataclass, TypedDict, msgspec.Struct or pydantic model: append() takes its objects, the
+                              ``value`` of an entry is one, "json" the usual codec. NotInstalled without raxlog[models]
 
         The other options hold for a stream that is created through this handle:
         ``compression``       "none", "zstd" (full nodes are sealed with zstd, level 3) or

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ...storage.errors import InvalidArgument, InvalidName
 from ...storage.format import keys
 from .entry import UNDECODABLE, Entry
+from .model import Model
 
 MAX_MEMBER_NAME = 1 << 16
 _LONGEST = 1 << 53  # ms; beyond it a float no longer counts single milliseconds
@@ -16,16 +17,12 @@ _LONGEST = 1 << 53  # ms; beyond it a float no longer counts single milliseconds
 Name = str | bytes | int | float  # of a stream, a group, a consumer, a field; as it may be given
 Value = object  # of a field: str, bytes, int or float; InvalidFields for others
 Fields = Mapping[str, Value] | Mapping[bytes, Value] | Mapping[Name, Value] | Iterable[tuple[Name, Value]]
-
+Text = str | bytes  # a name as it is returned: str where the store is open with an encoding
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
     from msgspec import Struct
 
-    from .model import Model
-
     Appended = Fields | DataclassInstance | Struct  # by append(). A pydantic model is an iterable of pairs, too
-
-Text = str | bytes  # a name as it is returned: str where the store is open with an encoding
 
 
 def name_bytes(name: object) -> bytes:

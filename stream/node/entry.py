@@ -11,18 +11,16 @@ what a caller does to them never reaches the entry. Keep ``fields`` in a variabl
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 from ...storage.errors import InvalidFields
+from .model import Model
 from .stream_id import (
     StreamID,
     id_of,  # cimport
     put_id,  # cimport
 )
 from .values import decoded
-
-if TYPE_CHECKING:
-    from .model import Model
 
 SOURCE_HASH = ""
 

@@ -7,10 +7,9 @@
     qty      2
     tags     ["new"]
 
-So fields stay fields: what knows no codec reads text as text, a number as a number, None as a field
-that the entry lacks. The note goes with every copy of the entry, wherever it is: reading needs no
-stream's header, and each entry is read as it was written, whatever codec its stream has now. What is
-before the note is no part of the value. Without a note every field but the subject is text.
+So fields stay fields for what knows no codec. The note goes with every copy of the entry: each is read as it was
+written, whatever codec its stream has now. What is before the note is no part of the value. Without a note every
+field but the subject is text.
 """
 
 from __future__ import annotations

@@ -50,24 +50,18 @@ def _escaped(char: str) -> str:
 
 def entry_text(entry: Entry, raw: bool = True) -> str:
     """An entry as a line: its ID, then name=value, separated by tabs."""
-    value = None if raw else _decoded(entry)
+    value = None if raw else entry_json(entry, raw).get("value")
     return "\t".join([str(entry.id), *pairs_text(entry.pairs if value is None else value.items())])
 
 
-def entry_json(entry: Entry, raw: bool) -> dict[str, object]:
-    """An entry for print_json(): its ID, and its value, or its fields."""
-    value = None if raw else _decoded(entry)
-    return entry_form(entry) if value is None else {"id": entry.id, "value": value}
-
-
-def _decoded(entry: Entry) -> dict[str, Any] | None:
-    """The entry's value in JSON's types; None where no codec has encoded one that JSON can show."""
-    if not NOTES.keys().isdisjoint(entry.names):
+def entry_json(entry: Entry, raw: bool) -> dict[str, Any]:
+    """An entry for print_json(): its ID, and its value; its fields, where no codec has encoded what JSON can show."""
+    if not (raw or NOTES.keys().isdisjoint(entry.names)):
         with contextlib.suppress(ValueError, TypeError):
-            value: Any = json_form(entry.value)
+            value = json_form(entry.value)
             json.dumps(value, ensure_ascii=False).encode()
-            return value  # type: ignore[no-any-return]
-    return None
+            return {"id": entry.id, "value": value}
+    return entry_form(entry)
 
 
 def pairs_text(pairs: Iterable[tuple[Any, Any]]) -> list[str]:

@@ -345,6 +345,8 @@ def test_the_command_line_decodes_and_encodes(raxlog_cli: Run, tmp_path: Path) -
     fields = ["qty=2", 'tags=["a"]', "item=book", 'zip="01"', "due=null"]
     assert raxlog_cli("add", path, "s", *fields, "--id", "2-0")[0] == 0
     assert raxlog_cli("add", path, "s", "qty=3", "--raw", "--id", "3-0")[0] == 0
+    assert "$json" in raxlog_cli("defer", path, "s", "qty=4", "--delay", "3600")[1]
+    assert "$json" not in raxlog_cli("defer", path, "s", "qty=4", "--delay", "3600", "--raw")[1]
     for wrong in (["a=1", "a=2"], [b"a=\xff".decode("utf-8", "surrogateescape")]):
         assert raxlog_cli("add", path, "s", *wrong)[0] == 2
     shown = '2-0\tqty=2\ttags=["a"]\titem=book\tzip=01\tdue=null\n'

@@ -16,7 +16,7 @@ from .....stream.group.delete_policy import KEEPREF, POLICIES, DeleteResult
 from .....stream.node.entry import UNDECODABLE, flatten
 from .....stream.node.stream_id import parse_id, parse_new_id
 from .....stream.node.values import CODECS
-from .....stream.node.values import RAW as PLAIN
+from .....stream.stream import Stream
 from ... import output
 from ...arguments import (
     IDS,
@@ -58,10 +58,13 @@ def pair(typed: str) -> tuple[bytes, bytes]:
     return name, value
 
 
-def _value(pairs: list[tuple[bytes, bytes]], codec: str) -> dict[str, Any]:
-    """FIELD=VALUE as a value for the codec: a VALUE that is JSON is that, any other is text."""
-    value = {name.decode(errors=UNDECODABLE): typed.decode(errors=UNDECODABLE) for name, typed in pairs}
-    if len(value) < len(pairs):
+def fields_for(stream: Stream, args: argparse.Namespace) -> Any:
+    """FIELD=VALUE for the stream's codec, if it has one: a VALUE that is JSON is that, any other is text."""
+    codec = stream.codec
+    if args.raw or codec == "raw":
+        return args.fields
+    value = {name.decode(errors=UNDECODABLE): typed.decode(errors=UNDECODABLE) for name, typed in args.fields}
+    if len(value) < len(args.fields):
         raise InvalidFields("a field is given twice, which the stream's codec cannot store; or use --raw")
     return value if codec == "str" else {name: _parsed(typed) for name, typed in value.items()}
 
@@ -99,11 +102,9 @@ def _add(args: argparse.Namespace) -> None:
     parse_trim(args.maxlen, args.minid, args.approximate, args.limit)
     with writing(args, create=not args.no_create) as store:
         stream = store.stream(args.stream)
-        codec = PLAIN if args.raw else stream.codec
         sid = stream.append(
-            args.fields if codec == PLAIN else _value(args.fields, codec), args.id, maxlen=args.maxlen,
-            minid=args.minid, approximate=args.approximate, limit=args.limit, refs=args.refs,
-            create=not args.no_create, expect_last=args.expect_last,
+            fields_for(stream, args), args.id, maxlen=args.maxlen, minid=args.minid, approximate=args.approximate,
+            limit=args.limit, refs=args.refs, create=not args.no_create, expect_last=args.expect_last
         )
         if sid is None:
             raise NoStream(f"there is no stream {shown(args.stream)} in {store.path}, and --no-create was given")
