@@ -155,6 +155,7 @@ class Stream:
             if new is AUTO:
                 buffered = buffer.append(name, limits, (new,), now, (flat,), sum(map(len, flat)), True, None,
                                          self._source.lock_timeout, expire_begun)
+                self._codec_in_use = self._codec_in_use or RAW  # as the first entry is there, if not yet committed
                 return None if buffered is None else buffered[0]
         sids = self._append([flat], [new], create, wanted, refs, claim, expected, codec)
         return sids[0] if sids else None
