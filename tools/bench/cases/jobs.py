@@ -92,8 +92,10 @@ def _deferred(rounds: Rounds) -> list[Figure]:
             return 1000
 
         done = {"ascending": 0, "anywhere": 0}
-        contest = {"raxlog, append": append, "raxlog, defer, times ascend": partial(defer, "ascending", 1),
-                   "raxlog, defer, any time": partial(defer, "anywhere", 7_654_321)}
+        contest: dict[str, Callable[[], int]] = {
+            "raxlog, append": append, "raxlog, defer, times ascend": partial(defer, "ascending", 1),
+            "raxlog, defer, any time": partial(defer, "anywhere", 7_654_321),
+        }
         return rounds.contest("1,000 deferred entries a commit", {
             name: partial(_for_many, run, many) for name, run in contest.items()
         }, slices=1)
@@ -144,7 +146,7 @@ def _huey(place: Path) -> tuple[Any, Any, Seen]:
     return queue, queue.task(name="job")(lambda sent: seen.append((time.time(), sent))), seen
 
 
-def _huey_put(place: Path, many: int, _: str) -> None:
+def _huey_put(place: Path, many: int, url: str) -> None:
     job = _huey(place)[1]
     for _ in range(many):
         job(time.time())
