@@ -80,8 +80,7 @@ class _Lane:
 class Worker:
     """Made by Group.worker(), which explains it."""
 
-    def __init__(self, group: Group, letters: DeadLetters, handler: Callable[..., object],
-                 shown: Callable[..., list[Entry]], *,
+    def __init__(self, group: Group, letters: DeadLetters, handler: Callable[..., object], shown: Callable[..., Any], *,
                  name: Name | None, threads: int, lease: float, attempts: int, retry: object, timeout: float | None,
                  drain: float, begin: Callable[[], Any] | None, result_ttl: float | None) -> None:
         if not callable(handler):
