@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any
 from ...storage.errors import InvalidArgument, LockTimeout, MalformedValue, NotOwner, RaxlogError, StoreFull
 from ...storage.wake.stop import Stop
 from ..node.arguments import Name, duration_ms, member_name, whole
-from ..node.entry import UNDECODABLE, Entry
+from ..node.entry import Entry
 from ..node.stream_id import StreamID
 from .outcome import Backoff, Discard, Retry, Snooze, TimeLimit, parsed_retry
 from .results import Result
@@ -80,7 +80,7 @@ class _Lane:
 class Worker:
     """Made by Group.worker(), which explains it."""
 
-    def __init__(self, group: Group, letters: DeadLetters, handler: Callable[..., object], encoding: str | None, *,
+    def __init__(self, group: Group, letters: DeadLetters, handler: Callable[..., object], shown: Callable[..., Any], *,
                  name: Name | None, threads: int, lease: float, attempts: int, retry: object, timeout: float | None,
                  drain: float, begin: Callable[[], Any] | None, result_ttl: float | None) -> None:
         if not callable(handler):
@@ -100,7 +100,7 @@ class Worker:
         self._letters = letters
         self._handler = handler
         self._begin = begin  # a transaction for each entry
-        self._encoding = encoding
+        self._shown = shown
         self._attempts = attempts
         self._retry = parsed_retry(Backoff() if retry is None else retry)
         usual = f"{os.uname().nodename}-{os.getpid()}-{os.urandom(3).hex()}".encode()
@@ -249,8 +249,8 @@ class Worker:
     def _run(self, lane: _Lane, entry: Entry) -> BaseException | None:
         try:
             if entry.deliveries > self._attempts:
-                raise _Exhausted(f"delivered {entry.deliveries} times, and no worker has come to its end")
-            shown = entry if self._encoding is None else entry.decoded(self._encoding, UNDECODABLE)
+                raise Exhausted(f"delivered {entry.deliveries} times, and no worker has come to its end")
+            [shown] = self._shown([entry])
             if self._begin is None:
                 value = self._handler(shown)
                 if self._result_ttl is not None:
@@ -397,11 +397,11 @@ def is_async(handler: object) -> bool:
     return iscoroutinefunction(handler) or iscoroutinefunction(getattr(handler, "__call__", None))  # noqa: B004
 
 
-class _Exhausted(Exception):
+class Exhausted(Exception):
     """The entry has been delivered too often: it may end the processes that run it."""
 
 
-_REASONS = {Discard: "discarded", MalformedValue: "malformed", _Exhausted: "exhausted"}
+_REASONS = {Discard: "discarded", MalformedValue: "malformed", Exhausted: "exhausted"}
 
 
 def _raise_in(thread: int | None) -> None:

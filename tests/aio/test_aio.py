@@ -69,7 +69,7 @@ ELSEWHERE = {  # of the plain names, those that are not here, and why
     raxlog.Store: {"open", "close", "transaction", "parts",  # open(), aclose(), transact()
                    "subjects", "channels", "remote", "watch", "last_end"},  # store.plain, run(); so to_arrow, nodes
     raxlog.Stream: {"bound", "to_arrow", "nodes"},
-    raxlog.Group: {"bound"},
+    raxlog.Group: {"bound", "shown"},
     raxlog.DeadLetters: {"bury"},  # bury() is the worker's
     raxlog.Deferred: {"bound"},
     raxlog.Worker: set(),

@@ -79,7 +79,7 @@ class AsyncGroup(Handle[Group]):
         wanted = GroupRead(self.name, reader, count, None, None, noack, min_idle, None, ack_owned)
         target = Target(self.stream, after, parse_ids("ack", ack))
         answer = await read_group(self._threads, wanted, [target], block)
-        return texts_of(answer[0][1], self._threads.streams.encoding) if answer else []
+        return self._plain.shown(answer[0][1]) if answer else []
 
     async def wait_result(self, id: IDLike, timeout: float | None = None) -> Result | None:
         """The result of an entry, waited for: as Group.wait_result(). Waits without a thread."""
@@ -147,6 +147,7 @@ class AsyncStream(Handle[Stream]):
     length = on("reads", Stream.__len__)
     last_id = Property[Stream, StreamID](lambda stream: stream.last_id)
     schema = Property[Stream, dict[str, str]](lambda stream: stream.schema)
+    codec = Property[Stream, str](lambda stream: stream.codec)
 
     group = made(Stream.group, AsyncGroup)
     range = made(Stream.range, Ahead)
