@@ -23,7 +23,7 @@ from ..entries import writer
 from ..entries.header import shown
 from ..entries.session import PIECE, PIECE_ASKED, Direct, Source, in_pieces, parse_block
 from ..entries.sweep import sweep
-from ..jobs.results import Result, result_moves
+from ..jobs.results import Result, name_of, result_moves
 from ..jobs.results import put as put_result
 from ..node.arguments import Name, duration_ms, member_name, text_of, texts_of, whole
 from ..node.entry import Entry
@@ -282,7 +282,7 @@ class Group:
         bool, int, float, str, bytes, and lists and dicts of these; a tuple becomes a list); any other is kept as an
         error that says so.
         """
-        rows = [(self._result_name(sid), result.packed()) for sid, result in results.items()]
+        rows = [(name_of(self.name, sid), result.packed()) for sid, result in results.items()]
         kept_for = duration_ms("ttl", ttl)
 
         def operation(txn: WriteTransaction, stream: writer.StreamWriter, _: GroupState) -> None:
@@ -297,7 +297,7 @@ class Group:
         None after ``timeout`` seconds (0: do not wait; None: for ever), or once ``stop`` is set; and where its
         time to be kept has passed. Costs some microseconds, and no thread of its own while it waits.
         """
-        name = self._result_name(id)
+        name = name_of(self.name, id)
         deadline = None if timeout is None else time.monotonic() + duration_ms("timeout", timeout) / 1000
         condition = Condition(result_moves, self.stream, name)
         while True:
@@ -310,9 +310,6 @@ class Group:
                 return None
             if not self._source.env.attached(Waiting).wait({condition: None}, deadline, stop=stop):
                 timeout = 0  # one last look
-
-    def _result_name(self, sid: IDLike) -> bytes:
-        return self.name + b"\0" + bytes(parse_id(sid))
 
     @property
     def dead_letters(self) -> DeadLetters:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import time
+from collections.abc import Hashable, Iterable
 from typing import TypeVar
 
 from ...stream.entries.header import shown
 from ...stream.group.deliver import GroupRead, Target, history_start, parse_ids
 from ...stream.group.group import Group
+from ...stream.group.waiter import Condition
+from ...stream.jobs.results import Result, name_of, result_moves
 from ...stream.node.arguments import Name, Text, duration_ms, member_name, texts_of, whole
 from ...stream.node.entry import Entry
 from ...stream.node.stream_id import IDLike, StreamID
 from ...stream.state import State
 from ...stream.stream import Stream
 from .threads import Property, Threads, on
-from .waits import Ahead, AsyncFollower, read_group
+from .waits import Ahead, AsyncFollower, read_group, until_changed
 
 T = TypeVar("T")
 
@@ -118,6 +121,17 @@ class AsyncGroup:
         answer = await read_group(self._threads, wanted, [target], block)
         return texts_of(answer[0][1], self._threads.streams.encoding) if answer else []
 
+    async def wait_result(self, id: IDLike, timeout: float | None = None) -> Result | None:
+        """The result of an entry, waited for: as Group.wait_result(), without a thread."""
+        condition = Condition(result_moves, self.stream, name_of(self.name, id))
+
+        def look() -> tuple[dict[Condition, Hashable], Result | None]:
+            return {condition: None}, self._plain.wait_result(id, 0)
+
+        deadline = None if timeout is None else time.monotonic() + duration_ms("timeout", timeout) / 1000
+        return await until_changed(self._threads, look, deadline)
+
+    keep_results = on("writes", Group.keep_results)
     ack = on("writes", Group.ack)
     nack = on("writes", Group.nack)
     ack_delete = on("writes", Group.ack_delete)
