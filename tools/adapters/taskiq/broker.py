@@ -83,7 +83,12 @@ class RaxlogBroker(AsyncBroker):
 
     async def kick(self, message: BrokerMessage) -> None:
         """Send a task: it is on disk when this returns."""
-        await opened(self._queue).send(message.message, message.labels.get("delay"))
+        queue, fields, delay = opened(self._queue), {_DATA: message.message}, message.labels.get("delay")
+        if delay in (None, "None"):  # the latter by with_labels(delay=None)
+            await queue.stream.append(fields)
+        else:
+            name = queue.stream.name
+            await queue.store.transact(lambda tx: tx.stream(name).defer(fields, delay=float(delay)))
 
     def listen(self) -> AsyncGenerator[AckableMessage, None]:
         """The tasks, as this process has slots for them."""
@@ -94,11 +99,11 @@ class Queue:
     """A stream and its group in an open store, and what this process holds of it. For tasks of one loop."""
 
     def __init__(self, store: AsyncStore, stream: str, group: str) -> None:
-        self._store = store
-        self._stream = store.stream(stream)
+        self.store = store
+        self.stream = store.stream(stream)
         self._plain = store.plain.stream(stream).group(group)
-        self.group = self._stream.group(group)
-        self._name = f"{os.uname().nodename}-{os.getpid()}-{os.urandom(3).hex()}".encode()
+        self.group = self.stream.group(group)
+        self._consumer = f"{os.uname().nodename}-{os.getpid()}-{os.urandom(3).hex()}".encode()
         self._held: dict[StreamID, ref[partial[Any]]] = {}
         self._ended = threading.Event()
         self._beats: list[threading.Thread] = []
@@ -117,16 +122,8 @@ class Queue:
             await asyncio.to_thread(beat.join)
         await self._release(self._held)
         with suppress(RaxlogError):  # something is pending with it still
-            await self.group.delete_consumer(self._name)
-        await self._store.aclose()
-
-    async def send(self, message: bytes, delay: Any) -> None:
-        """Append a message, or defer it by so many seconds."""
-        if delay in (None, "None"):  # the latter by taskiq's with_labels(delay=None)
-            await self._stream.append({_DATA: message})
-        else:
-            name = self._stream.name
-            await self._store.transact(lambda tx: tx.stream(name).defer({_DATA: message}, delay=float(delay)))
+            await self.group.delete_consumer(self._consumer)
+        await self.store.aclose()
 
     async def messages(self, lease: float, attempts: int) -> AsyncGenerator[AckableMessage, None]:
         """Messages to be run and acknowledged, read as fast as they are asked for."""
@@ -154,7 +151,7 @@ class Queue:
     async def _read(self, count: int, lease: float) -> list[Entry]:
         while True:
             try:
-                return await self.group.read(self._name, count, block=0, claim_idle=lease)
+                return await self.group.read(self._consumer, count, block=0, claim_idle=lease)
             except (StoreFull, LockTimeout) as error:
                 _log.warning("%s: %s; trying again", type(error).__name__, error)
                 await asyncio.sleep(_AGAIN)
@@ -167,7 +164,7 @@ class Queue:
     async def _acknowledge(self, sid: StreamID) -> None:
         self._held.pop(sid, None)
         try:
-            await self.group.ack_delete(sid, consumer=self._name)
+            await self.group.ack_delete(sid, consumer=self._consumer)
         except NotOwner:
             _log.warning("%s was taken over while it ran here, which was stopped for longer than its lease", sid)
 
@@ -175,12 +172,12 @@ class Queue:
         why = f"delivered {entry.deliveries} times, and no worker has come to its end"
         _log.warning("%s goes to the dead letters: %s", entry.id, why)
         with suppress(NotOwner, StoreFull, LockTimeout):  # it stays pending until its lease ends
-            await self._store.run(self._plain.dead_letters.bury, self._name, entry, "exhausted", why, "")
-            await self._stream.delete(entry.id)
+            await self.store.run(self._plain.dead_letters.bury, self._consumer, entry, "exhausted", why, "")
+            await self.stream.delete(entry.id)
 
     def _release(self, entries: MutableMapping[StreamID, Any]) -> asyncio.Future[Any]:
         """Give entries back, their delivery does not count. What cannot be is taken over when its lease ends."""
-        calls = [self.group.nack(sid, mode="silent", consumer=self._name) for sid in entries]
+        calls = [self.group.nack(sid, mode="silent", consumer=self._consumer) for sid in entries]
         entries.clear()
         return asyncio.gather(*calls, return_exceptions=True)
 
@@ -191,7 +188,7 @@ class Queue:
                 if ack is not None and ack() is None:
                     self._held.pop(sid, None)
             with suppress(RaxlogError):  # a full disk, or a lock: tried again
-                self._plain.renew(self._name, *list(self._held))
+                self._plain.renew(self._consumer, *list(self._held))
 
 
 def opened(queue: Queue | None) -> Queue:
