@@ -11,13 +11,12 @@ that begins there returns what this one would have returned next.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Self
 
 from ..storage.errors import TransactionError
 from ..storage.wake.stop import StopFlag, is_stopped
 from .entries.header import shown
-from .entries.range_read import read_range
 from .entries.session import Direct, Source
 from .group.waiter import Condition, Waiting, stream_moves
 from .jobs.deferred import release_due
@@ -29,17 +28,17 @@ from .node.stream_id import IDLike, StreamID, make_id, parse_id
 class Follower:
     """Made by Stream.follow(), which explains it. For one thread at a time."""
 
-    __slots__ = ("_encoding", "_entries", "_last", "_name", "_number", "_source", "_stop", "_timeout", "after")
+    __slots__ = ("_entries", "_last", "_name", "_number", "_range", "_source", "_stop", "_timeout", "after")
 
     def __init__(self, source: Source, name: bytes, after: IDLike, timeout: float | None, stop: StopFlag | None,
-                 encoding: str | None) -> None:
+                 entries: Callable[..., Iterator[Entry]]) -> None:
         if not isinstance(source, Direct):
             raise TransactionError("follow() inside a transaction: nothing comes while it is open; follow outside it")
         self._source = source
         self._name = name
         self._timeout = None if timeout is None else duration_ms("timeout", timeout) / 1000
         self._stop = stop
-        self._encoding = encoding
+        self._range = entries  # of the handle
         self._entries: Iterator[Entry] | None = None
         with source.read() as txn:
             seen = stream_moves(txn, name)
@@ -83,8 +82,7 @@ class Follower:
                 self.after = min(self.after, last)  # set back
             self._number, self._last = number, last
             if self.after < last:
-                self._entries = read_range(self._source, self._name, self.after.next(), last, None, False,
-                                           self._encoding, number)
+                self._entries = self._range(self.after.next(), last, number=number)
         return seen
 
     def __repr__(self) -> str:

@@ -52,6 +52,7 @@ from .waiter import Condition, Waiting
 if TYPE_CHECKING:
     from ..jobs.processes import WorkerProcesses
     from ..jobs.worker import Worker
+    from ..node.model import Model
 
 _NACKS = ("silent", "fail", "fatal")
 
@@ -64,12 +65,14 @@ class Group:
     Methods raise NoGroup where the group (or its stream) is not there, but for ack().
     """
 
-    __slots__ = ("_encoding", "_seen", "_source", "name", "stream")
+    __slots__ = ("_encoding", "_model", "_seen", "_source", "name", "stream")
 
-    def __init__(self, source: Source, stream: bytes, name: bytes, encoding: str | None) -> None:
+    def __init__(self, source: Source, stream: bytes, name: bytes, encoding: str | None,
+                 model: Model | None = None) -> None:
         self._source = source
         self._seen = source.env.attached(SeenTimes)
         self._encoding = encoding
+        self._model = model
         self.stream = stream
         self.name = name
 
@@ -78,7 +81,11 @@ class Group:
 
     def bound(self, source: Source) -> Group:
         """A handle on the same group, whose calls go elsewhere (entries/session.py)."""
-        return Group(source, self.stream, self.name, self._encoding)
+        return Group(source, self.stream, self.name, self._encoding, self._model)
+
+    def shown(self, entries: list[Entry]) -> list[Entry]:
+        """Entries as this handle returns them: as text under the store's encoding, with values of the handle's type."""
+        return texts_of(entries, self._encoding, self._model)
 
     # -- reading and acknowledging ------------------------------------------------------
 
@@ -139,7 +146,7 @@ class Group:
             if piece[-1].id >= end:
                 break
             target, wait = Target(self.stream, None if after is None else piece[-1].id, b""), None
-        return texts_of(found, self._encoding)
+        return self.shown(found)
 
     def ack(self, *ids: IDLike, consumer: Name | None = None) -> int:
         """Acknowledge entries: they are pending no more. How many were. XACK.
@@ -267,7 +274,7 @@ class Group:
 
         def make(name: Name | None) -> Worker:
             return Worker(
-                Group(self._source, self.stream, self.name, None), self._letters(dead_letters), handler, self._encoding,
+                Group(self._source, self.stream, self.name, None), self._letters(dead_letters), handler, self.shown,
                 name=name, threads=threads, lease=lease, attempts=attempts, retry=retry, timeout=timeout, drain=drain,
                 begin=begin, result_ttl=result_ttl,
             )
@@ -317,7 +324,7 @@ class Group:
         return self._letters(None)
 
     def _letters(self, name: Name | None) -> DeadLetters:
-        return DeadLetters(self._source, self.stream, self.name, self._encoding, name)
+        return DeadLetters(self._source, self.stream, self.name, self.shown, name)
 
     # -- claiming -----------------------------------------------------------------------
 
@@ -361,7 +368,7 @@ class Group:
             return claiming.claim(txn, stream, group, member, wanted, options, now)
 
         entries = self._act(operation)
-        return [entry.id for entry in entries] if justid else texts_of(entries, self._encoding)
+        return [entry.id for entry in entries] if justid else self.shown(entries)
 
     @overload
     def autoclaim(self, consumer: Name, min_idle: float = 0.0, start: IDLike = "0", count: int = 100,
@@ -412,7 +419,7 @@ class Group:
             attempts -= looked
             if first == StreamID.MIN or not left or not attempts:
                 break
-        return first, [entry.id for entry in entries] if justid else texts_of(entries, self._encoding), gone
+        return first, [entry.id for entry in entries] if justid else self.shown(entries), gone
 
     # -- inspecting ---------------------------------------------------------------------
 

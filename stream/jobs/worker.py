@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any
 from ...storage.errors import InvalidArgument, LockTimeout, MalformedValue, NotOwner, RaxlogError, StoreFull
 from ...storage.wake.stop import Stop
 from ..node.arguments import Name, duration_ms, member_name, whole
-from ..node.entry import UNDECODABLE, Entry
+from ..node.entry import Entry
 from ..node.stream_id import StreamID
 from .outcome import Backoff, Discard, Retry, Snooze, TimeLimit, parsed_retry
 from .results import Result
@@ -80,7 +80,7 @@ class _Lane:
 class Worker:
     """Made by Group.worker(), which explains it."""
 
-    def __init__(self, group: Group, letters: DeadLetters, handler: Callable[..., object], encoding: str | None, *,
+    def __init__(self, group: Group, letters: DeadLetters, handler: Callable[..., object], shown: Callable[..., Any], *,
                  name: Name | None, threads: int, lease: float, attempts: int, retry: object, timeout: float | None,
                  drain: float, begin: Callable[[], Any] | None, result_ttl: float | None) -> None:
         if not callable(handler):
@@ -99,7 +99,7 @@ class Worker:
         self._letters = letters
         self._handler = handler
         self._begin = begin  # a transaction for each entry
-        self._encoding = encoding
+        self._shown = shown
         self._attempts = attempts
         self._retry = parsed_retry(Backoff() if retry is None else retry)
         usual = f"{os.uname().nodename}-{os.getpid()}-{os.urandom(3).hex()}".encode()
@@ -248,7 +248,7 @@ class Worker:
         try:
             if entry.deliveries > self._attempts:
                 raise Exhausted(f"delivered {entry.deliveries} times, and no worker has come to its end")
-            shown = entry if self._encoding is None else entry.decoded(self._encoding, UNDECODABLE)
+            [shown] = self._shown([entry])
             if self._begin is None:
                 value = self._handler(shown)
                 if self._result_ttl is not None:

@@ -66,7 +66,7 @@ async def blocked(store: AsyncStore, many: int) -> None:
 def test_the_calls_are_those_of_the_plain_classes_with_their_explanations() -> None:
     for plain, awaited in ((raxlog.Stream, AsyncStream), (raxlog.Group, AsyncGroup), (raxlog.Store, AsyncStore)):
         left_out = {"Stream": {"to_arrow", "nodes", "bound", "defer", "deferred"},
-                    "Group": {"bound", "worker", "dead_letters"}, "Store": {
+                    "Group": {"bound", "shown", "worker", "dead_letters"}, "Store": {
             "open", "close", "transaction", "parts", "subjects", "channels", "remote", "watch", "last_end"}}
         names = {name for name in dir(plain) if not name.startswith("_")} - left_out[plain.__name__]
         assert names <= set(dir(awaited))

@@ -126,11 +126,12 @@ class AsyncStore:
     readers = on("reads", Store.readers)
 
     def stream(self, name: Name, *, compression: str | None = None, node_max_bytes: int | None = None,
-               node_max_entries: int | None = None) -> AsyncStream:
+               node_max_entries: int | None = None, codec: str | None = None, type: Any = None) -> AsyncStream:
         """A handle on the stream of that name: as Store.stream()."""
         self._threads.require_open()
         return AsyncStream(self._threads, self._plain.stream(
-            name, compression=compression, node_max_bytes=node_max_bytes, node_max_entries=node_max_entries))
+            name, compression=compression, node_max_bytes=node_max_bytes, node_max_entries=node_max_entries,
+            codec=codec, type=type))
 
     @property
     def state(self) -> AsyncState:

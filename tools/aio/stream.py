@@ -11,7 +11,7 @@ from ...stream.group.deliver import GroupRead, Target, history_start, parse_ids
 from ...stream.group.group import Group
 from ...stream.group.waiter import Condition
 from ...stream.jobs.results import Result, name_of, result_moves
-from ...stream.node.arguments import Name, Text, duration_ms, member_name, texts_of, whole
+from ...stream.node.arguments import Name, Text, duration_ms, member_name, whole
 from ...stream.node.entry import Entry
 from ...stream.node.stream_id import IDLike, StreamID
 from ...stream.state import State
@@ -56,6 +56,7 @@ class AsyncStream:
     length = on("reads", Stream.__len__)
     last_id = Property[Stream, StreamID](lambda stream: stream.last_id)
     schema = Property[Stream, dict[str, str]](lambda stream: stream.schema)
+    codec = Property[Stream, str](lambda stream: stream.codec)
 
     def range(self, start: IDLike = "-", end: IDLike = "+", count: int | None = None,
               reverse: bool = False) -> Ahead[Entry]:
@@ -119,7 +120,7 @@ class AsyncGroup:
         wanted = GroupRead(self.name, member_name(consumer, "consumer"), count, None, None, noack, min_idle, None)
         target = Target(self.stream, after, parse_ids("ack", ack))
         answer = await read_group(self._threads, wanted, [target], block)
-        return texts_of(answer[0][1], self._threads.streams.encoding) if answer else []
+        return self._plain.shown(answer[0][1]) if answer else []
 
     async def wait_result(self, id: IDLike, timeout: float | None = None) -> Result | None:
         """The result of an entry, waited for: as Group.wait_result(), without a thread."""

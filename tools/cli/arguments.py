@@ -132,6 +132,7 @@ RANGE = (argument("start", metavar="START", nargs="?", default="-", read=parse_s
          argument("end", metavar="END", nargs="?", default="+", read=parse_end, help="last ID (default: +, the last)"))
 IDS = argument("ids", metavar="ID", nargs="+", read=parse_id, help="the entries' IDs")
 JSON = flag("--json", "print JSON: one document, or one line an entry")
+RAW = flag("--raw", "fields as they are stored, whatever the codec")
 WRITING = (
     argument("--durability", choices=DURABILITIES, default="commit",
              help="commit: on disk when the command returns (default); relaxed: a power cut may undo the last commits; "

@@ -26,17 +26,15 @@ class RaxlogResultBackend(AsyncResultBackend[T]):
 
     ``path``        of the store, created where there is none
     ``result_ttl``  seconds for which results and progress are kept: a day. Each new one deletes up to ten expired ones
-    ``stream``      that they belong to: no entry is in it, and with it they are deleted
 
-    A result is kept as JSON. What pydantic has no JSON for is not kept, and taskiq logs an error; a dataclass or a
-    time, say, comes back as what the task's return annotation names.
+    They belong to the stream taskiq.results, which has no entries, and are kept as JSON. What pydantic has no JSON for
+    is not kept, and taskiq logs an error; a dataclass or a time, say, comes back as what the task's annotation names.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, result_ttl: float = 86_400.0,
-                 stream: str = "taskiq.results") -> None:
+    def __init__(self, path: str | os.PathLike[str], *, result_ttl: float = 86_400.0) -> None:
         duration_ms("result_ttl", result_ttl)
         self._ttl = result_ttl
-        self._place = path, stream, "results"
+        self._place = path, "taskiq.results", "results"
         self._queue: Queue | None = None
 
     async def startup(self) -> None:
