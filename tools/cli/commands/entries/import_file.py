@@ -25,7 +25,7 @@ from types import FrameType
 from typing import cast
 
 from .....storage.errors import InvalidFields, InvalidStreamID, RaxlogError
-from .....stream.node.entry import flatten
+from .....stream.node.entry import Flattened, flatten
 from .....stream.node.stream_id import MAX64, StreamID, parse_new_id
 from .....stream.stream import Stream
 from ... import messages, output
@@ -97,17 +97,17 @@ class Import:
             report: ByteReport) -> None:
         """Append all that ``found`` yields. A bad record commits what came before it and raises."""
         self._order = stream.last_id
-        held: list[Record] = []
+        held: list[tuple[Record, list[bytes]]] = []
         position = lines.bytes
         for record in found:
-            bad = record.what if isinstance(record, Bad) else self._out_of_order(record)
-            if isinstance(record, Bad) or bad is not None:
+            try:
+                held.append(self._checked(record))
+            except (InvalidFields, InvalidStreamID) as error:
                 if not self._skip_bad:
                     self._commit(stream, held)
-                    raise CommandError(f"{self.name}:{record.line}: {bad}", USAGE)
+                    raise CommandError(f"{self.name}:{record.line}: {error}", USAGE) from None
                 self.skipped += 1
                 continue
-            held.append(record)
             if len(held) >= batch or lines.bytes - position >= _BATCH_BYTES:
                 self._commit(stream, held)
                 held = []
@@ -117,54 +117,31 @@ class Import:
         report(lines.bytes, self.imported)
         self.next_line = max(self.next_line, lines.number + 1)
 
-    def _commit(self, stream: Stream, held: list[Record]) -> None:
+    def _commit(self, stream: Stream, held: list[tuple[Record, list[bytes]]]) -> None:
         if not held:
             return
-        ids = [record.id or "*" for record in held] if any(record.id for record in held) else None
-        try:
-            with self._interrupts.held():
-                sids = stream.extend([record.pairs for record in held], ids)
-                self.imported += len(sids)
-                self.first_id = self.first_id or sids[0]
-                self.last_id = sids[-1]
-                self.next_line = held[-1].line + 1
-        except InvalidFields:
-            self._commit_good(stream, held)
+        ids = [record.id or "*" for record, _ in held] if any(record.id for record, _ in held) else None
+        with self._interrupts.held():
+            sids = stream.extend(Flattened([flat for _, flat in held]), ids)
+            self.imported += len(sids)
+            self.first_id = self.first_id or sids[0]
+            self.last_id = sids[-1]
+            self.next_line = held[-1][0].line + 1
 
-    def _commit_good(self, stream: Stream, held: list[Record]) -> None:
-        """Append the good records of a batch that was refused as a whole, and report the bad ones."""
-        good: list[Record] = []
-        for record in held:
-            try:
-                flatten(record.pairs)
-            except InvalidFields as error:
-                if not self._skip_bad:
-                    self._commit(stream, good)
-                    raise CommandError(f"{self.name}:{record.line}: {error}", USAGE) from None
-                self.skipped += 1
-            else:
-                good.append(record)
-        self._commit(stream, good)
-
-    def _out_of_order(self, record: Record) -> str | None:
-        """What is wrong with the record's ID, which would make its whole batch fail."""
-        if record.id is None:
-            return None
-        try:
-            new = parse_new_id(record.id)
-        except InvalidStreamID as error:
-            return str(error)
-        if new.ms is None:
-            return None
-        last = self._order
-        if new.seq is not None:
-            wanted = (new.ms, new.seq)
-        else:
-            wanted = (new.ms, last[1] + 1 if new.ms == last[0] and last[1] < MAX64 else 0)
-        if wanted <= last:
-            return f"the ID {record.id} is not greater than the one before, {last[0]}-{last[1]}"
-        self._order = wanted
-        return None
+    def _checked(self, record: Record | Bad) -> tuple[Record, list[bytes]]:
+        """A record and its fields as stored. InvalidFields, InvalidStreamID: its whole batch would fail."""
+        if isinstance(record, Bad):
+            raise InvalidFields(record.what)
+        flat = flatten(record.pairs)
+        if record.id is not None:
+            new, last = parse_new_id(record.id), self._order
+            if new.ms is not None:
+                seq = last[1] + 1 if new.ms == last[0] and last[1] < MAX64 else 0
+                wanted = (new.ms, seq if new.seq is None else new.seq)
+                if wanted <= last:
+                    raise InvalidStreamID(f"the ID {record.id} is not greater than the one before, {last[0]}-{last[1]}")
+                self._order = wanted
+        return record, flat
 
 
 @command(
@@ -259,17 +236,13 @@ def _summary(args: argparse.Namespace, work: Import, kind: str, took: float, tro
         )
 
 
-@contextlib.contextmanager
-def _source(path: str) -> Iterator[io.BufferedReader]:
+def _source(path: str) -> contextlib.AbstractContextManager[io.BufferedReader]:
     if path == "-":
-        yield cast(io.BufferedReader, sys.stdin.buffer)
-        return
+        return contextlib.nullcontext(cast(io.BufferedReader, sys.stdin.buffer))
     try:
-        file = open(path, "rb")  # noqa: SIM115 - closed below
+        return open(path, "rb")
     except OSError as error:
         raise CommandError(f"{path} cannot be read: {error.strerror}", USAGE) from None
-    with file:
-        yield file
 
 
 def _size(file: io.BufferedReader) -> int | None:
