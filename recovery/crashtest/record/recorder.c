@@ -378,9 +378,8 @@ ssize_t write(int fd, const void *data, size_t bytes)
     return do_write(fd, &one, 1, NO_OFFSET, 0);
 }
 
-typedef ssize_t pwrite_type(int, const void *, size_t, off_t);
 #define PWRITE(name) ssize_t name(int fd, const void *data, size_t bytes, off_t at) { \
-    if (!watching(fd)) return REAL(name, pwrite_type)(fd, data, bytes, at); \
+    if (!watching(fd)) return REAL(name, ssize_t(int, const void *, size_t, off_t))(fd, data, bytes, at); \
     struct iovec one = { (void *)data, bytes }; \
     return do_write(fd, &one, 1, at, 0); }
 PWRITE(pwrite)
@@ -392,16 +391,14 @@ ssize_t writev(int fd, const struct iovec *parts, int count)
     return do_write(fd, parts, count, NO_OFFSET, 0);
 }
 
-typedef ssize_t pwritev_type(int, const struct iovec *, int, off_t);
 #define PWRITEV(name) ssize_t name(int fd, const struct iovec *parts, int count, off_t at) { \
-    if (!watching(fd)) return REAL(name, pwritev_type)(fd, parts, count, at); \
+    if (!watching(fd)) return REAL(name, ssize_t(int, const struct iovec *, int, off_t))(fd, parts, count, at); \
     return do_write(fd, parts, count, at, 0); }
 PWRITEV(pwritev)
 PWRITEV(pwritev64)
 
-typedef ssize_t pwritev2_type(int, const struct iovec *, int, off_t, int);
 #define PWRITEV2(name) ssize_t name(int fd, const struct iovec *parts, int count, off_t at, int flags) { \
-    if (!watching(fd)) return REAL(name, pwritev2_type)(fd, parts, count, at, flags); \
+    if (!watching(fd)) return REAL(name, ssize_t(int, const struct iovec *, int, off_t, int))(fd, parts, count, at, flags); \
     return do_write(fd, parts, count, at, flags); }
 PWRITEV2(pwritev2)
 PWRITEV2(pwritev64v2)
@@ -426,9 +423,8 @@ static ssize_t copy_through(int from, off_t *from_at, int to, off_t *to_at, size
     return done;
 }
 
-typedef ssize_t sendfile_type(int, int, off_t *, size_t);
 #define SENDFILE(name) ssize_t name(int to, int from, off_t *at, size_t bytes) { \
-    if (!watching(to)) return REAL(name, sendfile_type)(to, from, at, bytes); \
+    if (!watching(to)) return REAL(name, ssize_t(int, int, off_t *, size_t))(to, from, at, bytes); \
     return copy_through(from, at, to, NULL, bytes); }
 SENDFILE(sendfile)
 SENDFILE(sendfile64)
@@ -442,17 +438,15 @@ ssize_t copy_file_range(int from, off_t *from_at, int to, off_t *to_at, size_t b
 
 /* -- sizes ------------------------------------------------------------------------------------ */
 
-typedef int ftruncate_type(int, off_t);
 #define FTRUNCATE(name) int name(int fd, off_t size) { \
-    CHANGE(watching(fd), C_SIZE, REAL(name, ftruncate_type)(fd, size), \
+    CHANGE(watching(fd), C_SIZE, REAL(name, int(int, off_t))(fd, size), \
            log_record(TRUNCATE, files[fd].inode, (uint64_t)size, 0, NULL, NULL, 0)); }
 FTRUNCATE(ftruncate)
 FTRUNCATE(ftruncate64)
 
-typedef int truncate_type(const char *, off_t);
 #define TRUNCATE_PATH(name) int name(const char *path, off_t size) { \
     char full[PATH_MAX]; \
-    CHANGE(ours(AT_FDCWD, path, full), C_SIZE, REAL(name, truncate_type)(path, size), \
+    CHANGE(ours(AT_FDCWD, path, full), C_SIZE, REAL(name, int(const char *, off_t))(path, size), \
            log_record(TRUNCATE, inode_of(full), (uint64_t)size, 0, NULL, NULL, 0)); }
 TRUNCATE_PATH(truncate)
 TRUNCATE_PATH(truncate64)
@@ -474,19 +468,18 @@ static void say_allocated(int fd, int how, off_t at, off_t bytes)
     }
 }
 
-typedef int fallocate_type(int, int, off_t, off_t);
 #define FALLOCATE(name) int name(int fd, int how, off_t at, off_t bytes) { \
-    CHANGE(watching(fd), C_SIZE, REAL(name, fallocate_type)(fd, how, at, bytes), say_allocated(fd, how, at, bytes)); }
+    CHANGE(watching(fd), C_SIZE, REAL(name, int(int, int, off_t, off_t))(fd, how, at, bytes), \
+           say_allocated(fd, how, at, bytes)); }
 FALLOCATE(fallocate)
 FALLOCATE(fallocate64)
 
-typedef int posix_fallocate_type(int, off_t, off_t);
 #define POSIX_FALLOCATE(name) int name(int fd, off_t at, off_t bytes) { \
-    if (!watching(fd)) return REAL(name, posix_fallocate_type)(fd, at, bytes); \
+    if (!watching(fd)) return REAL(name, int(int, off_t, off_t))(fd, at, bytes); \
     lock(); \
     int what = turn(C_SIZE); \
     if (what == A_FAIL || what == A_SHORT) { unlock(); return control->error; } \
-    int result = REAL(name, posix_fallocate_type)(fd, at, bytes); \
+    int result = REAL(name, int(int, off_t, off_t))(fd, at, bytes); \
     if (!result) say_allocated(fd, 0, at, bytes); \
     unlock(); return what == A_FAIL_AFTER && !result ? control->error : result; }
 POSIX_FALLOCATE(posix_fallocate)
