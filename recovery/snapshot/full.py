@@ -111,8 +111,7 @@ def copy(progress: Progress, store: str, place: str) -> None:
                 txn, lambda key, value: digest.add(key, bytes(value[:8])), progress, copied.stat()["entries"]
             )
         with copied.begin() as txn:
-            made = new_manifest(txn, "full", env.path, transaction, digest.records,
-                                streams=streams_of(txn, node_bytes))
+            made = new_manifest(txn, "full", env.path, transaction, digest.records, streams=streams_of(txn, node_bytes))
     finish(building, made, FILES, progress)
 
 
