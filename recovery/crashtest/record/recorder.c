@@ -78,6 +78,9 @@ static pid_t owner;
 #define REAL(name, type) ({ static __typeof__(type) *real_##name; \
     if (!real_##name) { real_##name = (__typeof__(type) *)dlsym(RTLD_NEXT, #name); } real_##name; })
 
+/* A call and its twin for offsets of 64 bits. */
+#define BOTH(define, name) define(name) define(name##64)
+
 static int here(void) { return active && getpid() == owner; } /* not in a child of vfork, which shares our memory */
 static int watching(int fd) { return active && fd >= 0 && fd < MOST_FILES && files[fd].on && here(); }
 
@@ -180,16 +183,12 @@ static int canonical(int at, const char *path, char *out)
     size_t end = strlen(whole);
     while (end > 1 && whole[end - 1] == '/') whole[--end] = 0;
     char *slash = strrchr(whole, '/');
-    const char *name = slash ? slash + 1 : whole;
-    char last[PATH_MAX];
-    snprintf(last, sizeof last, "%s", name);
-    const char *above = ".";
-    if (slash == whole) above = "/";
-    else if (slash) { *slash = 0; above = whole; }
+    const char *name = slash ? slash + 1 : whole, *above = ".";
+    if (slash) { *slash = 0; above = slash == whole ? "/" : whole; }
     int found = realpath(above, parent) != NULL;
     errno = saved;
     if (!found) return 0;
-    return snprintf(out, PATH_MAX, "%s/%s", strcmp(parent, "/") ? parent : "", last) < PATH_MAX;
+    return snprintf(out, PATH_MAX, "%s/%s", strcmp(parent, "/") ? parent : "", name) < PATH_MAX;
 }
 
 /* Whether a path that is changed is in the folder; then ``full`` is all of it. */
@@ -300,8 +299,7 @@ typedef int fcntl_type(int, int, ...);
     va_list list; va_start(list, what); void *value = va_arg(list, void *); va_end(list); \
     int result = REAL(name, fcntl_type)(fd, what, value); \
     return what == F_DUPFD || what == F_DUPFD_CLOEXEC ? copied(fd, result) : result; }
-FCNTL(fcntl)
-FCNTL(fcntl64)
+BOTH(FCNTL, fcntl)
 
 /* -- writing ---------------------------------------------------------------------------------- */
 
@@ -382,8 +380,7 @@ ssize_t write(int fd, const void *data, size_t bytes)
     if (!watching(fd)) return REAL(name, ssize_t(int, const void *, size_t, off_t))(fd, data, bytes, at); \
     struct iovec one = { (void *)data, bytes }; \
     return do_write(fd, &one, 1, at, 0); }
-PWRITE(pwrite)
-PWRITE(pwrite64)
+BOTH(PWRITE, pwrite)
 
 ssize_t writev(int fd, const struct iovec *parts, int count)
 {
@@ -394,8 +391,7 @@ ssize_t writev(int fd, const struct iovec *parts, int count)
 #define PWRITEV(name) ssize_t name(int fd, const struct iovec *parts, int count, off_t at) { \
     if (!watching(fd)) return REAL(name, ssize_t(int, const struct iovec *, int, off_t))(fd, parts, count, at); \
     return do_write(fd, parts, count, at, 0); }
-PWRITEV(pwritev)
-PWRITEV(pwritev64)
+BOTH(PWRITEV, pwritev)
 
 #define PWRITEV2(name) ssize_t name(int fd, const struct iovec *parts, int count, off_t at, int flags) { \
     if (!watching(fd)) return REAL(name, ssize_t(int, const struct iovec *, int, off_t, int))(fd, parts, count, at, flags); \
@@ -426,8 +422,7 @@ static ssize_t copy_through(int from, off_t *from_at, int to, off_t *to_at, size
 #define SENDFILE(name) ssize_t name(int to, int from, off_t *at, size_t bytes) { \
     if (!watching(to)) return REAL(name, ssize_t(int, int, off_t *, size_t))(to, from, at, bytes); \
     return copy_through(from, at, to, NULL, bytes); }
-SENDFILE(sendfile)
-SENDFILE(sendfile64)
+BOTH(SENDFILE, sendfile)
 
 ssize_t copy_file_range(int from, off_t *from_at, int to, off_t *to_at, size_t bytes, unsigned flags)
 {
@@ -441,15 +436,13 @@ ssize_t copy_file_range(int from, off_t *from_at, int to, off_t *to_at, size_t b
 #define FTRUNCATE(name) int name(int fd, off_t size) { \
     CHANGE(watching(fd), C_SIZE, REAL(name, int(int, off_t))(fd, size), \
            log_record(TRUNCATE, files[fd].inode, (uint64_t)size, 0, NULL, NULL, 0)); }
-FTRUNCATE(ftruncate)
-FTRUNCATE(ftruncate64)
+BOTH(FTRUNCATE, ftruncate)
 
 #define TRUNCATE_PATH(name) int name(const char *path, off_t size) { \
     char full[PATH_MAX]; \
     CHANGE(ours(AT_FDCWD, path, full), C_SIZE, REAL(name, int(const char *, off_t))(path, size), \
            log_record(TRUNCATE, inode_of(full), (uint64_t)size, 0, NULL, NULL, 0)); }
-TRUNCATE_PATH(truncate)
-TRUNCATE_PATH(truncate64)
+BOTH(TRUNCATE_PATH, truncate)
 
 static void say_allocated(int fd, int how, off_t at, off_t bytes)
 {
@@ -471,8 +464,7 @@ static void say_allocated(int fd, int how, off_t at, off_t bytes)
 #define FALLOCATE(name) int name(int fd, int how, off_t at, off_t bytes) { \
     CHANGE(watching(fd), C_SIZE, REAL(name, int(int, int, off_t, off_t))(fd, how, at, bytes), \
            say_allocated(fd, how, at, bytes)); }
-FALLOCATE(fallocate)
-FALLOCATE(fallocate64)
+BOTH(FALLOCATE, fallocate)
 
 #define POSIX_FALLOCATE(name) int name(int fd, off_t at, off_t bytes) { \
     if (!watching(fd)) return REAL(name, int(int, off_t, off_t))(fd, at, bytes); \
@@ -482,8 +474,7 @@ FALLOCATE(fallocate64)
     int result = REAL(name, int(int, off_t, off_t))(fd, at, bytes); \
     if (!result) say_allocated(fd, 0, at, bytes); \
     unlock(); return what == A_FAIL_AFTER && !result ? control->error : result; }
-POSIX_FALLOCATE(posix_fallocate)
-POSIX_FALLOCATE(posix_fallocate64)
+BOTH(POSIX_FALLOCATE, posix_fallocate)
 
 /* -- names ------------------------------------------------------------------------------------ */
 
@@ -598,8 +589,7 @@ typedef void *mmap_type(void *, size_t, int, int, int, off_t);
     if (how & PROT_WRITE && flags & MAP_SHARED && watching(fd) && path_of(fd, path)) \
         log_alone(MAPPED, files[fd].inode, 0, 0, path, NULL, 0); \
     return REAL(name, mmap_type)(where, bytes, how, flags, fd, at); }
-MMAP(mmap)
-MMAP(mmap64)
+BOTH(MMAP, mmap)
 
 /* -- beginning -------------------------------------------------------------------------------- */
 
