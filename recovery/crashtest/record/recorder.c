@@ -264,16 +264,11 @@ int __open64_2(const char *path, int flags) { return do_open(AT_FDCWD, path, fla
 int __openat_2(int at, const char *path, int flags) { return do_open(at, path, flags, 0); }
 int __openat64_2(int at, const char *path, int flags) { return do_open(at, path, flags, 0); }
 
-static FILE *do_fopen(FILE *(*real)(const char *, const char *), const char *path, const char *how)
-{
-    char full[PATH_MAX];
-    if (strpbrk(how, "wa+") && ours(AT_FDCWD, path, full)) log_alone(UNSEEN, 0, 0, 0, full, "fopen", 5);
-    return real(path, how);
-}
-
-typedef FILE *fopen_type(const char *, const char *);
-FILE *fopen(const char *path, const char *how) { return do_fopen(REAL(fopen, fopen_type), path, how); }
-FILE *fopen64(const char *path, const char *how) { return do_fopen(REAL(fopen64, fopen_type), path, how); }
+#define FOPEN(name) FILE *name(const char *path, const char *how) { \
+    char full[PATH_MAX]; \
+    if (strpbrk(how, "wa+") && ours(AT_FDCWD, path, full)) log_alone(UNSEEN, 0, 0, 0, full, "fopen", 5); \
+    return REAL(name, FILE *(const char *, const char *))(path, how); }
+BOTH(FOPEN, fopen)
 
 int close(int fd)
 {
