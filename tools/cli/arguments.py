@@ -59,13 +59,11 @@ def _at_least(least: int, kind: Callable[[str], Number], text: str, what: str) -
 
 def moment(text: str) -> datetime:
     """A time with its zone."""
-    try:
+    with contextlib.suppress(ValueError):
         time = datetime.fromisoformat(text)
-    except ValueError:
-        time = datetime.min
-    if time.tzinfo is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time with its zone, as in 2026-11-24T08:00:00Z")
-    return time
+        if time.tzinfo is not None:
+            return time
+    raise argparse.ArgumentTypeError(f"{text!r} is no time with its zone, as in 2026-11-24T08:00:00Z")
 
 
 Add = Callable[[argparse._ActionsContainer], object]  # adds arguments to a parser, or to a group of its
