@@ -43,11 +43,6 @@ class Result(NamedTuple):
         return cls(*msgpack.unpackb(raw, strict_map_key=False))
 
 
-def name_of(group: bytes, id: IDLike) -> bytes:
-    """The name of an entry's result."""
-    return group + b"\0" + bytes(parse_id(id))
-
-
 def put(txn: WriteTransaction, number: int, name: bytes, value: bytes, ttl: int) -> None:
     """Keep a value for ``ttl`` ms, in place of an older one of its name."""
     now = now_ms()
@@ -76,6 +71,11 @@ def get(txn: RaxTransaction, number: int, name: bytes) -> bytes | None:
         return None
     expires, value = records.unseal(key, found)[:2]
     return value if expires > now_ms() else None
+
+
+def name_of(group: bytes, sid: IDLike) -> bytes:
+    """The name of a group's result."""
+    return group + b"\0" + bytes(parse_id(sid))
 
 
 def result_moves(txn: RaxTransaction, stream: bytes, name: bytes) -> Hashable:

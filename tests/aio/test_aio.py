@@ -205,6 +205,25 @@ def test_a_transaction_runs_whole_in_the_thread_that_writes(run: Callable[[Progr
 # -- waiting ------------------------------------------------------------------------------------
 
 
+def test_results_are_waited_for_without_a_thread(run: Callable[[Program], None], path: Path) -> None:
+    async def program() -> None:
+        async with group_of(path) as (store, stream, group):
+            ids = await stream.extend({"n": n} for n in range(50))
+            assert await group.wait_result(ids[0], 0) is None
+            began = time.monotonic()
+            assert await group.wait_result(ids[0], 0.1) is None
+            assert 0.1 <= time.monotonic() - began < SOON
+            waiting = [asyncio.create_task(group.wait_result(sid)) for sid in ids]
+            await blocked(store, 50)
+            store.plain.stream("jobs").group("g").keep_results({ids[0]: raxlog.Result(0)}, 60)
+            assert await waiting[0] == (0, None)
+            await group.keep_results({sid: raxlog.Result(n) for n, sid in enumerate(ids)}, 60)
+            assert await asyncio.gather(*waiting) == [(n, None) for n in range(50)]
+            assert await group.wait_result(ids[7], 0) == (7, None)
+
+    run(program)
+
+
 def test_a_thousand_tasks_that_wait_cost_no_thread_and_are_served_in_order(
     run: Callable[[Program], None], path: Path
 ) -> None:
