@@ -170,13 +170,12 @@ def _taskiq(place: Path, url: str) -> tuple[Any, Any, Seen]:
     from taskiq_redis import RedisStreamBroker  # noqa: PLC0415
 
     seen: Seen = []
-    broker = RedisStreamBroker(url, queue_name=place.name)
+    broker: Any = RedisStreamBroker(url, queue_name=place.name)
 
-    @broker.task("job")
-    async def job(sent: float) -> None:
+    async def run(sent: float) -> None:
         seen.append((time.time(), sent))
 
-    return broker, job, seen
+    return broker, broker.task("job")(run), seen
 
 
 def _taskiq_put(place: Path, many: int, url: str) -> None:
