@@ -9,15 +9,24 @@ backslash is doubled and "=" in a name is \x3d: no two entries look the same.
 In JSON what is no UTF-8 is {"base64": "…"}. ``fields`` is an object; where a name occurs
 twice or is no UTF-8 it is a list of [name, value] instead. 'raxlog import --format entries'
 reads these lines back, byte for byte.
+
+On a terminal IDs and headings are coloured. What comes from a store has no escapes left by then.
 """
 
 from __future__ import annotations
 
+import os
 import sys
+import unicodedata
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from typing import TextIO
 
 from ...stream.node.entry import Entry
+from ...stream.node.json_form import entry_form, json_form
+from ...stream.node.stream_id import StreamID
 
+BOLD, DIM, RED, GREEN, YELLOW, CYAN = "1", "2", "31", "32", "33", "36"
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
@@ -43,9 +52,29 @@ def _escaped(char: str) -> str:
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-def entry_text(entry: Entry) -> str:
-    """An entry as a line: its ID, then name=value, separated by tabs."""
-    return "\t".join([str(entry.id), *pairs_text(zip(entry.names, entry.values, strict=True))])
+def styled(plain: str, style: str, stream: TextIO | None = None) -> str:
+    """Text in a style, where the stream (default: stdout) is a terminal that is to be coloured."""
+    on = (stream or sys.stdout).isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return f"\033[{style}m{plain}\033[0m" if on else plain
+
+
+def time_of(sid: StreamID) -> str:
+    """The time of an ID, to the millisecond, as in 2026-11-24T08:00:00.123Z; ``-`` where it holds none."""
+    if not 0 < sid.ms < 253_402_300_800_000:  # until the year 9999
+        return "-"
+    time = datetime.fromtimestamp(sid.ms // 1000, UTC)
+    return time.replace(microsecond=sid.ms % 1000 * 1000, tzinfo=None).isoformat(timespec="milliseconds") + "Z"
+
+
+def timed(document: dict[str, object], sid: StreamID, wanted: bool) -> dict[str, object]:
+    """A document, with the time of its ID if that is wanted."""
+    return document | {"time": time_of(sid)} if wanted else document
+
+
+def entry_text(entry: Entry, time: bool = False) -> str:
+    """An entry as a line: its ID, its time if that is wanted, then name=value, separated by tabs."""
+    head = [styled(str(entry.id), CYAN), *([styled(time_of(entry.id), DIM)] if time else [])]
+    return "\t".join([*head, *pairs_text(zip(entry.names, entry.values, strict=True))])
 
 
 def pairs_text(pairs: Iterable[tuple[bytes, bytes]]) -> list[str]:
@@ -61,9 +90,7 @@ def delivery_json(entry: Entry) -> dict[str, object]:
 
 def print_json(document: object) -> None:
     """One JSON document on one line, of what json_form() accepts."""
-    import json  # noqa: PLC0415 - plain text needs neither
-
-    from ...stream.node.json_form import json_form  # noqa: PLC0415
+    import json  # noqa: PLC0415 - plain text does not need it
 
     unicode_out = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
     sys.stdout.write(json.dumps(json_form(document), ensure_ascii=not unicode_out) + "\n")
@@ -77,12 +104,12 @@ def answer(as_json: bool, document: object, *lines: object) -> None:
         print_text(*lines)
 
 
-def print_entry(entry: Entry, as_json: bool) -> None:
+def print_entry(entry: Entry, as_json: bool, time: bool = False) -> None:
     """One entry on one line."""
     if as_json:
-        print_json(entry)
+        print_json(timed(entry_form(entry), entry.id, time))
     else:
-        print_text(entry_text(entry))
+        print_text(entry_text(entry, time))
 
 
 def print_text(*lines: object) -> None:
@@ -102,9 +129,16 @@ def table(rows: Iterable[Sequence[str]], right: Sequence[int] = (), head: Sequen
         held.insert(0, head)
     columns = []
     for at, column in enumerate(zip(*held, strict=True)):
-        width = max(map(len, column))
-        columns.append([cell.rjust(width) if at in right else cell.ljust(width) for cell in column])
-    return ["  ".join(cells).rstrip() for cells in zip(*columns, strict=True)]
+        widths = list(map(_width, column))
+        gaps = [" " * (max(widths) - width) for width in widths]
+        columns.append([gap + cell if at in right else cell + gap for cell, gap in zip(column, gaps, strict=True)])
+    lines = ["  ".join(cells).rstrip() for cells in zip(*columns, strict=True)]
+    return [styled(lines[0], BOLD), *lines[1:]] if lines and head is not None else lines
+
+
+def _width(cell: str) -> int:
+    """The columns of a terminal that a cell takes."""
+    return sum(1 + (unicodedata.east_asian_width(char) in "WF") - bool(unicodedata.combining(char)) for char in cell)
 
 
 def duration(seconds: float | None) -> str:
