@@ -16,7 +16,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from ..storage.commit.write_transaction import WriteTransaction
-from ..storage.errors import Conflict, GroupExists, IDTooSmall, InvalidArgument, NoStream
+from ..storage.errors import Conflict, GroupExists, IDTooSmall, InvalidArgument, NoStream, StoreError
 from ..storage.wake.stop import StopFlag
 from .columns import scan
 from .entries import count as counting
@@ -610,12 +610,16 @@ class Stream:
 
     def _header(self, flushed: bool = True) -> headers.StreamHeader | None:
         """The stream's header; with False without what is buffered, but with what the open transaction has changed."""
-        if not (flushed or isinstance(self._source, Direct)):
-            stream = self._source.submit(lambda txn: writer.locate(txn, self.name))
-            return None if stream is None else stream.header
-        with self._source.read() if flushed else self._source.env.read() as txn:
-            found = headers.find(txn, self.name, self._number)
-        return None if found is None else found[1]
+        if flushed or isinstance(self._source, Direct):
+            try:
+                with self._source.read() if flushed else self._source.env.read() as txn:
+                    found = headers.find(txn, self.name, self._number)
+                return None if found is None else found[1]
+            except StoreError:
+                if flushed:
+                    raise  # else, where all reader slots are taken, the writer's transaction shows it, too
+        stream = self._source.submit(lambda txn: writer.locate(txn, self.name))
+        return None if stream is None else stream.header
 
     def _known(self) -> int | None:
         """The stream's number, remembered; its users check that the name still matches."""

@@ -14,9 +14,8 @@ field but the subject is text.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import msgpack
@@ -33,9 +32,17 @@ NOTES = {b"$json": "json", b"$msgpack": "msgpack"}  # the names of notes; reserv
 
 _FAULTS = (ValueError, TypeError, OverflowError, RecursionError)
 
-_to_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
+
+@cache
+def _json() -> tuple[Callable[[Any], str], Callable[[str], Any]]:
+    """JSON's encode and decode, loaded where they are used first."""
+    import json  # noqa: PLC0415
+
+    return json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode, json.loads
+
+
 _CODERS: dict[str, tuple[Callable[[Any], bytes], Callable[[bytes], Any]]] = {
-    "json": (lambda item: _to_json(item).encode(), lambda raw: json.loads(raw.decode())),
+    "json": (lambda item: _json()[0](item).encode(), lambda raw: _json()[1](raw.decode())),
     "msgpack": (msgpack.packb, lambda raw: msgpack.unpackb(raw, strict_map_key=False)),
 }
 

@@ -5,13 +5,15 @@
                     entries/   add  import_file (input_formats)  range  streams  info (node_diagram)
                     groups/    groups  read  pending
                     pubsub/    pub  interest
-                    care/      check  snapshot  compact  crashtest  bench
+                    care/      check  doctor  snapshot  compact  crashtest  bench
                     history/   export  scan         with pyarrow and Spark: the extra raxlog[spark]
                     demo/      demo (sample_text, kill_rounds)
+                    completion
 
     arguments.py   what commands share: the parser, options, the table of loaded commands
     stores.py      opening a store              status.py     exit statuses
     output.py      entries and figures as text and as JSON
+    versions.py    raxlog and what it runs on
     progress.py    bars, where the extra raxlog[cli] has brought rich; else a line of text
     messages.py    the library's messages in the words of the command line
 
@@ -27,12 +29,11 @@ import sys
 from collections.abc import Sequence
 from typing import TextIO
 
-from ... import __version__
-from ...storage import kernels
 from ...storage.errors import RaxlogError
 from . import output
 from .arguments import JSON, LOADED, Parser, flag
 from .status import DONE, INTERRUPTED, STORE, USAGE, CommandError, status_of
+from .versions import versions
 
 COMMANDS = {
     "add": ("entries.add", "append one entry"),
@@ -77,6 +78,7 @@ COMMANDS = {
     "subjects": ("pubsub.interest", "draw the subjects subscribed to, with counts"),
     "interest": ("pubsub.interest", "list the subscriptions that a subject reaches"),
     "check": ("care.check", "check every invariant of a store and report what is wrong"),
+    "doctor": ("care.doctor", "try a machine and its disk, and print what is wrong and what to do"),
     "salvage": ("care.check", "copy what is intact in a damaged store into a new one"),
     "snapshot": ("care.snapshot", "copy one state of a store while it is in use: whole, as an increment, in shards"),
     "restore": ("care.snapshot", "make a store from a snapshot"),
@@ -88,12 +90,19 @@ COMMANDS = {
     "crashtest": ("care.crashtest", "crash what a Python file does to a folder, and check what is left"),
     "bench": ("care.bench", "measure what commits, queues and scans cost, beside SQLite in the same run"),
     "demo": ("demo.demo", "import real text, kill a writer, show that nothing was lost"),
+    "completion": ("completion", "print what has a shell complete raxlog's commands: bash, zsh or fish"),
+}
+_TITLES = {
+    "entries": "streams and their entries",
+    "groups": "consumer groups and workers",
+    "pubsub": "publish and subscribe",
+    "history": "a stream as a table (the extra raxlog[spark])",
+    "care": "care of a store",
 }
 
 _DESCRIPTION = """\
 raxlog: the Redis Streams data model, durable, embedded, in one directory on disk.
 
-commands:
 {}
 
 'raxlog COMMAND --help' explains a command, with an example."""
@@ -150,15 +159,18 @@ def _run(arguments: list[str]) -> int:
     if any(not argument.startswith("-") for argument in arguments):
         raise CommandError(_unknown(arguments), USAGE)
     width = max(map(len, COMMANDS)) + 2
-    listed = "\n".join(f"  {name:{width}}{summary}" for name, (_, summary) in COMMANDS.items())
-    parser = Parser(prog="raxlog", description=_DESCRIPTION.format(listed), epilog=_EPILOG,
+    listed: dict[str, list[str]] = {title: [] for title in (*_TITLES.values(), "also")}
+    for name, (module, summary) in COMMANDS.items():
+        listed[_TITLES.get(module.partition(".")[0], "also")].append(f"  {name:{width}}{summary}")
+    blocks = ("\n".join([output.styled(f"{title}:", output.BOLD), *lines]) for title, lines in listed.items())
+    parser = Parser(prog="raxlog", description=_DESCRIPTION.format("\n\n".join(blocks)), epilog=_EPILOG,
                     usage="raxlog [--help] [--version] COMMAND STORE …")
-    flag("--version", "print the version, and whether the kernels run compiled or as plain Python")(parser)
+    flag("--version", "print the versions, and whether the kernels run compiled or as plain Python")(parser)
     JSON(parser)
     args = parser.parse_args(arguments)
     if args.version:
-        speed = kernels.speed()
-        output.answer(args.json, {"version": __version__, "kernels": speed}, f"raxlog {__version__} (kernels: {speed})")
+        text = "raxlog {version} (kernels: {kernels}; LMDB {lmdb}, Python {python})"
+        output.answer(args.json, versions(), text.format(**versions()))
         return DONE
     parser.print_help(sys.stderr)
     return USAGE
@@ -193,7 +205,8 @@ def _say(message: str, status: int) -> int:
     except OSError:
         _forget(sys.stdout)
     try:
-        print(f"raxlog: {output.one_line(message)}", file=sys.stderr, flush=True)
+        prefix = output.styled("raxlog:", output.RED, sys.stderr)
+        print(f"{prefix} {output.one_line(message)}", file=sys.stderr, flush=True)
     except OSError:
         _forget(sys.stderr)
     return status

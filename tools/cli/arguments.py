@@ -124,6 +124,7 @@ RANGE = (argument("start", metavar="START", nargs="?", default="-", read=parse_s
                   help="first ID (default: -, the first)"),
          argument("end", metavar="END", nargs="?", default="+", read=parse_end, help="last ID (default: +, the last)"))
 IDS = argument("ids", metavar="ID", nargs="+", read=parse_id, help="the entries' IDs")
+TIME = flag("--time", "also print the time that an ID holds (UTC)")
 JSON = flag("--json", "print JSON: one document, or one line an entry")
 RAW = flag("--raw", "fields as they are stored, whatever the codec")
 WRITING = (

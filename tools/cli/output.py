@@ -9,20 +9,26 @@ backslash is doubled and "=" in a name is \x3d: no two entries look the same.
 In JSON what is no UTF-8 is {"base64": "…"}. ``fields`` is an object; where a name occurs
 twice or is no UTF-8 it is a list of [name, value] instead. 'raxlog import --format entries'
 reads these lines back, byte for byte.
+
+On a terminal IDs and headings are coloured. What comes from a store has no escapes left by then.
 """
 
 from __future__ import annotations
 
 import contextlib
-import json
+import os
 import sys
+import unicodedata
 from collections.abc import Iterable, Sequence
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, TextIO
 
 from ...stream.node.entry import Entry
 from ...stream.node.json_form import entry_form, json_form
+from ...stream.node.stream_id import StreamID
 from ...stream.node.values import NOTES
 
+BOLD, DIM, RED, GREEN, YELLOW, CYAN = "1", "2", "31", "32", "33", "36"
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
@@ -48,10 +54,30 @@ def _escaped(char: str) -> str:
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-def entry_text(entry: Entry, raw: bool = True) -> str:
-    """An entry as a line: its ID, then name=value, separated by tabs."""
+def styled(plain: str, style: str, stream: TextIO | None = None) -> str:
+    """Text in a style, where the stream (default: stdout) is a terminal that is to be coloured."""
+    on = (stream or sys.stdout).isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    return f"\033[{style}m{plain}\033[0m" if on else plain
+
+
+def time_of(sid: StreamID) -> str:
+    """The time of an ID, to the millisecond, as in 2026-11-24T08:00:00.123Z; ``-`` where it holds none."""
+    if not 0 < sid.ms < 253_402_300_800_000:  # until the year 9999
+        return "-"
+    time = datetime.fromtimestamp(sid.ms // 1000, UTC)
+    return time.replace(microsecond=sid.ms % 1000 * 1000, tzinfo=None).isoformat(timespec="milliseconds") + "Z"
+
+
+def timed(document: dict[str, object], sid: StreamID, wanted: bool) -> dict[str, object]:
+    """A document, with the time of its ID if that is wanted."""
+    return document | {"time": time_of(sid)} if wanted else document
+
+
+def entry_text(entry: Entry, raw: bool = True, time: bool = False) -> str:
+    """An entry as a line: its ID, its time if that is wanted, then name=value, separated by tabs."""
     value = None if raw else entry_json(entry, raw).get("value")
-    return "\t".join([str(entry.id), *pairs_text(entry.pairs if value is None else value.items())])
+    head = [styled(str(entry.id), CYAN), *([styled(time_of(entry.id), DIM)] if time else [])]
+    return "\t".join([*head, *pairs_text(entry.pairs if value is None else value.items())])
 
 
 def entry_json(entry: Entry, raw: bool) -> dict[str, Any]:
@@ -59,14 +85,14 @@ def entry_json(entry: Entry, raw: bool) -> dict[str, Any]:
     if not (raw or NOTES.keys().isdisjoint(entry.names)):
         with contextlib.suppress(ValueError, TypeError):
             value = json_form(entry.value)
-            json.dumps(value, ensure_ascii=False).encode()
+            _json(value).encode()
             return {"id": entry.id, "value": value}
     return entry_form(entry)
 
 
 def pairs_text(pairs: Iterable[tuple[Any, Any]]) -> list[str]:
     """Fields as name=value each, a value that is no text as JSON."""
-    shown = [(name, value if isinstance(value, bytes | str) else json.dumps(value, ensure_ascii=False))
+    shown = [(name, value if isinstance(value, bytes | str) else _json(value))
              for name, value in pairs]
     return [f"{text(name).replace('=', chr(92) + 'x3d')}={text(value)}" for name, value in shown]
 
@@ -80,7 +106,13 @@ def delivery_json(entry: Entry) -> dict[str, object]:
 def print_json(document: object) -> None:
     """One JSON document on one line, of what json_form() accepts."""
     unicode_out = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
-    sys.stdout.write(json.dumps(json_form(document), ensure_ascii=not unicode_out) + "\n")
+    sys.stdout.write(_json(json_form(document), ascii_only=not unicode_out) + "\n")
+
+
+def _json(value: object, ascii_only: bool = False) -> str:
+    import json  # noqa: PLC0415 - plain text does not need it
+
+    return json.dumps(value, ensure_ascii=ascii_only)
 
 
 def answer(as_json: bool, document: object, *lines: object) -> None:
@@ -91,12 +123,12 @@ def answer(as_json: bool, document: object, *lines: object) -> None:
         print_text(*lines)
 
 
-def print_entry(entry: Entry, as_json: bool, raw: bool) -> None:
+def print_entry(entry: Entry, as_json: bool, raw: bool, time: bool = False) -> None:
     """One entry on one line, decoded unless ``raw``."""
     if as_json:
-        print_json(entry_json(entry, raw))
+        print_json(timed(entry_json(entry, raw), entry.id, time))
     else:
-        print_text(entry_text(entry, raw))
+        print_text(entry_text(entry, raw, time))
 
 
 def print_text(*lines: object) -> None:
@@ -116,9 +148,16 @@ def table(rows: Iterable[Sequence[str]], right: Sequence[int] = (), head: Sequen
         held.insert(0, head)
     columns = []
     for at, column in enumerate(zip(*held, strict=True)):
-        width = max(map(len, column))
-        columns.append([cell.rjust(width) if at in right else cell.ljust(width) for cell in column])
-    return ["  ".join(cells).rstrip() for cells in zip(*columns, strict=True)]
+        widths = list(map(_width, column))
+        gaps = [" " * (max(widths) - width) for width in widths]
+        columns.append([gap + cell if at in right else cell + gap for cell, gap in zip(column, gaps, strict=True)])
+    lines = ["  ".join(cells).rstrip() for cells in zip(*columns, strict=True)]
+    return [styled(lines[0], BOLD), *lines[1:]] if lines and head is not None else lines
+
+
+def _width(cell: str) -> int:
+    """The columns of a terminal that a cell takes."""
+    return sum(1 + (unicodedata.east_asian_width(char) in "WF") - bool(unicodedata.combining(char)) for char in cell)
 
 
 def duration(seconds: float | None) -> str:

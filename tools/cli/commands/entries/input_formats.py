@@ -168,7 +168,7 @@ def _json_lines(lines: Lines, start: int, whole_entries: bool) -> Iterator[Recor
 def _whole_entry(value: object) -> tuple[str, object]:
     parts = dict(value) if type(value) is tuple else {}
     sid, fields = parts.get("id"), parts.get("fields")
-    if set(parts) != {"id", "fields"} or not isinstance(sid, str):
+    if parts.keys() - {"time"} != {"id", "fields"} or not isinstance(sid, str):
         raise ValueError('a line must be {"id": "ms-seq", "fields": …}, as \'raxlog range --json\' prints it')
     if type(fields) is list:
         if not all(type(pair) is list and len(pair) == 2 for pair in fields):

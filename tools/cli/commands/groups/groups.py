@@ -28,6 +28,7 @@ from ...arguments import (
     OF_CONSUMER,
     OF_GROUP,
     OF_STREAM,
+    TIME,
     WRITING,
     argument,
     command,
@@ -41,7 +42,7 @@ from ...stores import existing, group_of, stream_of, writing
 
 
 @command(
-    "groups", OF_STREAM,
+    "groups", (*OF_STREAM, TIME),
     """A line for each group: its consumers, its pending entries, its last delivered ID, and its lag: how
 many live entries follow that ID. The lag is always exact.""",
     "raxlog groups events.rax orders",
@@ -49,14 +50,16 @@ many live entries follow that ID. The lag is always exact.""",
 def _groups(args: argparse.Namespace) -> None:
     with stream_of(args) as stream:
         groups = stream.groups()
-    output.answer(args.json, {"stream": stream.name, "groups": list(map(group_json, groups))}, *groups_table(groups))
+    documents = [output.timed(group_json(group), group.last_delivered_id, args.time) for group in groups]
+    output.answer(args.json, {"stream": stream.name, "groups": documents}, *groups_table(groups, args.time))
 
 
-def groups_table(groups: Sequence[GroupInfo]) -> list[str]:
+def groups_table(groups: Sequence[GroupInfo], time: bool = False) -> list[str]:
     """The groups of a stream, a line each."""
     rows = [(output.text(group.name), f"{group.consumers:,}", f"{group.pending:,}", str(group.last_delivered_id),
-             f"{group.lag:,}") for group in groups]
-    return output.table(rows, (1, 2, 4), ("group", "consumers", "pending", "last delivered", "lag"))
+             *([output.time_of(group.last_delivered_id)] if time else []), f"{group.lag:,}") for group in groups]
+    return output.table(
+        rows, (1, 2, 4 + time), ("group", "consumers", "pending", "last delivered", *["time"] * time, "lag"))
 
 
 def group_json(group: GroupInfo) -> dict[str, Any]:

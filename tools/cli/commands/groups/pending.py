@@ -19,6 +19,7 @@ from ...arguments import (
     IDS,
     OF_CONSUMER,
     OF_GROUP,
+    TIME,
     WRITING,
     Add,
     argument,
@@ -46,7 +47,7 @@ _DELIVERY = (argument("--retrycount", type=whole, metavar="N", help="set the del
      flag("--list", "a line for each entry; START and the filters imply it"),
      argument("--consumer", metavar="NAME", read=consumer_name, help="only this consumer's"),
      argument("--min-idle", type=seconds, metavar="SECONDS", help="only those idle so long"),
-     argument("--count", type=whole, metavar="N", help="at most N entries")),
+     argument("--count", type=whole, metavar="N", help="at most N entries"), TIME),
     """What has been delivered and not acknowledged: in sum and by consumer, or with --list (or START,
 or any filter) a line for each entry: its consumer, seconds since it was delivered, and how
 often it has been. What 'raxlog nack' released has no consumer and no idle time. Exit status 1 if
@@ -59,16 +60,17 @@ def _pending(args: argparse.Namespace) -> int:
     filters = (args.start, args.consumer, args.min_idle, args.count)
     with group_of(args) as group:
         if not args.list and all(given is None for given in filters):
-            _print_summary(group.pending(), args.json)
+            _print_summary(group.pending(), args.json, args.time)
             return DONE
         rows = group.pending(start, args.end, args.count, args.consumer, args.min_idle)
-    _print_list(rows, args.json)
+    _print_list(rows, args.json, args.time)
     return DONE if rows else NO
 
 
-def _print_summary(summary: PendingSummary, as_json: bool) -> None:
+def _print_summary(summary: PendingSummary, as_json: bool, time: bool) -> None:
     consumers = [{"name": name, "pending": n} for name, n in summary.consumers.items()]
-    between = f", from {summary.first} to {summary.last}" if summary.total else ""
+    ends = [f"{sid} ({output.time_of(sid)})" if time else str(sid) for sid in (summary.first, summary.last) if sid]
+    between = f", from {' to '.join(ends)}" if summary.total else ""
     rows = [(output.text(name), f"{pending:,}") for name, pending in summary.consumers.items()]
     held = sum(summary.consumers.values())
     if held < summary.total:
@@ -79,14 +81,16 @@ def _print_summary(summary: PendingSummary, as_json: bool) -> None:
     )
 
 
-def _print_list(rows: Sequence[Pending], as_json: bool) -> None:
+def _print_list(rows: Sequence[Pending], as_json: bool, time: bool) -> None:
     if as_json:
         for row in rows:
-            output.print_json(row._asdict())
+            output.print_json(output.timed(row._asdict(), row.id, time))
         return
-    cells = [(str(row.id), "(released)" if row.consumer is None else output.text(row.consumer),
+    cells = [(str(row.id), *([output.time_of(row.id)] if time else []),
+              "(released)" if row.consumer is None else output.text(row.consumer),
               output.duration(row.idle), f"{row.deliveries:,}") for row in rows]
-    output.print_text(*output.table(cells, (2, 3), ("id", "consumer", "idle (s)", "deliveries")))
+    output.print_text(*output.table(
+        cells, (2 + time, 3 + time), ("id", *["time"] * time, "consumer", "idle (s)", "deliveries")))
 
 
 def _taking(what: str) -> tuple[Add, Add]:

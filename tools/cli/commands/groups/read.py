@@ -24,6 +24,7 @@ from ...arguments import (
     OF_GROUP,
     OF_STORE,
     RAW,
+    TIME,
     WRITING,
     argument,
     command,
@@ -64,7 +65,7 @@ def _ids(text: str) -> list[StreamID]:
             argument("--after", metavar="ID", read=parse_id, help="with --history: only those after this ID"),
             argument("--claim-idle", type=seconds, metavar="SECONDS", help="first claim what is idle so long"),
             argument("--ack", type=_ids, action="extend", metavar="ID,ID…", help="acknowledge these first"),
-            flag("--noack", "new entries do not become pending: at most once")), *WRITING),
+            flag("--noack", "new entries do not become pending: at most once")), TIME, *WRITING),
     """In a group (--group, --consumer) it delivers entries not yet delivered to the group; they stay
 pending until 'raxlog ack', or the next read with --ack, in one commit. --claim-idle takes over
 what a dead consumer has left, --history reads the consumer's own pending entries again. Without
@@ -85,9 +86,10 @@ def _read(args: argparse.Namespace) -> int:
         for entry in entries:
             if args.json:
                 delivery = {} if args.group is None else output.delivery_json(entry)
-                output.print_json({"stream": name} | output.entry_json(entry, args.raw) | delivery)
+                entry_json = output.timed(output.entry_json(entry, args.raw), entry.id, args.time)
+                output.print_json({"stream": name} | entry_json | delivery)
             else:
-                output.print_text(before + output.entry_text(entry, args.raw))
+                output.print_text(before + output.entry_text(entry, args.raw, args.time))
     return DONE if any(found.values()) else NO
 
 

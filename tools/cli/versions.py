@@ -1,0 +1,16 @@
+"""The versions of raxlog and of what it runs on."""
+
+from __future__ import annotations
+
+import platform
+
+import lmdb
+
+from ... import __version__
+from ...storage import kernels
+
+
+def versions() -> dict[str, str]:
+    """The versions by name, and whether the kernels run compiled."""
+    return {"version": __version__, "kernels": kernels.speed(), "lmdb": ".".join(map(str, lmdb.version())),
+            "python": platform.python_version()}
