@@ -17,7 +17,7 @@ from raxlog.tools.cli.arguments import LOADED, Command
 pytest_plugins = ["cli_fixtures"]
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = sorted([ROOT / "README.md", *(page for page in (ROOT / "docs").glob("*.md") if "format" not in page.name)])
+PAGES = sorted([ROOT / "README.md", *(page for page in (ROOT / "docs").rglob("*.md") if "format" not in page.name)])
 WAITS = ("tail", "sub")  # until Ctrl-C
 SPARK = ("scan",)  # takes a Java machine; test_spark_cli.py runs it
 
