@@ -8,7 +8,8 @@
     any other block                          a drawing, data, a part of another language: shown only
 
 In output that is compared … stands for any text, a line of … alone for any lines, and an ID for any ID.
-A command of which no output is shown prints nothing, and succeeds.
+A command of which no output is shown prints nothing, and succeeds. "sleep N; COMMAND" is not slept: the command is
+repeated until it prints what is shown.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -28,6 +30,8 @@ from typing import NamedTuple
 _BLOCK = re.compile(r"(?:^<!-- (?P<about>[^\n]*?) -->\n)?^```(?P<language>[^\n]*)\n(?P<text>.*?)^```$", re.M | re.S)
 _ID = re.compile(r"\b1[5-9]\d{11}-\d+\b")
 _DONE = "--- the command has ended:"
+_SLEEP = re.compile(r"sleep [\d.]+; ")
+_ENDED = re.compile(r"bash: line \d+: +\d+ (Killed|Terminated)\b.*\n")
 _LONGEST = 90  # seconds a command may take
 
 LANGUAGES = {"python", "console", "sh", "sql", "text", "json", "toml", "ini", "html", "yaml", "nginx", "dockerfile", "",
@@ -102,7 +106,8 @@ class Shell:
             for line in self._bash.stdout:
                 if line.startswith(_DONE):
                     return int(line.split()[-1]), "".join(printed)
-                printed.append(line)
+                if not _ENDED.match(line):
+                    printed.append(line)
         finally:
             alarm.cancel()
         raise AssertionError(f"the shell ended, or {_LONGEST} s went by, in: {command}{''.join(printed)}")
@@ -133,7 +138,11 @@ def run_page(page: Path, folder: Path, names: dict[str, object] | None = None) -
                 assert matches(block.text, last), f"{where}: this was printed:\n{last}"
             elif block.language == "console":
                 for command, shown in commands(block.text):
-                    status, told = shell.run(command)
+                    status, told = shell.run(_SLEEP.sub("", command))
+                    deadline = time.monotonic() + _LONGEST
+                    while _SLEEP.match(command) and not matches(shown, told) and time.monotonic() < deadline:
+                        time.sleep(0.1)
+                        status, told = shell.run(_SLEEP.sub("", command))
                     assert matches(shown, told), f"{where}: $ {command}status {status}, and this was printed:\n{told}"
                     assert shown.strip() or status == 0, f"{where}: $ {command}status {status}"
             elif block.language == "python":
