@@ -8,7 +8,7 @@
     any other block                          a drawing, data, a part of another language: shown only
 
 In output that is compared … stands for any text, a line of … alone for any lines, and an ID for any ID.
-A command of which no output is shown prints nothing, and succeeds. "sleep N; COMMAND" is not slept: the command is
+Port 8000 is a free one instead. A command of which no output is shown prints nothing, and succeeds. "sleep N; COMMAND" is not slept: the command is
 repeated until it prints what is shown.
 """
 
@@ -19,6 +19,7 @@ import io
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -121,11 +122,15 @@ class Shell:
 def run_page(page: Path, folder: Path, names: dict[str, object] | None = None) -> int:
     """Run a page in an empty folder, which must be the current one; how many of its blocks ran."""
     names = {"__name__": "page"} if names is None else names
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = str(free.getsockname()[1])
     printed: str | None = None
     shell = Shell(folder)
     ran = 0
+    sys.path.insert(0, str(folder))
     try:
         for block in blocks(page):
+            block = block._replace(text=re.sub(r"\b8000\b", port, block.text))
             where = f"{page.name}:{block.line}"
             assert block.language in LANGUAGES, f"{where}: what is a block of {block.language!r}?"
             last, printed = printed, None
@@ -155,4 +160,8 @@ def run_page(page: Path, folder: Path, names: dict[str, object] | None = None) -
             ran += 1
     finally:
         shell.close()
+        sys.path.remove(str(folder))
+        for name in [name for name, module in sys.modules.items()
+                     if str(getattr(module, "__file__", "")).startswith(f"{folder}/")]:
+            del sys.modules[name]
     return ran
