@@ -10,6 +10,7 @@ means the same on the site and in the repository. Docstrings are plain text with
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterator
 from itertools import takewhile
 
@@ -96,5 +97,12 @@ def setup(app: Sphinx) -> None:
         if page == root_doc:
             source[0] += "\n" + "\n".join(contents(source[0]))
 
+    def copied(app: Sphinx, failure: Exception | None) -> None:  # what site/llms.txt links to
+        for page in app.env.found_docs if failure is None else ():
+            target = app.outdir / f"{page}.md"
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(app.env.doc2path(page), target)
+
     app.connect("autodoc-process-docstring", changed)
+    app.connect("build-finished", copied)
     app.connect("source-read", read)

@@ -4,7 +4,9 @@
     reference/errors.md         the tree of exceptions, with their docstrings
     reference/spark-options.md  the options of the Spark source
 
-tests/docs/test_generated.py compares the files with what this makes.
+    site/llms.txt               the index, for programs that read documentation
+
+tests/docs/test_pages.py compares the files with what this makes.
 """
 
 from __future__ import annotations
@@ -19,7 +21,15 @@ from pathlib import Path
 import raxlog
 from raxlog.tools import cli
 
-REFERENCE = Path(__file__).parent / "reference"
+DOCS = Path(__file__).parent
+_ABOUT = """\
+> Redis Streams in a directory: durable, embedded, without a server. A Python library (Linux, Python 3.11 and
+> newer) and a command line. Streams, consumer groups, workers with retries and dead letters, transactions,
+> publish and subscribe, snapshots, Arrow and Spark. `import raxlog; store = raxlog.open("events.rax")`.
+
+Durations are seconds. A write is on disk when the call returns. Fields are bytes unless the store is opened
+with `encoding="utf-8"`. One machine only; any number of its processes may open the same store.
+"""
 
 
 def help_of(*command: str) -> str:
@@ -86,9 +96,24 @@ def spark_page() -> str:
     return "\n".join([*parts, ""])
 
 
-PAGES = {"cli.md": cli_page, "errors.md": errors_page, "spark-options.md": spark_page}
+def llms_page() -> str:
+    """The index by llmstxt.org's form: a heading, what it is, and lists of links to the Markdown pages."""
+    parts = ["# raxlog", "", *_ABOUT.splitlines(), ""]
+    for line in (DOCS / "index.md").read_text(encoding="utf-8").splitlines():
+        row = re.match(r"\| \[([^]]+)\]\(([^)]+)\) \|(?:.*\|)? ([^|]+) \|$", line)
+        if line.startswith("## "):
+            parts += [line, ""]
+        elif row:
+            parts.append(f"- [{row[1]}]({os.path.normpath('docs/' + row[2])}): {row[3]}")
+        elif parts[-1].startswith("- "):
+            parts.append("")
+    return "\n".join(parts) + "\n"
+
+
+PAGES = {"reference/cli.md": cli_page, "reference/errors.md": errors_page, "reference/spark-options.md": spark_page,
+         "site/llms.txt": llms_page}
 
 if __name__ == "__main__":
     os.environ.pop("COLUMNS", None)
     for page, text in PAGES.items():
-        (REFERENCE / page).write_text(text(), encoding="utf-8")
+        (DOCS / page).write_text(text(), encoding="utf-8")

@@ -8,8 +8,8 @@
     any other block                          a drawing, data, a part of another language: shown only
 
 In output that is compared … stands for any text, a line of … alone for any lines, and an ID for any ID.
-Port 8000 is a free one instead. A command of which no output is shown prints nothing, and succeeds. "sleep N; COMMAND" is not slept: the command is
-repeated until it prints what is shown.
+A command of which no output is shown prints nothing, and succeeds. "sleep N; COMMAND" is not slept: the command is
+repeated until it prints what is shown. Port 8000 is a free one instead.
 """
 
 from __future__ import annotations
