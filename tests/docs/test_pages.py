@@ -18,7 +18,8 @@ NEEDS = {  # modules without which a page cannot be run
     "howto/servers-and-forks": ["gunicorn", "flask"],
     "howto/nightly-report": ["matplotlib", "pyspark"],
 }
-SLOW = {"tutorial": pytest.mark.storm, "howto/nightly-report": pytest.mark.spark, "howto/crash-test-a-consumer": pytest.mark.storm}
+SLOW = {"tutorial": pytest.mark.storm, "howto/nightly-report": pytest.mark.spark,
+        "howto/crash-test-a-consumer": pytest.mark.storm}
 COMMANDS = ("XACK", "XACKDEL", "XADD", "XAUTOCLAIM", "XCFGSET", "XCLAIM", "XDEL", "XDELEX", "XGROUP", "XINFO", "XLEN",
             "XNACK", "XPENDING", "XRANGE", "XREAD", "XREADGROUP", "XREVRANGE", "XSETID", "XTRIM")  # up to Redis 8.10
 PAGES = [DOCS / "tutorial.md", *sorted((DOCS / "howto").glob("*.md")), *sorted((DOCS / "coming-from").glob("*.md")),
