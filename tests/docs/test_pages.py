@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import raxlog
-from page_runs import matches, run_page
+from page_runs import blocks, matches, run_page
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 NEEDS = {  # modules without which a page cannot be run
@@ -68,3 +68,12 @@ def test_every_page_is_in_the_index() -> None:
 def test_every_command_of_redis_streams_is_in_the_table() -> None:
     page = (DOCS / "coming-from" / "redis-streams.md").read_text(encoding="utf-8")
     assert [name for name in COMMANDS if not re.search(rf"^\| `{name}[ `]", page, re.M)] == []
+
+
+def test_what_is_not_run_is_an_installation_or_needs_a_cluster() -> None:
+    for page in DOCS.rglob("*.md"):
+        for block in blocks(page):
+            lines = block.text.splitlines()
+            if block.language == "sh" and page.name not in ("tour.md", "spark.md"):  # test_readme.py runs the tour
+                assert all(re.match(r"python3 -m venv|\. |pip install", line) for line in lines), page
+            assert block.language != "", f"{page}:{block.line}: a block of no language"

@@ -14,7 +14,10 @@ repeated until it prints what is shown. Port 8000 is a free one instead.
 
 from __future__ import annotations
 
+import ast
+import asyncio
 import contextlib
+import inspect
 import io
 import os
 import re
@@ -24,7 +27,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -119,9 +122,25 @@ class Shell:
             os.killpg(self._bash.pid, signal.SIGKILL)
 
 
-def run_page(page: Path, folder: Path, names: dict[str, object] | None = None) -> int:
-    """Run a page in an empty folder, which must be the current one; how many of its blocks ran."""
-    names = {"__name__": "page"} if names is None else names
+def execute(source: str, where: str, names: dict[str, object], loop: asyncio.AbstractEventLoop) -> None:
+    """Run some Python, which may await at its top."""
+    code = compile(source, where, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    if code.co_flags & inspect.CO_COROUTINE:
+        loop.run_until_complete(eval(code, names))
+    else:
+        exec(code, names)
+
+
+def run_page(page: Path, folder: Path, before: Mapping[int, str] | None = None,
+             instead: Mapping[str, str] | None = None) -> int:
+    """Run a page in an empty folder, which must be the current one; how many of its blocks ran.
+
+    ``before``   what the page takes as given: code to run before the python block of that number
+    ``instead``  texts of python blocks, and what stands in for them in a test: shorter waits, smaller numbers
+    """
+    names: dict[str, object] = {"__name__": "page"}
+    loop = asyncio.new_event_loop()  # for blocks that await at their top
+    number = 0
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = str(free.getsockname()[1])
     printed: str | None = None
@@ -151,15 +170,21 @@ def run_page(page: Path, folder: Path, names: dict[str, object] | None = None) -
                     assert matches(shown, told), f"{where}: $ {command}status {status}, and this was printed:\n{told}"
                     assert shown.strip() or status == 0, f"{where}: $ {command}status {status}"
             elif block.language == "python":
+                source = block.text
+                for text, other in (instead or {}).items():
+                    source = source.replace(text, other)
                 output = io.StringIO()
                 with contextlib.redirect_stdout(output):
-                    exec(compile("\n" * block.line + block.text, str(page), "exec"), names)
+                    execute((before or {}).get(number, ""), f"before {where}", names, loop)
+                    execute("\n" * block.line + source, str(page), names, loop)
                 printed = output.getvalue()
+                number += 1
             else:
                 continue
             ran += 1
     finally:
         shell.close()
+        loop.close()
         sys.path.remove(str(folder))
         for name in [name for name, module in sys.modules.items()
                      if str(getattr(module, "__file__", "")).startswith(f"{folder}/")]:
