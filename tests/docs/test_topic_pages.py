@@ -90,7 +90,7 @@ def test_the_python_of_crash_testing_runs(
 
 @pytest.mark.spark
 def test_the_python_of_spark_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("pyspark")
+    pyspark = pytest.importorskip("pyspark")
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
     before = {
@@ -105,3 +105,10 @@ def test_the_python_of_spark_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert run_page(DOCS / "spark.md", tmp_path, before, instead) == 4
     with raxlog.open("events.rax") as store:
         assert (len(store.stream("orders")), len(store.stream("copy"))) == (20, 20)
+    [sql] = (block.text for block in blocks(DOCS / "spark.md") if block.language == "sql")
+    create, insert, select = sql.replace("/data/events.rax", str(tmp_path / "events.rax")).split(";")[:3]
+    spark = pyspark.sql.SparkSession.getActiveSession()
+    assert spark is not None
+    spark.sql(create)
+    spark.sql(insert)
+    assert [tuple(row) for row in spark.sql(select).collect()] == [("book", 7)]
