@@ -48,6 +48,7 @@ autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
 autodoc_default_options = {"members": True}
 autodoc_inherit_docstrings = False
+autodoc_docstring_signature = False
 python_maximum_signature_line_length = 100
 python_use_unqualified_type_names = True
 
