@@ -247,7 +247,7 @@ class Worker:
     def _run(self, lane: _Lane, entry: Entry) -> BaseException | None:
         try:
             if entry.deliveries > self._attempts:
-                raise _Exhausted(f"delivered {entry.deliveries} times, and no worker has come to its end")
+                raise Exhausted(f"delivered {entry.deliveries} times, and no worker has come to its end")
             shown = entry if self._encoding is None else entry.decoded(self._encoding, UNDECODABLE)
             if self._begin is None:
                 value = self._handler(shown)
@@ -390,11 +390,11 @@ class Worker:
             self._start(other)
 
 
-class _Exhausted(Exception):
+class Exhausted(Exception):
     """The entry has been delivered too often: it may end the processes that run it."""
 
 
-_REASONS = {Discard: "discarded", MalformedValue: "malformed", _Exhausted: "exhausted"}
+_REASONS = {Discard: "discarded", MalformedValue: "malformed", Exhausted: "exhausted"}
 
 
 def _raise_in(thread: int | None) -> None:

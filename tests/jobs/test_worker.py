@@ -509,3 +509,31 @@ def test_a_process_can_be_traced_after_a_worker_has_run(
                           check=True)
     assert done.stdout == "<lambda> 5\n"
     assert len(group.dead_letters) == (0 if timeout is None else 4)
+
+
+def test_in_a_full_store_jobs_are_acknowledged_and_dead_letters_come_once_there_is_room(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with raxlog.open(tmp_path / "s.rax", durability="relaxed", max_map_size=1 << 20) as store:
+        group = store.stream("jobs").create_group("mail", create_stream=True)
+        store.stream("jobs").extend([{"n": n, "x": "x" * 4000} for n in range(30)])
+        seen: list[int] = []
+
+        def handle(entry: raxlog.Entry) -> None:
+            seen.append(number(entry))
+            if len(seen) == 10:
+                for size in (8000, 400):
+                    with contextlib.suppress(raxlog.StoreFull):
+                        for n in range(100_000):
+                            store.state[f"filler {size} {n}"] = b"x" * size
+            if number(entry) >= 28:
+                raise ValueError
+
+        with running(group.worker(handle, attempts=1, lease=0.5)) as worker:
+            until(lambda: "stays pending until its lease ends" in caplog.text)
+            for name in list(store.state):
+                del store.state[name]
+            until(lambda: is_empty(group))
+        assert sorted(seen) == list(range(30))
+        assert worker.counts["done"] == 28
+        assert sorted(number(letter.entry) for letter in group.dead_letters) == [28, 29]

@@ -26,6 +26,7 @@ TABLE = {
 CASES = {
     **TABLE,
     "growth": ("growth", "the curve: 10,000 entries and more, 1-16 threads, 1-8 processes"),
+    "jobs": ("jobs", "workers beside huey and taskiq; entries deferred"),
     "scans": ("streams", "a whole stream to dicts, and bytes on disk"),
     "counts": ("streams", "rank, select, count and split; opening"),
     "memory": ("streams", "memory while entries go in and out"),

@@ -184,7 +184,7 @@ def queue(rounds: Rounds) -> list[Figure]:
     sqlite = SqliteQueue(rounds.folder / "queue.sqlite")
     groups = SqliteGroups(rounds.folder / "groups.sqlite")
     with (closing(disk), closing(sqlite), closing(groups), raxlog.open(rounds.folder / "queue.rax") as store,
-          _redis(rounds.folder) as redis):
+          redis_server(rounds.folder) as redis):
         stream = store.stream("events")
         group = GroupQueue(stream.create_group("g", "0", create_stream=True))
         for at in range(0, len(readings), 1000):
@@ -211,7 +211,7 @@ def queue(rounds: Rounds) -> list[Figure]:
 
 
 @contextmanager
-def _redis(folder: Path) -> Iterator[Any]:
+def redis_server(folder: Path) -> Iterator[Any]:
     """A redis-server of our own with appendfsync always; None where there is none."""
     program = shutil.which("redis-server")
     if program is None or importlib.util.find_spec("redis") is None:
