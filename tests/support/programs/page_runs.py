@@ -154,7 +154,10 @@ def run_page(page: Path, folder: Path, before: Mapping[int, str] | None = None,
             assert block.language in LANGUAGES, f"{where}: what is a block of {block.language!r}?"
             last, printed = printed, None
             if block.about.startswith("file: "):
-                target = folder / block.about.removeprefix("file: ")
+                name = block.about.removeprefix("file: ")
+                above = "\n".join(page.read_text(encoding="utf-8").splitlines()[: block.line])
+                assert f"`{name}`" in above, f"{where}: the text does not say that this is {name}"  # a comment is unseen
+                target = folder / name
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_text(block.text, encoding="utf-8")
             elif block.about == "output":
