@@ -156,7 +156,7 @@ def run_page(page: Path, folder: Path, before: Mapping[int, str] | None = None,
             if block.about.startswith("file: "):
                 name = block.about.removeprefix("file: ")
                 above = "\n".join(page.read_text(encoding="utf-8").splitlines()[: block.line])
-                assert f"`{name}`" in above, f"{where}: the text does not say that this is {name}"  # a comment is unseen
+                assert f"`{name}`" in above, f"{where}: the text above does not name {name}"  # the comment is unseen
                 target = folder / name
                 target.parent.mkdir(parents=True, exist_ok=True)
                 target.write_text(block.text, encoding="utf-8")
