@@ -6,7 +6,7 @@
 The public name of tools/aio/. docs/asyncio.md shows how it is used.
 """
 
-from .tools.aio.store import AsyncStore, Opening, open
-from .tools.aio.stream import AsyncGroup, AsyncState, AsyncStream
+from .tools.aio.handles import AsyncGroup, AsyncState, AsyncStore, AsyncStream, open
+from .tools.aio.worker import AsyncWorker
 
-__all__ = ["AsyncGroup", "AsyncState", "AsyncStore", "AsyncStream", "Opening", "open"]
+__all__ = ["AsyncGroup", "AsyncState", "AsyncStore", "AsyncStream", "AsyncWorker", "open"]

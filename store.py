@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 from weakref import WeakMethod
 
 from .index.pubsub.live_subscription import LiveSubscription, LiveSubscriptions, Message
@@ -174,10 +174,16 @@ class Store:
     # -- streams ------------------------------------------------------------------------
 
     def stream(self, name: Name, *, compression: str | None = None, node_max_bytes: int | None = None,
-               node_max_entries: int | None = None) -> Stream:
+               node_max_entries: int | None = None, codec: str | None = None, type: Any = None) -> Stream:
         """A handle on the stream of that name; the first append creates the stream.
 
-        The options hold for a stream that is created through this handle:
+        ``codec``             how this handle's appends encode values: "raw", "str", "json" or "msgpack". The
+                              first entry of a stream gives it to the stream, whose codec all handles have that
+                              name none (docs/values.md)
+        ``type``              a dataclass, TypedDict, msgspec.Struct or pydantic model: append() takes its objects, the
+                              ``value`` of an entry is one, "json" the usual codec. NotInstalled without raxlog[models]
+
+        The other options hold for a stream that is created through this handle:
         ``compression``       "none", "zstd" (full nodes are sealed with zstd, level 3) or
                               "compact" (that, in nodes of 16 KB or more: for history)
         ``node_max_bytes``, ``node_max_entries``
@@ -188,7 +194,7 @@ class Store:
         int or float.
         """
         self._source.require_open()
-        return self._streams.handle(name, compression, node_max_bytes, node_max_entries)
+        return self._streams.handle(name, compression, node_max_bytes, node_max_entries, codec, type)
 
     def streams(self) -> list[Text]:
         """The names of all streams, in order of their bytes."""

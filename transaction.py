@@ -151,9 +151,9 @@ class Transaction:
                 f"a call inside the transaction failed half way ({self._spoiled}), so all of it was undone"
             ) from self._spoiled
 
-    def stream(self, name: Name) -> Stream:
-        """The stream of that name, inside this transaction."""
-        return Stream(self._open(), name_bytes(name), self._streams.limits, self._streams.encoding)
+    def stream(self, name: Name, *, codec: str | None = None, type: Any = None) -> Stream:
+        """The stream of that name, inside this transaction; the options are those of Store.stream()."""
+        return self._streams.handle(name, None, None, None, codec, type, self._open())
 
     def group(self, stream: Name, group: Name) -> Group:
         """A consumer group of a stream, inside this transaction."""

@@ -11,15 +11,14 @@ that begins there returns what this one would have returned next.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Self
 
 from ..storage.errors import TransactionError
 from ..storage.wake.stop import StopFlag, is_stopped
 from .entries.header import shown
-from .entries.range_read import read_range
 from .entries.session import Direct, Source
-from .group.waiter import Condition, Waiting, stream_moves
+from .group.waiter import Condition, Seen, Waiting, stream_moves
 from .jobs.deferred import release_due
 from .node.arguments import duration_ms
 from .node.entry import Entry
@@ -29,18 +28,20 @@ from .node.stream_id import IDLike, StreamID, make_id, parse_id
 class Follower:
     """Made by Stream.follow(), which explains it. For one thread at a time."""
 
-    __slots__ = ("_encoding", "_entries", "_last", "_name", "_number", "_source", "_stop", "_timeout", "after")
+    __slots__ = ("_entries", "_last", "_name", "_number", "_range", "_source", "_stop", "_timeout", "after",
+                 "waits_for")
 
     def __init__(self, source: Source, name: bytes, after: IDLike, timeout: float | None, stop: StopFlag | None,
-                 encoding: str | None) -> None:
+                 entries: Callable[..., Iterator[Entry]]) -> None:
         if not isinstance(source, Direct):
             raise TransactionError("follow() inside a transaction: nothing comes while it is open; follow outside it")
         self._source = source
         self._name = name
         self._timeout = None if timeout is None else duration_ms("timeout", timeout) / 1000
         self._stop = stop
-        self._encoding = encoding
+        self._range = entries  # of the handle
         self._entries: Iterator[Entry] | None = None
+        self.waits_for: tuple[Seen, float | None] = {}, None  # what it has seen last, and when to look again
         with source.read() as txn:
             seen = stream_moves(txn, name)
         self._number = None if seen is None else seen[0]
@@ -62,13 +63,13 @@ class Follower:
                     self._entries = None
                 seen = self._look()
                 due = release_due(self._source, self._name, seen and seen[3])
+                self.waits_for = {Condition(stream_moves, self._name): seen}, due
             except BaseException:
                 self._entries = None  # the next call reads on behind ``after``
                 raise
-            if self._entries is None:
-                waiting = self._source.env.attached(Waiting)
-                if not waiting.wait({Condition(stream_moves, self._name): seen}, deadline, due, stop=self._stop):
-                    break
+            if self._entries is None and not self._source.env.attached(Waiting).wait(
+                    self.waits_for[0], deadline, due, stop=self._stop):
+                break
         raise StopIteration
 
     def _look(self) -> tuple[int, int, int, int | None] | None:
@@ -83,8 +84,7 @@ class Follower:
                 self.after = min(self.after, last)  # set back
             self._number, self._last = number, last
             if self.after < last:
-                self._entries = read_range(self._source, self._name, self.after.next(), last, None, False,
-                                           self._encoding, number)
+                self._entries = self._range(self.after.next(), last, number=number)
         return seen
 
     def __repr__(self) -> str:

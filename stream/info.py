@@ -24,6 +24,7 @@ from .group.state import UNKNOWN, UNOWNED, GroupState, SeenTimes, all_groups
 from .node.arguments import Text, text_of, whole
 from .node.entry import UNDECODABLE, Entry
 from .node.stream_id import StreamID, make_id
+from .node.values import RAW
 
 if TYPE_CHECKING:
     from .stream import Stream
@@ -55,20 +56,17 @@ class StreamInfo(NamedTuple):
     retention: Retention | None  # None: everything is kept
     deferred: int  # entries to come
     next_due: float | None  # when the first of them does: Unix time, seconds
+    codec: str  # of values
 
     def as_dict(self) -> dict[str, object]:
         """The figures under the names XINFO STREAM uses, for printing as JSON."""
-        figures = _named(self._asdict())
-        if self.radix_tree_nodes is None:
-            del figures["radix-tree-nodes"]
-        if not self.schema:
-            del figures["schema"], figures["schema-checked"]
-        figures["retention"] = None if self.retention is None else self.retention.rules()
-        if not figures["retention"]:
-            del figures["retention"]
-        if not self.deferred:
-            del figures["deferred"], figures["next-due"]
-        return figures
+        rules = None if self.retention is None else self.retention.rules()
+        figures = _named(self._asdict() | {"retention": rules or None})
+        usual: dict[str, object] = {
+            "radix-tree-nodes": None, "schema": {}, "schema-checked": None if self.schema else False, "retention": None,
+            "deferred": 0, "next-due": None, "codec": RAW,
+        }
+        return {name: value for name, value in figures.items() if name not in usual or value != usual[name]}
 
 
 class PendingDetail(NamedTuple):
@@ -174,6 +172,7 @@ def describe(source: Source, name: bytes, number: int | None, encoding: str | No
         retention=header.retention,
         deferred=header.deferred,
         next_due=header.due / 1000 if header.deferred else None,
+        codec=header.codec,
     )
 
 

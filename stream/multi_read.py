@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import TypeVar
 
 from ..storage.errors import InvalidArgument, InvalidStreamID
@@ -14,7 +14,7 @@ from .entries.range_read import read_range
 from .entries.session import Direct, Source, parse_block
 from .group.deliver import GroupRead, Room, Target, history_start, parse_ids, read_group
 from .group.state import SeenTimes
-from .group.waiter import Condition, Waiting, stream_moves
+from .group.waiter import Condition, Seen, Waiting, stream_moves
 from .jobs.deferred import release_due
 from .node.arguments import Name, duration_ms, member_name, name_bytes, texts_of, whole
 from .node.entry import Entry
@@ -29,26 +29,36 @@ def read_streams(source: Source, streams: Mapping[N, IDLike], count: int | None,
                  total: int | None, max_bytes: int | None, stop: StopFlag | None,
                  encoding: str | None) -> dict[N, list[Entry]]:
     """Entries behind an ID of each stream, under the names asked for; only streams with such."""
-    _check_counts(count, total, max_bytes)
     wait = None if block is None else parse_block(source, block)
+    looks = look_behind(source, streams, count, total, max_bytes, encoding)
+    deadline = None if wait in (None, 0) else time.monotonic() + wait
+    for found, seen, due in looks:
+        if is_stopped(stop):
+            break
+        if found or wait is None or not isinstance(source, Direct):
+            return found
+        if not source.env.attached(Waiting).wait(seen, deadline, due, stop=stop):
+            break
+    return {}
+
+
+def look_behind(source: Source, streams: Mapping[N, IDLike], count: int | None, total: int | None,
+                max_bytes: int | None, encoding: str | None,
+                ) -> Iterator[tuple[dict[N, list[Entry]], Seen, float | None]]:
+    """What is there now, at each next(); else what was seen, and when to look again."""
+    _check_counts(count, total, max_bytes)
     named = [(key, name_bytes(key), after) for key, after in _mapping("streams", streams).items()]
     if not named:
         raise InvalidArgument("read() needs at least one stream: {name: ID behind which to read}")
     with source.read() as txn:
         starts = [(key, name, _start(txn, source, name, after)) for key, name, after in named]
-    deadline = None if wait in (None, 0) else time.monotonic() + wait
-    while not is_stopped(stop):
+    while True:
         with source.read() as txn:
             moves = {name: stream_moves(txn, name) for _, name, _ in starts}
         dues = [release_due(source, name, seen[3]) for name, seen in moves.items() if seen is not None]
         found = _read_once(source, starts, count, total, max_bytes, encoding)
-        if found or wait is None or not isinstance(source, Direct):
-            return found
-        seen = {Condition(stream_moves, name): move for name, move in moves.items()}
-        due = min((due for due in dues if due is not None), default=None)
-        if not source.env.attached(Waiting).wait(seen, deadline, due, stop=stop):
-            break
-    return {}
+        conditions = {} if found else {Condition(stream_moves, name): move for name, move in moves.items()}
+        yield found, conditions, min((due for due in dues if due is not None), default=None)
 
 
 def _read_once(source: Source, starts: list[tuple[N, bytes, StreamID | None]], count: int | None,

@@ -30,6 +30,10 @@ class State(MutableMapping[Name, bytes]):
     def __init__(self, source: Source) -> None:
         self._source = source
 
+    def bound(self, source: Source) -> State:
+        """The same, with calls that go elsewhere (entries/session.py)."""
+        return State(source)
+
     def __getitem__(self, key: Name) -> bytes:
         full = _state_key(key)
         with self._source.read() as txn:

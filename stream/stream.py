@@ -8,7 +8,7 @@ return nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import partial
 from itertools import chain
@@ -38,9 +38,9 @@ from .group.subject_filter import checked_subjects
 from .info import FullInfo, StreamInfo, describe, describe_fully
 from .jobs import deferred as jobs
 from .jobs.deferred import Deferred
-from .node.arguments import Fields, Name, Text, member_name, whole
+from .node.arguments import Name, Text, member_name, texts_of, whole
 from .node.decode import flatten
-from .node.entry import UNDECODABLE, Entry, Flattened, flatten_all
+from .node.entry import Entry, Flattened, flatten_all
 from .node.stream_id import (
     AUTO,
     IDLike,
@@ -53,12 +53,15 @@ from .node.stream_id import (
     parse_new_id,
     parse_start,
 )
+from .node.values import RAW, checked_codec, encoded
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from .columns.arrow import Tally
     from .columns.projection import Schema
+    from .node.arguments import Appended
+    from .node.model import Model
 
 _AT_ONCE = 1000  # entries, about a millisecond
 
@@ -69,12 +72,16 @@ class Stream:
     The stream need not exist: the first append creates it, reading finds nothing.
     """
 
-    __slots__ = ("_encoding", "_limits", "_number", "_source", "name")
+    __slots__ = ("_codec", "_codec_in_use", "_encoding", "_limits", "_model", "_number", "_source", "name")
 
-    def __init__(self, source: Source, name: bytes, limits: NodeLimits, encoding: str | None) -> None:
+    def __init__(self, source: Source, name: bytes, limits: NodeLimits, encoding: str | None,
+                 codec: str | None = None, model: Model | None = None) -> None:
         self._source = source
         self._limits = limits
         self._encoding = encoding
+        self._codec = codec
+        self._codec_in_use = codec if codec == RAW else None  # by appends; None: the header is to be asked
+        self._model = model
         self._number: int | None = None
         self.name = name
 
@@ -83,29 +90,30 @@ class Stream:
 
     def bound(self, source: Source) -> Stream:
         """A handle on the same stream, whose calls go elsewhere (entries/session.py)."""
-        return Stream(source, self.name, self._limits, self._encoding)
+        return Stream(source, self.name, self._limits, self._encoding, self._codec, self._model)
 
     # -- writing ------------------------------------------------------------------------
 
     @overload
-    def append(self, fields: Fields, id: IDLike = "*", *, maxlen: int | None = None,
+    def append(self, fields: Appended, id: IDLike = "*", *, maxlen: int | None = None,
                minid: IDLike | None = None, approximate: bool = False, limit: int | None = None,
                refs: str = KEEPREF, create: Literal[True] = True, producer: Name | None = None,
                idempotent_id: Name | None = None, expect_last: IDLike | None = None) -> StreamID: ...
 
     @overload
-    def append(self, fields: Fields, id: IDLike = "*", *, maxlen: int | None = None,
+    def append(self, fields: Appended, id: IDLike = "*", *, maxlen: int | None = None,
                minid: IDLike | None = None, approximate: bool = False, limit: int | None = None,
                refs: str = KEEPREF, create: bool, producer: Name | None = None,
                idempotent_id: Name | None = None, expect_last: IDLike | None = None) -> StreamID | None: ...
 
-    def append(self, fields: Fields, id: IDLike = "*", *, maxlen: int | None = None,
+    def append(self, fields: Appended, id: IDLike = "*", *, maxlen: int | None = None,
                minid: IDLike | None = None, approximate: bool = False, limit: int | None = None,
                refs: str = KEEPREF, create: bool = True, producer: Name | None = None,
                idempotent_id: Name | None = None, expect_last: IDLike | None = None) -> StreamID | None:
         """Append one entry and return its ID; durable when it returns. XADD.
 
-        ``fields``: a mapping, or pairs where order and duplicates matter; at least one.
+        ``fields``: a mapping, or pairs where order and duplicates matter; at least one. Under a codec a mapping, or
+        an object of the handle's type, which the entry's ``value`` returns; a list of pairs is stored as it is.
         ``id``: ``*`` (made from the clock, always greater than the last), ``ms-*``, or one of
         your own, greater than every ID before. ``maxlen`` / ``minid`` trim in the same
         transaction, as trim() does, ``refs`` included. ``create=False`` appends to an existing stream only and
@@ -125,7 +133,10 @@ class Stream:
         window; AppendsLost where an earlier append could not be. An idempotent one, and one with
         ``expect_last``, waits for its commit.
         """
-        flat = flatten(fields)
+        codec = None
+        if self._codec_in_use != RAW or self._model is not None:
+            (fields,), codec = self._prepared((fields,))
+        flat = flatten(fields)  # type: ignore[arg-type]
         new = AUTO if id == "*" else parse_new_id(id)
         if new.ms == 0 and new.seq == 0:
             raise IDTooSmall("the ID 0-0 is refused: an entry's ID must be greater than 0-0")
@@ -137,23 +148,19 @@ class Stream:
         if producer is not None or idempotent_id is not None:
             claim = parse_claim(producer, idempotent_id, new, flat)
         expected = None if expect_last is None else parse_id(expect_last)
-        now = now_ms()
-        name, limits = self.name, self._limits  # a buffered operation holds no handle: it may outlive all of them
-        waits = claim is not None or expected is not None
-        plain = create and wanted is None and not waits
-        buffer = self._source.buffer
-        is_buffered = not (buffer is None or buffer.ended or waits)
-        operation: Callable[[WriteTransaction], StreamID | None] = (
-            partial(writer.append, name, limits, new, now, flat, expire_begun) if plain and not is_buffered
-            else partial(_append, name, limits, new, now, flat, create, wanted, refs, claim, expected, not is_buffered)
-        )
-        if buffer is None or not is_buffered:
-            return self._source.submit(operation)
-        sids = buffer.append(name, limits, (new,), now, (flat,), sum(map(len, flat)), create, operation,
-                             self._source.lock_timeout, expire_begun, flat if plain and new is AUTO else None)
-        return None if sids is None else sids[0]
+        if create and wanted is None and claim is None and expected is None and codec is None:
+            name, limits, buffer, now = self.name, self._limits, self._source.buffer, now_ms()
+            if buffer is None or buffer.ended:
+                return self._source.submit(partial(writer.append, name, limits, new, now, flat, expire_begun))
+            if new is AUTO:
+                buffered = buffer.append(name, limits, (new,), now, (flat,), sum(map(len, flat)), True, None,
+                                         self._source.lock_timeout, expire_begun)
+                self._codec_in_use = self._codec_in_use or RAW  # as the first entry is there, if not yet committed
+                return None if buffered is None else buffered[0]
+        sids = self._append([flat], [new], create, wanted, refs, claim, expected, codec)
+        return sids[0] if sids else None
 
-    def extend(self, entries: Iterable[Fields] | Flattened, ids: Iterable[IDLike] | None = None, *,
+    def extend(self, entries: Iterable[Appended] | Flattened, ids: Iterable[IDLike] | None = None, *,
                maxlen: int | None = None, minid: IDLike | None = None, approximate: bool = False,
                limit: int | None = None, refs: str = KEEPREF,
                expect_last: IDLike | None = None) -> list[StreamID]:
@@ -170,7 +177,7 @@ class Stream:
         for what, given in (("entries", entries), ("ids", ids if ids is not None else ())):
             if not isinstance(given, Iterable):
                 raise InvalidArgument(f"{what} of extend() must be an iterable, not {type(given).__name__}")
-        given = iter(entries)
+        given, codec = self._prepared(entries)
         while flatten_all(given, flats, _AT_ONCE):
             pass
         news: list[NewID] | None = None
@@ -181,39 +188,42 @@ class Stream:
         wanted = trim.parse_trim(maxlen, minid, approximate, limit)
         checked_policy(refs)
         expected = None if expect_last is None else parse_id(expect_last)
-        if not flats:
-            return []
-        now = now_ms()
-        name, limits = self.name, self._limits
-        buffer = self._source.buffer
-        is_buffered = not (buffer is None or buffer.ended or expected is not None)
+        return self._append(flats, news, True, wanted, refs, None, expected, codec) if flats else []
 
-        def operation(txn: WriteTransaction) -> list[StreamID]:
-            if expected is not None:
-                _require_last(writer.locate(txn, name), name, expected)
-            stream = writer.ensure(txn, name, limits)
-            if news is None:
-                sids = stream.extend(txn, now, flats)
-            else:
-                stream.require_values(flats)  # before the first append: its message names the place
-                append = stream.append
-                sids = [append(txn, new, now, flat) for new, flat in zip(news, flats, strict=True)]
-            if wanted is not None:
-                _evict(txn, stream, wanted, refs)
-            if now >= stream.header.due and not is_buffered:
-                deferred.release(txn, stream, now)
-            if stream.begun > 0:
-                expire_begun(txn, stream, now)
-            return sids
-
+    def _append(self, flats: list[list[bytes]], news: list[NewID] | None, create: bool,
+                wanted: trim.Trim | None, refs: str, claim: Claim | None, expected: StreamID | None,
+                codec: str | None) -> list[StreamID]:
+        """Append flattened entries, in a commit or by the write buffer; their IDs, none if there is no stream."""
+        name, limits, buffer, now = self.name, self._limits, self._source.buffer, now_ms()
+        is_buffered = not (buffer is None or buffer.ended or claim is not None or expected is not None)
+        operation = partial(  # which holds no handle: where it is buffered it may outlive all of them
+            _append, name, limits, news, now, flats, create, wanted, refs, claim, expected, codec, not is_buffered)
         if buffer is None or not is_buffered:
             return self._source.submit(operation)
         size = sum([sum(map(len, flat)) for flat in flats])
         wished = [AUTO] * len(flats) if news is None else news
-        return buffer.append(name, limits, wished, now, flats, size, True, operation, self._source.lock_timeout,
+        return buffer.append(name, limits, wished, now, flats, size, create, operation, self._source.lock_timeout,
                              expire_begun) or []
 
-    def defer(self, fields: Fields, *, delay: float | None = None, at: datetime | int | None = None) -> Deferred:
+    def _prepared(self, entries: Iterable[Any]) -> tuple[Iterator[Any], str | None]:
+        """Entries as flatten() takes them, and the codec that the stream is to have, if these are its first.
+
+        The codec is that of the handle, or of the stream, which is asked until it has had entries.
+        """
+        codec, first = self._codec_in_use, None
+        if codec is None:
+            header = self._header(flushed=False)
+            kept = RAW if header is None else header.codec
+            codec = self._codec or (kept if kept != RAW or self._model is None else "json")
+            if header is not None and header.next_ordinal:
+                self._codec_in_use = codec
+            elif codec != RAW:
+                first = codec
+        if codec == RAW and self._model is None:
+            return iter(entries), first
+        return (encoded(fields, codec, self._model) for fields in entries), first
+
+    def defer(self, fields: Appended, *, delay: float | None = None, at: datetime | int | None = None) -> Deferred:
         """Append an entry later: in ``delay`` seconds, or ``at`` a time; deferred durably when it returns.
 
         ``at`` is a datetime with a time zone, or milliseconds since 1970, as in an ID; up to the year 9999, and what
@@ -226,7 +236,8 @@ class Stream:
         Creates the stream. Raises InvalidArgument for any other time, and as append() does. Costs about what append()
         does, however many are deferred.
         """
-        return jobs.defer(self._source, self.name, self._limits, self._encoding, fields, delay, at)
+        (prepared,), codec = self._prepared((fields,))
+        return jobs.defer(self._source, self.name, self._limits, self._encoding, prepared, codec, delay, at)
 
     def deferred(self) -> Iterator[Deferred]:
         """The entries that are deferred, in the order of their time, lazily: in transactions of up to 1,000 entries."""
@@ -359,7 +370,8 @@ class Stream:
     def configure(self, *, compression: str | None = None, node_max_bytes: int | None = None,
                   node_max_entries: int | None = None, idempotence_window: int | None = None,
                   idempotence_cap: int | None = None, schema: Mapping[str, str] | None = None,
-                  schema_checked: bool | None = None, retention: Retention | None = None) -> dict[str, Any]:
+                  schema_checked: bool | None = None, retention: Retention | None = None,
+                  codec: str | None = None) -> dict[str, Any]:
         """Change a stream's settings; returns those that have changed. NoStream where there is none.
 
         The first three, those of Store.stream(), hold for nodes begun from now on.
@@ -374,7 +386,11 @@ class Stream:
         ``retention``: a raxlog.Retention, the rules by which the oldest entries go, by whole nodes: with the
         append that begins a node, and by Store.maintain(). Retention() removes it. ``max_bytes`` has each
         node measured once, here.
+
+        ``codec``: "raw", "str", "json" or "msgpack", how values are encoded by handles that name no codec and have not
+        appended yet (docs/values.md). Entries stay as they are, and are read as they were written.
         """
+        checked_codec(codec)
         nodes: dict[str, Any] = {
             "compression": compression, "node_max_bytes": node_max_bytes, "node_max_entries": node_max_entries
         }
@@ -406,17 +422,22 @@ class Stream:
             changed |= {"schema_checked": checked} if checked != kept.checked else {}
             if retention is not None and rules != header.retention:
                 changed["retention"] = rules
+            changed |= {"codec": codec} if codec not in (None, header.codec) else {}
             if changed:
                 size = sum(len(block) for _, block in stream.nodes(txn).items()) if "retention" in changed else None
                 stream.changed(txn)
                 header.retention = changed.get("retention", header.retention)
                 header.stored_bytes = header.stored_bytes if size is None else size
+                header.codec = codec or header.codec
                 header.idempotence = (idempotence_window or window, idempotence_cap or cap)
                 header.limits = limits.changed(**nodes)
                 header.schema = StreamSchema(checked, named) if named else None
             return changed
 
-        return self._source.submit(operation)
+        try:
+            return self._source.submit(operation)
+        finally:
+            self._codec_in_use = None
 
     # -- reading ------------------------------------------------------------------------
 
@@ -433,7 +454,12 @@ class Stream:
         """
         first, last = parse_start(start), parse_end(end)
         whole("count", count, 0, none=", or None for all")
-        return range_read.read_range(self._source, self.name, first, last, count, reverse, self._encoding)
+        return self._read(first, last, count, reverse)
+
+    def _read(self, first: StreamID, last: StreamID, count: int | None = None, reverse: bool = False,
+              number: int | None = None) -> Iterator[Entry]:
+        found = range_read.read_range(self._source, self.name, first, last, count, reverse, self._encoding, number)
+        return found if self._model is None else (entry.typed(self._model) for entry in found)
 
     def follow(self, after: IDLike = "$", timeout: float | None = None, *, stop: StopFlag | None = None) -> Follower:
         """An iterator over the entries behind ``after`` as they come, from any process, in the order of their IDs.
@@ -447,7 +473,7 @@ class Stream:
         delivered or acknowledged: each follower sees every entry. What is trimmed before it is read is not seen.
         Raises TransactionError in a transaction; CorruptionError at a damaged node, StoreClosed.
         """
-        return Follower(self._source, self.name, after, timeout, stop, self._encoding)
+        return Follower(self._source, self.name, after, timeout, stop, self._read)
 
     def nodes(self, start: IDLike = "-", end: IDLike = "+") -> Iterator[scan.StoredNode]:
         """The nodes that hold a range's entries, as stored: lazily, as ((ms, seq), listpack).
@@ -487,13 +513,12 @@ class Stream:
     def get(self, id: IDLike) -> Entry | None:
         """The entry with exactly this ID, None if it is not there (any more)."""
         entry = range_read.get(self._source, self.name, parse_id(id), self._known())
-        return entry if entry is None or self._encoding is None else entry.decoded(self._encoding, UNDECODABLE)
+        return None if entry is None else texts_of([entry], self._encoding, self._model)[0]
 
     def __len__(self) -> int:
         """Live entries. XLEN: one record read."""
-        with self._source.read() as txn:
-            found = headers.find(txn, self.name, self._number)
-        return 0 if found is None else found[1].length
+        header = self._header()
+        return 0 if header is None else header.length
 
     def __bool__(self) -> bool:
         """True: a handle is a handle, also on an empty stream."""
@@ -504,22 +529,25 @@ class Stream:
 
     def exists(self) -> bool:
         """Whether the stream has been created (it may be empty)."""
-        with self._source.read() as txn:
-            return headers.find(txn, self.name, self._number) is not None
+        return self._header() is not None
 
     @property
     def last_id(self) -> StreamID:
         """The greatest ID ever generated here, kept by deletions; 0-0 for a new stream."""
-        with self._source.read() as txn:
-            found = headers.find(txn, self.name, self._number)
-        return StreamID.MIN if found is None else make_id(*found[1].last)
+        header = self._header()
+        return StreamID.MIN if header is None else make_id(*header.last)
 
     @property
     def schema(self) -> dict[str, str]:
         """The types of its fields, as configure() has set them; {} for none."""
-        with self._source.read() as txn:
-            found = headers.find(txn, self.name, self._number)
-        return {} if found is None or found[1].schema is None else dict(found[1].schema.fields)
+        header = self._header()
+        return {} if header is None or header.schema is None else dict(header.schema.fields)
+
+    @property
+    def codec(self) -> str:
+        """The codec of its values, as configure(), or the handle that appended the first entry, has set it."""
+        header = self._header()
+        return RAW if header is None else header.codec
 
     def count(self, start: IDLike = "-", end: IDLike = "+") -> int:
         """Live entries from ``start`` to ``end``, without reading them: some 10 µs."""
@@ -580,6 +608,15 @@ class Stream:
             infos = [describe_group(txn, state, *found, self._encoding) for state in all_groups(txn, *found)]
         return sorted(infos, key=attrgetter("name"))
 
+    def _header(self, flushed: bool = True) -> headers.StreamHeader | None:
+        """The stream's header; with False without what is buffered, but with what the open transaction has changed."""
+        if not (flushed or isinstance(self._source, Direct)):
+            stream = self._source.submit(lambda txn: writer.locate(txn, self.name))
+            return None if stream is None else stream.header
+        with self._source.read() if flushed else self._source.env.read() as txn:
+            found = headers.find(txn, self.name, self._number)
+        return None if found is None else found[1]
+
     def _known(self) -> int | None:
         """The stream's number, remembered; its users check that the name still matches."""
         if self._number is None:
@@ -591,7 +628,7 @@ class Stream:
 
     def group(self, name: Name) -> Group:
         """A handle on a consumer group; its methods raise NoGroup where there is none."""
-        return Group(self._source, self.name, member_name(name, "group"), self._encoding)
+        return Group(self._source, self.name, member_name(name, "group"), self._encoding, self._model)
 
     def create_group(self, name: Name, start: IDLike = "$", *, exist_ok: bool = False, create_stream: bool = False,
                      entries_read: int | None = None, subjects: Text | Iterable[Text] | None = None) -> Group:
@@ -632,10 +669,10 @@ class Stream:
         return group
 
 
-def _append(name: bytes, limits: NodeLimits, new: NewID, now: int, flat: list[bytes], create: bool,
-            wanted: trim.Trim | None, refs: str, claim: Claim | None, expected: StreamID | None, releases: bool,
-            txn: WriteTransaction) -> StreamID | None:
-    """Append one entry, with all that append() can be asked for besides; then, if it ``releases``, what is due.
+def _append(name: bytes, limits: NodeLimits, news: list[NewID] | None, now: int, flats: list[list[bytes]],
+            create: bool, wanted: trim.Trim | None, refs: str, claim: Claim | None, expected: StreamID | None,
+            codec: str | None, releases: bool, txn: WriteTransaction) -> list[StreamID]:
+    """Append entries, with all that append() and extend() can be asked for; then, if it ``releases``, what is due.
 
     A buffered append does not: the IDs of those behind it have been given out.
     """
@@ -643,23 +680,29 @@ def _append(name: bytes, limits: NodeLimits, new: NewID, now: int, flat: list[by
     if stream is not None and claim is not None:
         known = Memory(txn, stream, claim.producer).entry_of(claim.iid, now)
         if known is not None:
-            return known
+            return [known]
     if expected is not None:
         _require_last(stream, name, expected)
     if stream is None:
         if not create:
-            return None
+            return []
         stream = writer.create(txn, name, limits)
-    sid = stream.append(txn, new, now, flat)
+    had = stream.header.next_ordinal
+    if news is None:
+        sids = stream.extend(txn, now, flats)
+    else:
+        stream.require_values(flats)  # before the first append: its message names the place
+        sids = [stream.append(txn, new, now, flat) for new, flat in zip(news, flats, strict=True)]
+    stream.header.begin_codec(codec, had)
     if claim is not None:
-        Memory(txn, stream, claim.producer).remember(claim.iid, sid, now)
+        Memory(txn, stream, claim.producer).remember(claim.iid, sids[0], now)
     if wanted is not None:
         _evict(txn, stream, wanted, refs)
     if releases and now >= stream.header.due:
         deferred.release(txn, stream, now)
     if stream.begun > 0:
         expire_begun(txn, stream, now)
-    return sid
+    return sids
 
 
 def _require_last(stream: writer.StreamWriter | None, name: bytes, expected: StreamID) -> None:

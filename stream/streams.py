@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 from ..storage.commit.write_transaction import WriteTransaction
 from ..storage.errors import StreamExists
@@ -11,11 +12,13 @@ from ..storage.trees.rax import RaxTransaction
 from .entries import header as headers
 from .entries import writer
 from .entries.header import NodeLimits, shown
-from .entries.session import Direct, ask
+from .entries.session import Direct, Source, ask
 from .entries.sweep import doom_stream, sweep
 from .group.expiry import expire_named
 from .node.arguments import Name, Text, name_bytes, text_of
+from .node.model import model_of
 from .node.stream_id import now_ms
+from .node.values import checked_codec
 from .stream import Stream
 
 
@@ -32,10 +35,11 @@ class Streams:
             sweep(source)
 
     def handle(self, name: Name, compression: str | None, node_max_bytes: int | None,
-               node_max_entries: int | None) -> Stream:
-        """A handle on the stream of that name."""
+               node_max_entries: int | None, codec: str | None, kind: Any, source: Source | None = None) -> Stream:
+        """A handle on the stream of that name: of a transaction, if ``source`` is its."""
         limits = self.limits.changed(compression, node_max_bytes, node_max_entries)
-        return Stream(self.source, name_bytes(name), limits, self.encoding)
+        checked_codec(codec)
+        return Stream(source or self.source, name_bytes(name), limits, self.encoding, codec, model_of(kind))
 
     def names(self) -> list[Text]:
         """The names of all streams, in order of their bytes."""

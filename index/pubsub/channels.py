@@ -42,6 +42,7 @@ T = TypeVar("T")
 MAX_CHANNEL = 1 << 16
 
 Reply = tuple[str, Text | None, int]
+Callback = Callable[["ChannelMessage"], object] | None
 
 
 class ChannelMessage(NamedTuple):
@@ -62,8 +63,7 @@ class Subscriber(Queue[ChannelMessage]):
     process could look (for which subscribers is not known).
     """
 
-    def __init__(self, live: Dispatcher, encoding: str | None, limit: int,
-                 callback: Callable[[ChannelMessage], object] | None) -> None:
+    def __init__(self, live: Dispatcher, encoding: str | None, limit: int, callback: Callback) -> None:
         super().__init__(callback, live.callbacks, limit)
         self._live = live
         self._encoding = encoding
@@ -138,7 +138,8 @@ class Subscriber(Queue[ChannelMessage]):
     def _reply(self, verb: str, kind: bytes, names: tuple[Name, ...], by: int) -> list[Reply]:
         """Subscribe to names (``by`` 1) or unsubscribe (-1; without names all of the kind): a reply for each."""
         with self._changing:
-            self._require_open()
+            if self.closed:
+                raise InvalidArgument("this subscriber has been closed; make another with store.channels.subscriber()")
             held = self._held[kind]
             wanted = _names(verb, names, kind) if names or by > 0 else list(held)
             self._change([(kind, name) for name in dict.fromkeys(wanted) if (name in held) is (by < 0)], by)
@@ -185,10 +186,6 @@ class Subscriber(Queue[ChannelMessage]):
             return len(self._held[SHARD])
         return len(self._held[CHANNEL]) + len(self._held[GLOB])
 
-    def _require_open(self) -> None:
-        if self.closed:
-            raise InvalidArgument("this subscriber has been closed; make another with store.channels.subscriber()")
-
 
 class Channels:
     """Redis' channels of a store: ``store.channels``."""
@@ -201,29 +198,24 @@ class Channels:
 
     # -- subscribing --------------------------------------------------------------------
 
-    def subscriber(self, *, limit: int = DEFAULT_LIMIT,
-                   callback: Callable[[ChannelMessage], object] | None = None) -> Subscriber:
+    def subscriber(self, *, limit: int = DEFAULT_LIMIT, callback: Callback = None) -> Subscriber:
         """A client without subscriptions yet. ``limit``: messages its queue holds before it drops."""
         self._source.require_writable("subscribe")
         return Subscriber(self._live(), self._encoding, limit, callback)
 
-    def subscribe(self, *channels: Name, limit: int = DEFAULT_LIMIT,
-                  callback: Callable[[ChannelMessage], object] | None = None) -> Subscriber:
+    def subscribe(self, *channels: Name, limit: int = DEFAULT_LIMIT, callback: Callback = None) -> Subscriber:
         """A client subscribed to these channels. It may subscribe to more, and to globs."""
         return self._with(Subscriber.subscribe, channels, limit, callback)
 
-    def psubscribe(self, *globs: Name, limit: int = DEFAULT_LIMIT,
-                   callback: Callable[[ChannelMessage], object] | None = None) -> Subscriber:
+    def psubscribe(self, *globs: Name, limit: int = DEFAULT_LIMIT, callback: Callback = None) -> Subscriber:
         """A client subscribed to these globs (glob.py)."""
         return self._with(Subscriber.psubscribe, globs, limit, callback)
 
-    def ssubscribe(self, *channels: Name, limit: int = DEFAULT_LIMIT,
-                   callback: Callable[[ChannelMessage], object] | None = None) -> Subscriber:
+    def ssubscribe(self, *channels: Name, limit: int = DEFAULT_LIMIT, callback: Callback = None) -> Subscriber:
         """A client subscribed to these shard channels."""
         return self._with(Subscriber.ssubscribe, channels, limit, callback)
 
-    def _with(self, how: Callable[..., object], names: tuple[Name, ...], limit: int,
-              callback: Callable[[ChannelMessage], object] | None) -> Subscriber:
+    def _with(self, how: Callable[..., object], names: tuple[Name, ...], limit: int, callback: Callback) -> Subscriber:
         subscriber = self.subscriber(limit=limit, callback=callback)
         how(subscriber, *names)
         return subscriber

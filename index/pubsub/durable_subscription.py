@@ -36,7 +36,7 @@ from ...stream.group.delete_policy import DeleteResult
 from ...stream.group.group import Group
 from ...stream.group.state import UNKNOWN, create_group, find_group, locate_group
 from ...stream.group.waiter import Condition
-from ...stream.node.arguments import Text, duration_ms, text_of
+from ...stream.node.arguments import Text, duration_ms, text_of, whole
 from ...stream.node.entry import SUBJECT_FIELD, UNDECODABLE, Entry
 from ...stream.node.stream_id import IDLike
 from ..subjects import sublist
@@ -120,8 +120,7 @@ class DurableSubscription(Inbox[Message]):
     def __init__(self, source: Direct, live: Dispatcher, leases: Leases, wanted: Subscription, limits: NodeLimits,
                  encoding: str | None, callback: Callable[[Message], object] | None, ack_wait: float,
                  prefetch: int, *, keep_weight: bool = True) -> None:
-        if type(prefetch) is not int or prefetch < 1:
-            raise InvalidArgument(f"prefetch={prefetch!r} must be a whole number of messages >= 1")
+        whole("prefetch", prefetch, 1)
         if duration_ms("ack_wait", ack_wait) < 1:
             raise InvalidArgument(f"ack_wait={ack_wait!r} must be a number of seconds >= 0.001")
         super().__init__(callback, live.callbacks)

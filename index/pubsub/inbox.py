@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from ...storage.errors import InvalidArgument
 from ...storage.wake.stop import StopFlag, is_stopped, sleep, wake
-from ...stream.node.arguments import duration_ms
+from ...stream.node.arguments import duration_ms, whole
 
 if TYPE_CHECKING:
     import asyncio
@@ -214,8 +214,7 @@ class Queue(Inbox[M]):
     """
 
     def __init__(self, callback: Callable[[M], object] | None, callbacks: Callbacks, limit: int) -> None:
-        if type(limit) is not int or limit < 1:
-            raise InvalidArgument(f"limit={limit!r} must be a whole number of messages >= 1")
+        whole("limit", limit, 1)
         super().__init__(callback, callbacks)
         self._limit = limit
         self._waiting: deque[M] = deque()

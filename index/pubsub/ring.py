@@ -19,6 +19,7 @@ The numbers begin with 1 and are never used twice.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import NamedTuple
 
@@ -49,16 +50,14 @@ class LiveMessage(NamedTuple):
     ids: Sequence[bytes] = ()  # [stream, ID, …] of its entries in bound streams
 
 
+@dataclass(slots=True)
 class _RingState:
     """The ring's state in a write transaction: kept warm, written once before the commit."""
 
-    __slots__ = ("bytes", "epoch", "first", "next")
-
-    def __init__(self, epoch: int, next_number: int, first: int, size: int) -> None:
-        self.epoch = epoch
-        self.next = next_number
-        self.first = first
-        self.bytes = size
+    epoch: int
+    next: int
+    first: int
+    bytes: int
 
     def flush(self, txn: WriteTransaction) -> None:
         if txn.dirty.pop(STATE_KEY, None) is not None:

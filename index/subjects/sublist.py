@@ -43,6 +43,7 @@ import os
 import struct
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import groupby, repeat
 from operator import attrgetter
@@ -280,20 +281,17 @@ class Members:
 # -- the index' own record ----------------------------------------------------------------
 
 
+@dataclass(slots=True)
 class IndexState:
     """The index's own record: its generation and exact counts."""
 
-    __slots__ = ("generation", "literals", "members", "next_id", "plain", "shape_tokens", "wildcards")
-
-    def __init__(self, generation: int = 0, next_id: int = 1, plain: int = 0, members: int = 0, literals: int = 0,
-                 wildcards: int = 0, shape_tokens: int = 0) -> None:
-        self.generation = generation
-        self.next_id = next_id
-        self.plain = plain  # plain subscriptions
-        self.members = members  # members of queue groups
-        self.literals = literals  # different subjects without a wildcard
-        self.wildcards = wildcards  # different patterns with one
-        self.shape_tokens = shape_tokens
+    generation: int = 0
+    next_id: int = 1
+    plain: int = 0  # plain subscriptions
+    members: int = 0  # members of queue groups
+    literals: int = 0  # different subjects without a wildcard
+    wildcards: int = 0  # different patterns with one
+    shape_tokens: int = 0
 
     def count(self, rows: Sequence[Row], by: int) -> None:
         """Count subscribers in (``by`` 1) or out (-1)."""

@@ -150,14 +150,12 @@ class StreamBuilder:
              behind: tuple[int, int] | None) -> None:
         marked = keys.family(self.number, keys.DEAD)
         lost: int | None = None  # unknown, if it is unknown how many of them had been deleted
-        try:
+        with contextlib.suppress(*FAILURES):
             known = old_marks.dead_between(start, stop)
             if known == stop - start:
                 return
             if not self._gathered.is_hidden(marked, keys.family(self.number, keys.ORDINAL)):
                 lost = stop - start - known
-        except FAILURES:
-            lost = None
         end = make_id(*behind).prev() if behind is not None else make_id(*self.header.last)
         if (end[0], end[1]) > last:
             self.lose("entries", make_id(*last).next(), end, lost)

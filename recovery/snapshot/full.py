@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
@@ -31,6 +30,7 @@ from ...storage.engine.open_options import OpenOptions
 from ...storage.errors import CorruptionError, StoreError, StoreFull
 from ...storage.files import directory, lmdb_errors
 from ...storage.format import keys, records
+from ...storage.lifecycle.compaction import copy_pages, size_of
 from ...storage.trees.rax import Rax, RaxTransaction, ReadTransaction, family_rows
 from ...stream.entries import header as headers
 from ...stream.entries.count import Counter
@@ -47,7 +47,6 @@ from .manifest import MOST_POINTS, GroupSummary, Manifest, StreamSummary, sums_o
 DATA = f"{directory.FIRST_GENERATION}/{directory.DATA}"
 FILES = (DATA, DIGEST, directory.CURRENT, directory.WRITER, directory.WAKE)  # all but the manifest
 _LEAST_EVERY = 1000  # live entries from one point to the next
-_POLL = 0.1
 _EVERY = 4096  # records from one progress message to the next
 
 
@@ -100,8 +99,10 @@ def copy(progress: Progress, store: str, place: str) -> None:
         transaction = int(txn.id())
         # The size comes from the file system: LMDB must not be called while it copies.
         total = os.stat(directory.generation(env.path) / directory.DATA).st_size
-        with report_growth(generation / directory.DATA, total, progress), full_disk_errors(building):
-            env.live().copy(str(generation), compact=True, txn=txn)
+        data = generation / directory.DATA
+        with full_disk_errors(building):
+            copy_pages(env.live(), generation, lambda: progress("copy", min(size_of(data), total), total), txn)
+    progress("copy", total, total)
     with full_disk_errors(building):
         remove_journal(generation)
     directory.furnish(building)
@@ -111,8 +112,7 @@ def copy(progress: Progress, store: str, place: str) -> None:
                 txn, lambda key, value: digest.add(key, bytes(value[:8])), progress, copied.stat()["entries"]
             )
         with copied.begin() as txn:
-            made = new_manifest(txn, "full", env.path, transaction, digest.records,
-                                streams=streams_of(txn, node_bytes))
+            made = new_manifest(txn, "full", env.path, transaction, digest.records, streams=streams_of(txn, node_bytes))
     finish(building, made, FILES, progress)
 
 
@@ -253,23 +253,3 @@ def full_disk_errors(building: Path) -> Iterator[None]:
         if why is not None:
             raise StoreFull(f"no room in {building.parent}: {why} ({error}).") from error
         raise
-
-
-@contextlib.contextmanager
-def report_growth(file: Path, total: int, progress: Progress) -> Iterator[None]:
-    """Report the growth of a file that LMDB writes, from a thread."""
-    stop = threading.Event()
-
-    def watch() -> None:
-        while not stop.wait(_POLL):
-            with contextlib.suppress(OSError):
-                progress("copy", min(file.stat().st_size, total), total)
-
-    watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        watcher.join()
-    progress("copy", total, total)

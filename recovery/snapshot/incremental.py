@@ -25,15 +25,7 @@ from ...storage.format import zstd
 from ..subprocess_task import Progress
 from . import manifest
 from .digest import DIGEST, DigestWriter, read_digest, read_rows
-from .full import (
-    build,
-    finish,
-    new_manifest,
-    open_for_reading,
-    store_row,
-    streams_of,
-    verify_records,
-)
+from .full import build, finish, new_manifest, open_for_reading, store_row, streams_of, verify_records
 from .location import LocalFolder
 from .manifest import Manifest
 

@@ -26,7 +26,7 @@ import time
 from _thread import start_new_thread
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import lmdb
 
@@ -182,7 +182,7 @@ def _copy(env: Environment, place: Path, size: int, reached: Callable[..., None]
     directory.reserve_lock(place)
     data = place / directory.DATA
     reached("copying", 0, size)
-    _copy_pages(live, place, lambda: reached("copying", _size(data), size))
+    copy_pages(live, place, lambda: reached("copying", size_of(data), size))
     reached("copied", size, size)
     directory.require_whole(place)
     with lmdb.open(str(place), map_size=2 * size + _ROOM, max_dbs=0, create=False) as made:
@@ -204,7 +204,8 @@ def _copy(env: Environment, place: Path, size: int, reached: Callable[..., None]
     reached("flushed", size, size)
 
 
-def _copy_pages(live: lmdb.Environment, place: Path, look: Callable[[], None]) -> None:
+def copy_pages(live: lmdb.Environment, place: Path, look: Callable[[], None],
+               txn: lmdb.Transaction[Any] | None = None) -> None:
     """LMDB's copy, in this thread: it is over when the call is, whatever strikes. Another thread shows its progress."""
     errors: list[BaseException] = []
     copying, looking = threading.Lock(), threading.Lock()
@@ -225,13 +226,14 @@ def _copy_pages(live: lmdb.Environment, place: Path, look: Callable[[], None]) -
     with copying:
         # Not a Thread of threading's, an exception can leave its start() by half.
         start_new_thread(watch, ())
-        live.copy(str(place), compact=True)
+        live.copy(str(place), compact=True, txn=txn)
     with looking:  # the last look comes before what is shown next
         if errors:
             raise errors[0]
 
 
-def _size(path: Path) -> int:
+def size_of(path: Path) -> int:
+    """A file's size, 0 where it is not there yet."""
     try:
         return path.stat().st_size
     except FileNotFoundError:

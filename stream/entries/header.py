@@ -13,7 +13,7 @@
       [window, cap],                of idempotent appends: seconds, IDs a producer (idempotent.py)
       [checked, {field: type}],     the schema, None or absent where there is none (schema.py)
       [maxlen, …, bytes],           the retention, likewise (retention.py); with max_bytes also the nodes' bytes
-      None,
+      codec,                        of values, likewise for raw (node/values.py)
       [deferred, due, next] ]       if an entry was ever deferred (deferred.py): how many are, when the first
                                     is due, the number the next one gets
 
@@ -32,6 +32,7 @@ from ...storage.format.records import FORMAT_BYTE, checksum, pack
 from ...storage.trees.rax import RaxTransaction
 from ..node.arguments import whole
 from ..node.stream_id import MAX64
+from ..node.values import RAW
 from .retention import Retention
 from .schema import StreamSchema
 
@@ -84,7 +85,7 @@ class StreamHeader:
     """The header as it is worked on in memory."""
 
     __slots__ = (
-        "deferred", "due", "entries_added", "first", "groups", "idempotence", "last", "leaves", "leaves_added",
+        "codec", "deferred", "due", "entries_added", "first", "groups", "idempotence", "last", "leaves", "leaves_added",
         "length", "limits", "max_deleted", "name", "next_deferred", "next_group", "next_ordinal", "retention", "schema",
         "stored_bytes",
     )
@@ -106,6 +107,7 @@ class StreamHeader:
         self.schema: StreamSchema | None = None
         self.retention: Retention | None = None
         self.stored_bytes = 0  # of all nodes; right only under a retention with max_bytes
+        self.codec = RAW
         self.deferred = 0
         self.due = NEVER
         self.next_deferred = 0
@@ -117,7 +119,7 @@ class StreamHeader:
         if self.retention is not None and self.retention.max_bytes is not None:
             retention = (*self.retention, self.stored_bytes)
         later = [self.deferred, self.due if self.deferred else None, self.next_deferred] if self.next_deferred else None
-        last = [schema, retention, None, later]
+        last = [schema, retention, None if self.codec == RAW else self.codec, later]
         while last and last[-1] is None:
             last.pop()
         return [
@@ -126,6 +128,11 @@ class StreamHeader:
             self.groups, self.next_group, self.idempotence,
             *last,
         ]
+
+    def begin_codec(self, codec: str | None, had: int) -> None:
+        """Have this codec from the first entry on: if there were none before, and configure() has set no other."""
+        if codec is not None and not had and self.codec == RAW:
+            self.codec = codec
 
     def next_due(self) -> int | None:
         """When the next deferred entry can be appended, in ms: None if there is none, or no ID for it."""
@@ -149,13 +156,15 @@ class StreamHeader:
         header.groups, header.next_group = row[13], row[14]
         header.idempotence = (row[15][0], row[15][1])
         if len(row) > 16:
-            header.schema = row[16] and StreamSchema(*row[16])
-        if len(row) > 17 and row[17]:
-            header.retention = Retention(*row[17][:5])
-            header.stored_bytes = row[17][5] if len(row[17]) > 5 else 0
-        if len(row) > 19 and row[19] is not None:
-            header.deferred, due, header.next_deferred = row[19][:3]
-            header.due = NEVER if due is None else due
+            schema, retention, codec, later = (*row[16:20], None, None, None)[:4]
+            header.schema = schema and StreamSchema(*schema)
+            if retention:
+                header.retention = Retention(*retention[:5])
+                header.stored_bytes = retention[5] if len(retention) > 5 else 0
+            header.codec = codec or RAW
+            if later is not None:
+                header.deferred, due, header.next_deferred = later[:3]
+                header.due = NEVER if due is None else due
         return header
 
 

@@ -71,7 +71,7 @@ _NAPS, _NAP = 10, 0.0001
 _RETRY = 0.25  # seconds in the queue: a thread that was woken may have been interrupted
 _SHOWN = 5  # streams named in a message
 
-Operation = Callable[[WriteTransaction], StreamID | list[StreamID] | None]
+Operation = Callable[[WriteTransaction], list[StreamID]]
 
 
 class AppendRun:
@@ -129,8 +129,7 @@ class Step:
 
     def apply(self, txn: WriteTransaction) -> bool:
         """Append them. Whether they got the IDs that were returned."""
-        done = self.operation(txn)
-        return (done if isinstance(done, list) else [done]) == self.entries
+        return self.operation(txn) == self.entries
 
 
 class Head:
@@ -205,13 +204,12 @@ class WriteBuffer(Attachment):
     # -- appending ----------------------------------------------------------------------
 
     def append(self, name: bytes, limits: NodeLimits, news: Iterable[NewID], now: int, flats: Sequence[list[bytes]],
-               size: int, create: bool, operation: Operation, timeout: float, expire: Expire,
-               flat: list[bytes] | None = None) -> list[StreamID] | None:
+               size: int, create: bool, operation: Operation | None, timeout: float,
+               expire: Expire) -> list[StreamID] | None:
         """Buffer an append of ``size`` bytes: ``operation`` is applied later, and gets the IDs returned here.
 
-        ``flat``  the entry, of an append of one with ``*`` as its ID to a stream that is created
-                  where there is none: ``operation`` is not used then. About 2 µs
-        ``expire`` is called, where nodes have begun, behind such entries
+        None for the operation: of an append of one entry with ``*`` as its ID to a stream that is created
+        where there is none. ``expire`` is called, where nodes have begun, behind such entries. About 2 µs.
 
         None where the stream is not there and ``create`` is false. IDTooSmall, MalformedValue, StreamExhausted;
         AppendsLost until an earlier loss has been reported; LockTimeout where no window could be
@@ -235,7 +233,7 @@ class WriteBuffer(Attachment):
                         return None
                     if head.stream.header.schema is not None:
                         head.stream.require_values(flats)
-                    run = items[-1] if flat is not None and items else None
+                    run = items[-1] if operation is None and items else None
                     if type(run) is AppendRun and run.now == now and run.seq + len(run.entries) <= MAX64:
                         ids = [make_id(run.ms, run.seq + len(run.entries))]
                     else:
@@ -246,12 +244,12 @@ class WriteBuffer(Attachment):
                     self._bytes += size
                     if self._count >= MOST_ENTRIES or self._bytes >= MOST_BYTES:
                         self._until = 0
-                    if flat is None:
+                    if operation is not None:
                         items.append(Step(name, operation, ids))
                     elif run is None:
-                        items.append(AppendRun(name, limits, now, ids[0], flat, expire))
+                        items.append(AppendRun(name, limits, now, ids[0], flats[0], expire))
                     else:
-                        run.entries.append(flat)
+                        run.entries.append(flats[0])
                     return ids
             if wait is not None:
                 ticket, seconds = wait

@@ -28,7 +28,7 @@ from ..entries.header import NodeLimits
 from ..entries.range_read import get, read_range
 from ..entries.session import Source, in_pieces
 from ..node.arguments import Name, name_bytes
-from ..node.entry import UNDECODABLE, Entry
+from ..node.entry import Entry
 from ..node.packed_ids import row_of
 from ..node.stream_id import AUTO, IDLike, StreamID, now_ms, parse_id
 from . import deliver
@@ -61,13 +61,14 @@ class DeadLetter(NamedTuple):
 class DeadLetters:
     """The dead letters of one group, oldest first: ``for letter in group.dead_letters``."""
 
-    __slots__ = ("_encoding", "_group", "_origin", "_source", "name")
+    __slots__ = ("_group", "_origin", "_shown", "_source", "name")
 
-    def __init__(self, source: Source, stream: bytes, group: bytes, encoding: str | None, name: Name | None) -> None:
+    def __init__(self, source: Source, stream: bytes, group: bytes, shown: Callable[..., list[Entry]],
+                 name: Name | None) -> None:
         self._source = source
         self._origin = stream
         self._group = group
-        self._encoding = encoding
+        self._shown = shown
         self.name = stream + b"." + group + b".dead" if name is None else name_bytes(name)
         if self.name == stream:
             raise InvalidArgument(f"stream {headers.shown(stream)} cannot hold its own dead letters; name another")
@@ -152,7 +153,7 @@ class DeadLetters:
         origin = parse_id(about.get("id", "0-0"))
         own = Entry(origin.ms, origin.seq, _pairs(entry))
         own.deliveries = about.get("deliveries", 0)
-        shown = own if self._encoding is None else own.decoded(self._encoding, UNDECODABLE)
+        [shown] = self._shown([own])
         reason, error, traceback, consumer = (
             str(about.get(name, "")) for name in ("reason", "error", "traceback", "consumer"))
         return DeadLetter(entry.id, shown, reason, error, traceback, own.deliveries, consumer)

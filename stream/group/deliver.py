@@ -252,24 +252,26 @@ def look(txn: RaxTransaction, wanted: GroupRead, targets: list[Target],
     seen: dict[Condition, Hashable] = {}
     dues = []
     now = now_ms()
-    for target in targets:
+    is_ready = False
+    for target in targets:  # all of them, and their times: another reader may be faster than the attempt
         for condition in (Condition(stream_moves, target.stream),
                           Condition(group_moves, target.stream, wanted.group, wanted.min_idle is not None)):
             seen[condition] = condition.value(txn)
         found = headers.find(txn, target.stream)
         state = None if found is None else find_group(txn, found[0], wanted.group)
         if found is None or state is None or target.ack:
-            return True, seen, None  # something to do, or an error that the attempt will raise
+            is_ready = True  # something to do, or an error that the attempt will raise
+            continue
         member = None
         if target.after is not None or times is not None:
             member = state.consumer(txn, wanted.consumer)
         if times is not None:
             if member is None or is_due(member.seen, now):
-                return True, seen, None
-            times.noted[found[0], state.group][member.number] = now
+                is_ready = True
+            else:
+                times.noted[found[0], state.group][member.number] = now
         if target.after is not None:
-            if member is not None and member.pending:
-                return True, seen, None
+            is_ready = is_ready or (member is not None and member.pending > 0)
             continue
         due = found[1].next_due()
         if due is not None:
@@ -277,15 +279,14 @@ def look(txn: RaxTransaction, wanted: GroupRead, targets: list[Target],
         if state.paused > now:
             dues.append(state.paused)
             continue
-        if state.last < found[1].last:
-            return True, seen, None
+        is_ready = is_ready or state.last < found[1].last
         due = next_due(txn, state, wanted.min_idle)
         if due is not None:
             dues.append(due)
     if not dues:
-        return False, seen, None
+        return is_ready, seen, None
     first = min(dues)
-    return first <= now, seen, time.monotonic() + max(0, first - now) / 1000
+    return is_ready or first <= now, seen, time.monotonic() + max(0, first - now) / 1000
 
 
 def parse_ids(what: str, ids: object) -> bytes:

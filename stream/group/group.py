@@ -23,7 +23,7 @@ from ..entries import writer
 from ..entries.header import shown
 from ..entries.session import PIECE, PIECE_ASKED, Direct, Source, in_pieces, parse_block
 from ..entries.sweep import sweep
-from ..jobs.results import Result, result_moves
+from ..jobs.results import Result, name_of, result_moves
 from ..jobs.results import put as put_result
 from ..node.arguments import Name, duration_ms, member_name, text_of, texts_of, whole
 from ..node.entry import Entry
@@ -52,6 +52,7 @@ from .waiter import Condition, Waiting
 if TYPE_CHECKING:
     from ..jobs.processes import WorkerProcesses
     from ..jobs.worker import Worker
+    from ..node.model import Model
 
 _NACKS = ("silent", "fail", "fatal")
 
@@ -64,12 +65,14 @@ class Group:
     Methods raise NoGroup where the group (or its stream) is not there, but for ack().
     """
 
-    __slots__ = ("_encoding", "_seen", "_source", "name", "stream")
+    __slots__ = ("_encoding", "_model", "_seen", "_source", "name", "stream")
 
-    def __init__(self, source: Source, stream: bytes, name: bytes, encoding: str | None) -> None:
+    def __init__(self, source: Source, stream: bytes, name: bytes, encoding: str | None,
+                 model: Model | None = None) -> None:
         self._source = source
         self._seen = source.env.attached(SeenTimes)
         self._encoding = encoding
+        self._model = model
         self.stream = stream
         self.name = name
 
@@ -78,7 +81,11 @@ class Group:
 
     def bound(self, source: Source) -> Group:
         """A handle on the same group, whose calls go elsewhere (entries/session.py)."""
-        return Group(source, self.stream, self.name, self._encoding)
+        return Group(source, self.stream, self.name, self._encoding, self._model)
+
+    def shown(self, entries: list[Entry]) -> list[Entry]:
+        """Entries as this handle returns them: as text under the store's encoding, with values of the handle's type."""
+        return texts_of(entries, self._encoding, self._model)
 
     # -- reading and acknowledging ------------------------------------------------------
 
@@ -139,7 +146,7 @@ class Group:
             if piece[-1].id >= end:
                 break
             target, wait = Target(self.stream, None if after is None else piece[-1].id, b""), None
-        return texts_of(found, self._encoding)
+        return self.shown(found)
 
     def ack(self, *ids: IDLike, consumer: Name | None = None) -> int:
         """Acknowledge entries: they are pending no more. How many were. XACK.
@@ -267,7 +274,7 @@ class Group:
 
         def make(name: Name | None) -> Worker:
             return Worker(
-                Group(self._source, self.stream, self.name, None), self._letters(dead_letters), handler, self._encoding,
+                Group(self._source, self.stream, self.name, None), self._letters(dead_letters), handler, self.shown,
                 name=name, threads=threads, lease=lease, attempts=attempts, retry=retry, timeout=timeout, drain=drain,
                 begin=begin, result_ttl=result_ttl,
             )
@@ -282,7 +289,7 @@ class Group:
         bool, int, float, str, bytes, and lists and dicts of these; a tuple becomes a list); any other is kept as an
         error that says so.
         """
-        rows = [(self._result_name(sid), result.packed()) for sid, result in results.items()]
+        rows = [(name_of(self.name, sid), result.packed()) for sid, result in results.items()]
         kept_for = duration_ms("ttl", ttl)
 
         def operation(txn: WriteTransaction, stream: writer.StreamWriter, _: GroupState) -> None:
@@ -297,9 +304,8 @@ class Group:
         None after ``timeout`` seconds (0: do not wait; None: for ever), or once ``stop`` is set; and where its
         time to be kept has passed. Costs some microseconds, and no thread of its own while it waits.
         """
-        name = self._result_name(id)
         deadline = None if timeout is None else time.monotonic() + duration_ms("timeout", timeout) / 1000
-        condition = Condition(result_moves, self.stream, name)
+        condition = Condition(result_moves, self.stream, name_of(self.name, id))
         while True:
             with self._source.read() as txn:
                 self._found(txn)
@@ -311,16 +317,13 @@ class Group:
             if not self._source.env.attached(Waiting).wait({condition: None}, deadline, stop=stop):
                 timeout = 0  # one last look
 
-    def _result_name(self, sid: IDLike) -> bytes:
-        return self.name + b"\0" + bytes(parse_id(sid))
-
     @property
     def dead_letters(self) -> DeadLetters:
         """The entries that its workers have given up: to be looked at, replayed and purged (dead_letters.py)."""
         return self._letters(None)
 
     def _letters(self, name: Name | None) -> DeadLetters:
-        return DeadLetters(self._source, self.stream, self.name, self._encoding, name)
+        return DeadLetters(self._source, self.stream, self.name, self.shown, name)
 
     # -- claiming -----------------------------------------------------------------------
 
@@ -364,7 +367,7 @@ class Group:
             return claiming.claim(txn, stream, group, member, wanted, options, now)
 
         entries = self._act(operation)
-        return [entry.id for entry in entries] if justid else texts_of(entries, self._encoding)
+        return [entry.id for entry in entries] if justid else self.shown(entries)
 
     @overload
     def autoclaim(self, consumer: Name, min_idle: float = 0.0, start: IDLike = "0", count: int = 100,
@@ -415,7 +418,7 @@ class Group:
             attempts -= looked
             if first == StreamID.MIN or not left or not attempts:
                 break
-        return first, [entry.id for entry in entries] if justid else texts_of(entries, self._encoding), gone
+        return first, [entry.id for entry in entries] if justid else self.shown(entries), gone
 
     # -- inspecting ---------------------------------------------------------------------
 

@@ -74,6 +74,9 @@ class Condition:
         return self.function(txn, *self.key[1:])
 
 
+Seen = Mapping[Condition, Hashable]  # with their values in the transaction that found nothing
+
+
 class Waiter:
     """A thread in a line, from turn() until its ``with`` ends, or a task, from join() to leave(). Not to be shared."""
 
@@ -97,7 +100,7 @@ class _Line:
     def __init__(self) -> None:
         # In order of arrival. Weak, so that a waiter cannot outlive its thread's call.
         self.waiters: WeakValueDictionary[int, Waiter] = WeakValueDictionary()
-        self.seen: Mapping[Condition, Hashable] = {}
+        self.seen: Seen = {}
         self.due: float | None = None
         self.ready = False  # something has changed since
 
@@ -121,7 +124,7 @@ class Waiting(Attachment):
 
     # -- for readers --------------------------------------------------------------------
 
-    def wait(self, seen: Mapping[Condition, Hashable], deadline: float | None, due: float | None = None,
+    def wait(self, seen: Seen, deadline: float | None, due: float | None = None,
              turn: Waiter | None = None, stop: StopFlag | None = None) -> bool:
         """Sleep until there is a reason to look again (True), or the deadline passes or it is stopped (False).
 
@@ -201,7 +204,7 @@ class Waiting(Attachment):
             waiter.number = self._arrivals
             line.waiters[waiter.number] = waiter
 
-    def arm(self, waiter: Waiter, seen: Mapping[Condition, Hashable], due: float | None) -> None:
+    def arm(self, waiter: Waiter, seen: Seen, due: float | None) -> None:
         """R1 and R2: asleep, unless there is a reason to look by now. A waiter that has left stays away."""
         try:
             line = self._register(waiter, seen, due)
@@ -210,7 +213,7 @@ class Waiting(Attachment):
             waiter.awake = True  # there may be nothing, or much: the next in the line looks
             raise
 
-    def _register(self, waiter: Waiter, seen: Mapping[Condition, Hashable], due: float | None) -> _Line:
+    def _register(self, waiter: Waiter, seen: Seen, due: float | None) -> _Line:
         """R1. The watcher and its watch are there before this returns, so before any R2."""
         with self._mutex:
             self._require_watcher()

@@ -24,7 +24,7 @@ from ..entries import header as headers
 from ..entries import writer
 from ..entries.header import NodeLimits
 from ..entries.session import Direct, Source
-from ..node.arguments import Fields, duration_ms
+from ..node.arguments import duration_ms
 from ..node.decode import flatten
 from ..node.entry import UNDECODABLE, Entry
 from ..node.stream_id import MAX64, now_ms, unpack_id
@@ -50,6 +50,10 @@ class Deferred:
         self._due = due
         self._place = place
         self._flat = flat
+
+    def bound(self, source: Source) -> Deferred:
+        """The same, with calls that go elsewhere (entries/session.py)."""
+        return Deferred(source, self._stream, self._encoding, self._number, self._due, self._place, self._flat)
 
     @property
     def token(self) -> str:
@@ -80,20 +84,23 @@ class Deferred:
         return f"<raxlog.Deferred {self.token}, due {self.due:%Y-%m-%d %H:%M:%S} UTC, {self.fields!r}>"
 
 
-def defer(source: Source, stream: bytes, limits: NodeLimits, encoding: str | None, fields: Fields,
+def defer(source: Source, stream: bytes, limits: NodeLimits, encoding: str | None, fields: Any, codec: str | None,
           delay: float | None, at: datetime | int | None) -> Deferred:
     """Stream.defer()."""
     flat = flatten(fields)
     now = now_ms()
     due = _parse_due(delay, at, now)
-    number, place = source.submit(partial(_put, stream, limits, due, now, flat))
+    number, place = source.submit(partial(_put, stream, limits, due, now, flat, codec))
     return Deferred(source, stream, encoding, number, due, place, flat)
 
 
-def _put(name: bytes, limits: NodeLimits, due: int, now: int, flat: list[bytes],
+def _put(name: bytes, limits: NodeLimits, due: int, now: int, flat: list[bytes], codec: str | None,
          txn: WriteTransaction) -> tuple[int, int]:
     stream = writer.ensure(txn, name, limits)
-    return stream.number, records.put(txn, stream, due, now, flat)
+    had = stream.header.next_ordinal
+    place = records.put(txn, stream, due, now, flat)
+    stream.header.begin_codec(codec, had)
+    return stream.number, place
 
 
 def _parse_due(delay: float | None, at: datetime | int | None, now: int) -> int:

@@ -1,7 +1,7 @@
 """Worker processes: forks of this process that each run a worker, begun anew when they die.
 
 The process itself runs no handler: it waits for its children, and ends them by SIGTERM, each with its own drain.
-A child that dies within a second of its beginning is begun again after a delay that grows, up to five seconds.
+A child that dies within EARLY of its beginning is begun again after a delay that grows, up to five seconds.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from .worker import Worker, on_signals
 
 _log = logging.getLogger("raxlog.worker")
 _DELAY = Backoff(first=0.1, factor=2, cap=5, jitter=0)
+EARLY = 0.2  # seconds: it has hardly begun, and the next one may end as soon
 _LOOK = 0.05  # seconds
-_ORPHANED = 0.5  # seconds between looks for the parent
 _GONE = 3  # exit status of a child whose group is not there
 
 
@@ -74,6 +74,7 @@ class WorkerProcesses:
 
     def _begin(self, place: _Place, now: float) -> None:
         place.begun = now
+        parent = os.getpid()
         place.pid = os.fork()
         if place.pid:
             return
@@ -82,8 +83,8 @@ class WorkerProcesses:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             if self._stopped.is_set():  # a signal has come before that line
                 os._exit(0)
-            threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
-            self._make(b"%b-p%d-%d" % (self._name, place.number, os.getpid())).run(burst=self._burst)
+            worker = self._make(b"%b-p%d-%d" % (self._name, place.number, os.getpid()))
+            worker.run(burst=self._burst, until=lambda: os.getppid() != parent)
             status = 0
         except NoGroup:
             status = _GONE
@@ -95,13 +96,6 @@ class WorkerProcesses:
             os._exit(status)
 
 
-def _end_with(parent: int) -> None:
-    """End this process like SIGTERM once its parent has ended, however."""
-    while os.getppid() == parent:
-        time.sleep(_ORPHANED)
-    os.kill(os.getpid(), signal.SIGTERM)
-
-
 class _Place:
     """One of the children, and the one that follows when it has died."""
 
@@ -110,7 +104,7 @@ class _Place:
         self.pid = 0
         self.begun = self.due = 0.0
         self.is_done = False  # ended by itself, in a burst
-        self.early = 0  # deaths within a second, one after the other
+        self.early = 0  # deaths as early, one after the other
 
     def ended(self, now: float) -> int | None:
         """The child's exit status, negative for a signal, where it has ended since; else None."""
@@ -119,6 +113,6 @@ class _Place:
         status = os.waitstatus_to_exitcode(found[1])
         _log.warning("worker process %d ended with status %d", self.pid, status)
         self.pid = 0
-        self.early = self.early + 1 if now - self.begun < 1 else 0
+        self.early = self.early + 1 if now - self.begun < EARLY else 0
         self.due = now + (_DELAY(self.early) if self.early else 0)
         return status

@@ -17,7 +17,7 @@ from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.format import keys, records
 from ...storage.trees.rax import Rax, RaxTransaction
 from ..entries import header as headers
-from ..node.stream_id import now_ms
+from ..node.stream_id import IDLike, now_ms, parse_id
 
 _AT_ONCE = 10  # expired results that each new one removes
 
@@ -71,6 +71,11 @@ def get(txn: RaxTransaction, number: int, name: bytes) -> bytes | None:
         return None
     expires, value = records.unseal(key, found)[:2]
     return value if expires > now_ms() else None
+
+
+def name_of(group: bytes, sid: IDLike) -> bytes:
+    """The name of a group's result."""
+    return group + b"\0" + bytes(parse_id(sid))
 
 
 def result_moves(txn: RaxTransaction, stream: bytes, name: bytes) -> Hashable:

@@ -35,7 +35,7 @@ from typing import TYPE_CHECKING, Any
 from ...storage.errors import InvalidArgument, LockTimeout, MalformedValue, NotOwner, RaxlogError, StoreFull
 from ...storage.wake.stop import Stop
 from ..node.arguments import Name, duration_ms, member_name, whole
-from ..node.entry import UNDECODABLE, Entry
+from ..node.entry import Entry
 from ..node.stream_id import StreamID
 from .outcome import Backoff, Discard, Retry, Snooze, TimeLimit, parsed_retry
 from .results import Result
@@ -80,13 +80,14 @@ class _Lane:
 class Worker:
     """Made by Group.worker(), which explains it."""
 
-    def __init__(self, group: Group, letters: DeadLetters, handler: Callable[..., object], encoding: str | None, *,
+    def __init__(self, group: Group, letters: DeadLetters, handler: Callable[..., object], shown: Callable[..., Any], *,
                  name: Name | None, threads: int, lease: float, attempts: int, retry: object, timeout: float | None,
                  drain: float, begin: Callable[[], Any] | None, result_ttl: float | None) -> None:
         if not callable(handler):
             raise InvalidArgument(f"handler={handler!r} must be a function of an entry")
-        if iscoroutinefunction(handler) or iscoroutinefunction(getattr(handler, "__call__", None)):  # noqa: B004
-            raise InvalidArgument(f"handler={handler!r} is async; a worker in threads cannot await it")
+        if is_async(handler):
+            raise InvalidArgument(f"handler={handler!r} is async, which a thread cannot await. A group of raxlog.aio "
+                                  "has a worker() for it, and the command `raxlog worker` runs it")
         whole("threads", threads, 1, 1000)
         whole("attempts", attempts, 1)
         self._lease = duration_ms("lease", lease) / 1000
@@ -99,7 +100,7 @@ class Worker:
         self._letters = letters
         self._handler = handler
         self._begin = begin  # a transaction for each entry
-        self._encoding = encoding
+        self._shown = shown
         self._attempts = attempts
         self._retry = parsed_retry(Backoff() if retry is None else retry)
         usual = f"{os.uname().nodename}-{os.getpid()}-{os.urandom(3).hex()}".encode()
@@ -122,11 +123,11 @@ class Worker:
         """End the worker: no entry is begun any more. From any thread, and from signal handlers."""
         self._stop.set()
 
-    def run(self, signals: bool = True, burst: bool = False) -> None:
+    def run(self, signals: bool = True, burst: bool = False, until: Callable[[], bool] = lambda: False) -> None:
         """Work until stop(), or, in the main thread and with ``signals``, until SIGTERM or Ctrl-C.
 
         With ``burst`` it also ends when there is nothing to be read: what waits for its retry, or for the end of
-        a lease, is left to the next run.
+        a lease, is left to the next run. ``until`` ends it, too, once it returns True: asked every 0.2 s.
 
         Then what runs has ``drain`` seconds to end; what has not ended is given back, and its thread left behind.
         Raises what has ended a lane: NoGroup, say, where the group has been destroyed.
@@ -139,8 +140,9 @@ class Worker:
                 beat.start()
                 for lane in self._lanes:
                     self._start(lane)
-                while not self._stop.is_set() and (alive := [a for a in self._lanes if a.thread.is_alive()]):
-                    alive[0].thread.join(0.2)  # which a signal's handler interrupts
+                while not (self._stop.is_set() or until()) and (
+                        alive := [lane.thread for lane in self._lanes if lane.thread.is_alive()]):
+                    alive[0].join(0.2)  # which a signal's handler interrupts
             finally:
                 self._stop.set()
                 self._end(time.monotonic() + self._drain)
@@ -248,7 +250,7 @@ class Worker:
         try:
             if entry.deliveries > self._attempts:
                 raise Exhausted(f"delivered {entry.deliveries} times, and no worker has come to its end")
-            shown = entry if self._encoding is None else entry.decoded(self._encoding, UNDECODABLE)
+            [shown] = self._shown([entry])
             if self._begin is None:
                 value = self._handler(shown)
                 if self._result_ttl is not None:
@@ -388,6 +390,11 @@ class Worker:
         self._lanes[self._lanes.index(lane)] = other
         if not self._stop.is_set():
             self._start(other)
+
+
+def is_async(handler: object) -> bool:
+    """Whether a handler returns a coroutine, which is to be awaited."""
+    return iscoroutinefunction(handler) or iscoroutinefunction(getattr(handler, "__call__", None))  # noqa: B004
 
 
 class Exhausted(Exception):

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...storage.errors import InvalidArgument, InvalidName
 from ...storage.format import keys
 from .entry import UNDECODABLE, Entry
+from .model import Model
 
 MAX_MEMBER_NAME = 1 << 16
 _LONGEST = 1 << 53  # ms; beyond it a float no longer counts single milliseconds
@@ -17,6 +18,11 @@ Name = str | bytes | int | float  # of a stream, a group, a consumer, a field; a
 Value = object  # of a field: str, bytes, int or float; InvalidFields for others
 Fields = Mapping[str, Value] | Mapping[bytes, Value] | Mapping[Name, Value] | Iterable[tuple[Name, Value]]
 Text = str | bytes  # a name as it is returned: str where the store is open with an encoding
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+    from msgspec import Struct
+
+    Appended = Fields | DataclassInstance | Struct  # by append(). A pydantic model is an iterable of pairs, too
 
 
 def name_bytes(name: object) -> bytes:
@@ -43,9 +49,11 @@ def text_of(raw: bytes, encoding: str | None) -> Text:
     return raw if encoding is None else raw.decode(encoding, UNDECODABLE)
 
 
-def texts_of(entries: list[Entry], encoding: str | None) -> list[Entry]:
-    """Entries as they are returned: with text where the store is open with an encoding."""
-    return entries if encoding is None else [entry.decoded(encoding, UNDECODABLE) for entry in entries]
+def texts_of(entries: list[Entry], encoding: str | None, model: Model | None = None) -> list[Entry]:
+    """Entries as they are returned: with text where the store is open with an encoding, values of the handle's type."""
+    if encoding is not None:
+        entries = [entry.decoded(encoding, UNDECODABLE) for entry in entries]
+    return entries if model is None else [entry.typed(model) for entry in entries]
 
 
 def stored_bytes(name: object, what: str) -> bytes:

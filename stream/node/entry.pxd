@@ -12,6 +12,8 @@ cdef class Entry:
     cdef readonly list values
     cdef public unsigned long long deliveries
     cdef public object idle
+    cdef public object _encoding
+    cdef public object _model
 
 @cython.final
 cdef class Fields(dict):

@@ -11,14 +11,16 @@ what a caller does to them never reaches the entry. Keep ``fields`` in a variabl
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 from ...storage.errors import InvalidFields
+from .model import Model
 from .stream_id import (
     StreamID,
     id_of,  # cimport
     put_id,  # cimport
 )
+from .values import decoded
 
 SOURCE_HASH = ""
 
@@ -43,7 +45,7 @@ class Entry:
     order; not hashable; picklable.
     """
 
-    __slots__ = ("deliveries", "idle", "ms", "names", "seq", "values")
+    __slots__ = ("_encoding", "_model", "deliveries", "idle", "ms", "names", "seq", "values")
 
     ms: int
     seq: int
@@ -51,6 +53,8 @@ class Entry:
     values: list[Any]
     deliveries: int
     idle: float | None
+    _encoding: str | None  # of the names and values, once decoded; None, or unset, of bytes
+    _model: Model | None  # of the value; unset as None
 
     def __init__(self, ms: int, seq: int, pairs: Iterable[tuple[Any, Any]]) -> None:
         rows = list(pairs)
@@ -87,6 +91,20 @@ class Entry:
             return self.values[0]
         return None
 
+    @property
+    def value(self) -> Any:
+        """What was appended under a codec; without one, the fields as text, but for the subject (values.py).
+
+        An object of the type that the handle was given, else a new dict; decoded at each access.
+        MalformedValue for what cannot be decoded, is no such object, or was deleted while it was pending.
+        """
+        return decoded(self, getattr(self, "_encoding", None) or "utf-8", getattr(self, "_model", None))
+
+    def typed(self, model: Model | None) -> Self:
+        """Have ``value`` return objects of the model; returns the entry."""
+        self._model = model
+        return self
+
     def decoded(self, encoding: str | None = None, errors: str | None = None) -> Entry:
         """The same entry with ``str`` for ``bytes``; itself, if it has been decoded.
 
@@ -102,7 +120,8 @@ class Entry:
         entry = Entry(self.ms, self.seq, texts)
         entry.deliveries = self.deliveries
         entry.idle = self.idle
-        return entry
+        entry._encoding = encoding
+        return entry.typed(getattr(self, "_model", None))
 
     def to_dict(self) -> dict[str, Any]:
         """``{"id": "5-0", "fields": {…}}`` for json.dumps(), the fields as text: see decoded()."""

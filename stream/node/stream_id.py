@@ -138,7 +138,10 @@ class StreamID(_Pair):
     @property
     def datetime(self) -> datetime:
         """The milliseconds as a time in UTC; OverflowError beyond the year 9999."""
-        return _EPOCH + timedelta(milliseconds=self[0])
+        try:
+            return _EPOCH + timedelta(milliseconds=self[0])
+        except OverflowError:
+            raise OverflowError(f"{self} lies beyond the year 9999, the last of Python's datetime; use .ms") from None
 
 
 IDLike = StreamID | str | bytes | int | datetime

@@ -18,7 +18,9 @@ from typing import Any
 import pytest
 import raxlog
 import raxlog.aio
-from raxlog.aio import AsyncGroup, AsyncStore, AsyncStream
+from raxlog.aio import AsyncGroup, AsyncStore, AsyncStream, AsyncWorker
+from raxlog.tools.aio.handles import AsyncDeadLetters, AsyncDeferred
+from raxlog.tools.aio.waits import AsyncFollower
 
 SEED = int(os.environ.get("RAXLOG_SEED", time.time_ns() % 1_000_000_007))
 LONG = os.environ.get("RAXLOG_LONG") == "1"
@@ -63,19 +65,33 @@ async def blocked(store: AsyncStore, many: int) -> None:
 # -- the same calls -----------------------------------------------------------------------------
 
 
-def test_the_calls_are_those_of_the_plain_classes_with_their_explanations() -> None:
-    for plain, awaited in ((raxlog.Stream, AsyncStream), (raxlog.Group, AsyncGroup), (raxlog.Store, AsyncStore)):
-        left_out = {"Stream": {"to_arrow", "nodes", "bound", "defer", "deferred"},
-                    "Group": {"bound", "worker", "dead_letters"}, "Store": {
-            "open", "close", "transaction", "parts", "subjects", "channels", "remote", "watch", "last_end"}}
-        names = {name for name in dir(plain) if not name.startswith("_")} - left_out[plain.__name__]
-        assert names <= set(dir(awaited))
-        for name in names - {"name", "stream", "path", "group", "state", "range", "follow"}:
-            method = getattr(plain, name)
-            if inspect.isfunction(method) and not inspect.isfunction(inspect.getattr_static(awaited, name)):
-                pytest.fail(f"{awaited.__name__}.{name}() is no method")
+ELSEWHERE = {  # of the plain names, those that are not here, and why
+    raxlog.Store: {"open", "close", "transaction", "parts",  # open(), aclose(), transact()
+                   "subjects", "channels", "remote", "watch", "last_end"},  # store.plain, run(); so to_arrow, nodes
+    raxlog.Stream: {"bound", "to_arrow", "nodes"},
+    raxlog.Group: {"bound", "shown"},
+    raxlog.DeadLetters: {"bury"},  # bury() is the worker's
+    raxlog.Deferred: {"bound"},
+    raxlog.Worker: set(),
+    raxlog.Follower: {"waits_for"},
+}
+PAIRS = ((raxlog.Stream, AsyncStream), (raxlog.Group, AsyncGroup), (raxlog.Store, AsyncStore),
+         (raxlog.DeadLetters, AsyncDeadLetters), (raxlog.Deferred, AsyncDeferred), (raxlog.Worker, AsyncWorker),
+         (raxlog.Follower, AsyncFollower))
+
+
+@pytest.mark.parametrize(("plain", "awaited"), PAIRS)
+def test_the_calls_and_their_parameters_are_those_of_the_plain_classes(plain: Any, awaited: Any) -> None:
+    names = {name for name in dir(plain) if not name.startswith("_")} - ELSEWHERE[plain]
+    assert names <= set(dir(awaited))
+    for name in names:
+        method = getattr(plain, name)
+        if inspect.isfunction(method):
+            given = set(inspect.signature(inspect.getattr_static(awaited, name)).parameters)
+            wanted = set(inspect.signature(method).parameters)
+            assert given <= wanted, name
+            assert wanted - given <= ({"signals", "until"} if plain is raxlog.Worker else {"stop"}), name
     assert AsyncStream.trim.__doc__ == raxlog.Stream.trim.__doc__
-    assert inspect.signature(AsyncStream.append) == inspect.signature(raxlog.Stream.append)
 
 
 def test_what_tasks_write_is_read_by_the_plain_store_and_the_other_way_round(
@@ -110,6 +126,15 @@ def test_what_tasks_write_is_read_by_the_plain_store_and_the_other_way_round(
             message = await anext(subscription)
             assert message.fields == {"n": "6"}
             assert await store.run(message.ack)
+            later = await stream.defer({"n": 7}, delay=100)
+            soon = await stream.defer({"n": 8}, delay=0.05)
+            plain.defer({"n": 9}, delay=200)
+            due = [(one.token, one.due, one.fields, one.pairs) async for one in stream.deferred()]
+            assert [one[:3] for one in due[:2]] == [(each.token, each.due, each.fields) for each in (soon, later)]
+            assert due[2][2:] == ({"n": "9"}, [(b"n", b"9")])
+            assert [entry.fields async for entry in stream.follow(timeout=0.5)] == [{"n": "8"}]
+            assert (await later.cancel(), await later.cancel(), await stream.cancel_deferred(due[2][0])) == (
+                True, False, True)
             await store.run(subscription.close)
             await asyncio.get_running_loop().shutdown_default_executor()
 
@@ -178,6 +203,25 @@ def test_a_transaction_runs_whole_in_the_thread_that_writes(run: Callable[[Progr
 
 
 # -- waiting ------------------------------------------------------------------------------------
+
+
+def test_results_are_waited_for_without_a_thread(run: Callable[[Program], None], path: Path) -> None:
+    async def program() -> None:
+        async with group_of(path) as (store, stream, group):
+            ids = await stream.extend({"n": n} for n in range(50))
+            assert await group.wait_result(ids[0], 0) is None
+            began = time.monotonic()
+            assert await group.wait_result(ids[0], 0.1) is None
+            assert 0.1 <= time.monotonic() - began < SOON
+            waiting = [asyncio.create_task(group.wait_result(sid)) for sid in ids]
+            await blocked(store, 50)
+            store.plain.stream("jobs").group("g").keep_results({ids[0]: raxlog.Result(0)}, 60)
+            assert await waiting[0] == (0, None)
+            await group.keep_results({sid: raxlog.Result(n) for n, sid in enumerate(ids)}, 60)
+            assert await asyncio.gather(*waiting) == [(n, None) for n in range(50)]
+            assert await group.wait_result(ids[7], 0) == (7, None)
+
+    run(program)
 
 
 def test_a_thousand_tasks_that_wait_cost_no_thread_and_are_served_in_order(
@@ -471,6 +515,12 @@ def test_an_open_that_is_cancelled_or_refused_leaves_nothing(run: Callable[[Prog
             await asyncio.wait([task])
         with pytest.raises(raxlog.NotAStore):
             await raxlog.aio.open(path / "none", create=False)
+        forgotten = raxlog.aio.open(path)
+        assert "not open" in repr(forgotten)
+        for call in (lambda: forgotten.stream("jobs"), lambda: forgotten.path, lambda: forgotten.state):
+            with pytest.raises(raxlog.StoreClosed, match="await"):
+                call()
+        assert not hasattr(forgotten, "subjects")
 
     run(program)
 

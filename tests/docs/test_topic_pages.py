@@ -20,7 +20,17 @@ def later(action, *arguments):      # so that a loop over what comes ends
     threading.Timer(0.3, action, arguments).start()
 """
 BEFORE = {
-    "asyncio": {1: 'store = await raxlog.aio.open("events.rax")\n'},
+    "asyncio": {
+        1: 'store = await raxlog.aio.open("events.rax")\n',
+        2: """import signal
+class smtp:
+    @staticmethod
+    async def send(to):
+        print(to)
+await store.stream("mail").create_group("senders", create_stream=True)
+asyncio.get_running_loop().call_later(0.3, lambda: worker.stop())
+""",
+    },
     "check-and-salvage": {0: ORDERS + "store.close()\n"},
     "jobs": {
         2: OPEN + 'mail = store.stream("mail").group("senders")\n',

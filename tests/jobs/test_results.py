@@ -91,7 +91,7 @@ def test_waiting_ends_in_time_and_when_it_is_stopped(store: raxlog.Store, group:
     assert group.wait_result("1-1", 0) == (5, None)
 
 
-@settings(max_examples=30)
+@settings(max_examples=12)
 @given(steps=st.lists(st.tuples(st.integers(1, 5), st.sampled_from([0, 1, 5, 20]), st.integers(0, 6))))
 def test_results_are_there_until_their_time_and_leave_nothing_behind(
     tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[int, int, int]]

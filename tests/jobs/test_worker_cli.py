@@ -16,12 +16,15 @@ from cli_runs import CLI, Run, one_line
 pytest_plugins = ["cli_fixtures"]
 
 SHOP = """
-import os
+import asyncio
 def send(entry):
     if entry.fields[b"n"] == b"3":
         raise ValueError("no three")
     with open("sent", "ab") as file:
         file.write(entry.fields[b"n"] + b"\\n")
+async def send_soon(entry):
+    await asyncio.sleep(0.001)
+    send(entry)
 def move(entry, tx):
     tx.stream("moved").append(entry.fields)
 not_a_function = 5
@@ -81,6 +84,16 @@ def test_processes_with_transactions(shop: Path) -> None:
     worked(shop, "move", "--processes", "2", "--transaction")
     with raxlog.open(shop / "s.rax", readonly=True) as store:
         assert sorted(int(entry.fields[b"n"]) for entry in store.stream("moved").range()) == list(range(10))
+
+
+@pytest.mark.parametrize("options", [(), ("--processes", "2")])
+def test_an_async_function_is_awaited(shop: Path, raxlog_cli: Run, options: tuple[str, ...]) -> None:
+    err = worked(shop, "send_soon", "--attempts", "2", "--retry", "0.01", "--threads", "3", *options)
+    assert "goes to the dead letters, failed: ValueError: no three" in err
+    assert sorted((shop / "sent").read_text().split()) == [str(n) for n in range(10) if n != 3]
+    of = (str(shop / "s.rax"), "jobs", "mail")
+    status, _, err = raxlog_cli("worker", "shop:send_soon", *of, "--transaction")
+    assert (status, "transactions" in one_line(err)) == (2, True)
 
 
 def test_a_function_that_is_not_there_is_named(shop: Path, raxlog_cli: Run, monkeypatch: pytest.MonkeyPatch) -> None:

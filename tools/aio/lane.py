@@ -17,7 +17,8 @@ import asyncio
 import atexit
 import contextlib
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, TypeVar
 
@@ -61,6 +62,13 @@ class Call(Generic[T]):
                     self.future.exception()  # asked for: its task may be gone, and nothing is to be reported
 
 
+async def outlast(future: asyncio.Future[T]) -> None:
+    """Wait until it is done, also where this task is cancelled (again)."""
+    while not future.done():
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.wait([future])
+
+
 def run_each(calls: list[Call[Any]]) -> None:
     """Run the calls one by one."""
     for call in calls:
@@ -87,7 +95,7 @@ class Lane:
         self._queue: SimpleQueue[list[Call[Any]]] = SimpleQueue()
         self._ends = False
         self._thread: threading.Thread | None = None
-        self._undoing: set[asyncio.Task[None]] = set()
+        self._undoing = 0  # tasks in finish()
         self._under_way: set[Call[Any]] = set()  # calls made and not settled
 
     def call(self, function: Callable[[], T], is_alone: bool = False) -> Call[T]:
@@ -105,27 +113,22 @@ class Lane:
         self._under_way.add(call)
         return call
 
-    async def finish(self, function: Callable[[], T], undo: Callable[[T], Awaitable[object]]) -> T:
+    async def finish(self, function: Callable[[], T], undo: Callable[[T], object]) -> T:
         """The outcome of a call; where its task is cancelled once it has begun, it is undone before that goes on."""
         call = self.call(function)
         try:
             return await asyncio.shield(call.future)
         except asyncio.CancelledError:
             call.is_withdrawn = True
-            if call.has_begun and not self._loop.is_closed():
-                task = self._loop.create_task(self._undo(call, undo))
-                self._undoing.add(task)
-                task.add_done_callback(self._undoing.discard)
-                while not task.done():  # cancelled again, it still ends behind that: within a commit or two
-                    with contextlib.suppress(asyncio.CancelledError):
-                        await asyncio.shield(task)
+            if call.has_begun:  # a commit or two
+                self._undoing += 1
+                await outlast(call.future)
+                if call.error is None:
+                    undone = self.call(partial(undo, call.result)).future
+                    await outlast(undone)
+                    undone.exception()  # where that is refused, too, nothing is to be reported
+                self._undoing -= 1
             raise
-
-    async def _undo(self, call: Call[T], undo: Callable[[T], Awaitable[object]]) -> None:
-        with contextlib.suppress(Exception):  # there is nothing to undo, or that is refused, too
-            result = await call.future
-            if result is not None:
-                await undo(result)
 
     async def idle(self, timeout: float) -> bool:
         """Wait until nothing is under way, but no longer than that; whether nothing is."""
@@ -152,13 +155,11 @@ class Lane:
 
     def require_loop(self) -> None:
         """StoreError in another loop than the lane's."""
-        with contextlib.suppress(RuntimeError):
-            if asyncio.get_running_loop() is self._loop:
-                return
-        raise StoreError(
-            f"{self._name}: called from another event loop than the one that opened the store. Open the store in this "
-            "loop, too (raxlog.aio.open); both share one environment"
-        )
+        if asyncio.get_running_loop() is not self._loop:
+            raise StoreError(
+                f"{self._name}: called from another event loop than the one that opened the store. Open the store in "
+                "this loop, too (raxlog.aio.open); both share one environment"
+            )
 
     def _hand_over(self) -> None:
         calls, self._gathered = self._gathered, []
@@ -175,22 +176,21 @@ class Lane:
 
     def _work(self) -> None:
         try:
-            while self._work_once():
-                continue
+            while not self._ends:
+                self._work_once()
         except RuntimeError:  # the loop has been closed, and nothing waits any more
             atexit.unregister(self.end)
 
-    def _work_once(self) -> bool:
-        """Run what is queued; False at the end. A function: so no call is kept alive while it waits."""
+    def _work_once(self) -> None:
+        """Run what is queued. A function: so no call is kept alive while it waits."""
         try:
             calls = self._queue.get(timeout=_LINGER)
             while len(calls) < self._most and not self._queue.empty():
                 calls = calls + self._queue.get()
         except Empty:
             self._loop.call_soon_threadsafe(self._retire)
-            return True
+            return
         for start in range(0, len(calls), self._most):
             some = calls[start : start + self._most]
             self._run(some)
             self._loop.call_soon_threadsafe(self._settle, some)
-        return not self._ends

@@ -4,27 +4,31 @@
     reads    what reads and does not wait. A thread of its own: a read waits for no commit, nor for the writer's lock
     others   what makes commits of its own or takes long: trim(), compact(), run(); one after the other
 
-A reader that waits has none: see waits.py.
+A reader that waits has none: see waits.py. A worker has its own while it runs: see worker.py.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from ...storage.errors import StoreClosed, StoreError
 from ...store import Store
+from ...stream.entries.session import Source
 from ...stream.group.waiter import Waiting
 from .batch import Batch
 from .lane import Lane, run_each
 
 if TYPE_CHECKING:
     from .waits import Turn
+    from .worker import AsyncWorker
+
 
 H = TypeVar("H")  # a plain handle
 P = ParamSpec("P")
+R = TypeVar("R")
 T = TypeVar("T")
 
 _GRACE = 1.0  # seconds for what has begun, once nothing more is
@@ -39,6 +43,7 @@ class Threads:
         self.batch = Batch(self.source)
         self.waiting = self.source.env.attached(Waiting)
         self.turns: set[Turn] = set()  # of tasks that wait: one that nothing else refers to lives by it
+        self.workers: dict[AsyncWorker, Lane] = {}  # that run
         self.refusal: str | None = None  # why nothing more is taken, once close() has been called
         self.lanes = {  # 256 or 32 results come together: a few milliseconds of the loop's time
             "writes": Lane(f"writes to {store.path}", self.batch.run, 256),
@@ -58,10 +63,19 @@ class Threads:
 
     async def close(self, timeout: float) -> None:
         """Complete what is under way, within ``timeout`` seconds; close the store; end the threads."""
+        for worker in self.workers:  # whose handlers may still call
+            worker.stop()
+        await self._idle(self.workers.values(), timeout)
         self.refusal = f"the store {self.store.path} has been closed (aclose()). Open it again."
         for turn in self.turns:
             turn.release()
+        await self._idle(self.lanes.values(), timeout)
+        await self.lanes["others"].call(self.store.close).future
         for lane in self.lanes.values():
+            lane.end()
+
+    async def _idle(self, lanes: Iterable[Lane], timeout: float) -> None:
+        for lane in list(lanes):
             if not await lane.idle(timeout):
                 lane.withdraw()
                 if not await lane.idle(_GRACE):
@@ -69,17 +83,33 @@ class Threads:
                         f"{self.store.path} is not closed: a call that has begun has not ended in {timeout:g} s, and "
                         "cannot be broken off. Nothing more is begun; aclose() again once it has ended."
                     )
-        await self.lanes["others"].call(self.store.close).future
-        for lane in self.lanes.values():
-            lane.end()
 
 
-class Handle(Protocol[H]):
-    """A handle of a loop's tasks: the plain one, and the same bound to the batch."""
+class Handle(Generic[H]):
+    """A handle of a loop's tasks: the plain one, and, where it can be, the same bound to the batch. Cheap to make."""
 
-    _threads: Threads
-    _plain: H
-    _batched: H
+    def __init__(self, threads: Threads, plain: H) -> None:
+        bound: Callable[[Source], H] = getattr(plain, "bound", lambda _: plain)
+        self._threads = threads
+        self._plain = bound(threads.source)
+        self._batched = bound(threads.batch)
+
+    def __repr__(self) -> str:
+        return f"<raxlog.aio.{type(self).__name__} of {self._plain!r}>"
+
+
+def making(lane: str, method: Callable[Concatenate[H, P], T], make: Callable[[Threads, T], R],
+           ) -> Callable[Concatenate[Handle[H], P], Coroutine[Any, Any, R]]:
+    """on(), and what is made of the result for the loop's tasks."""
+
+    @wraps(method)
+    async def awaited(self: Handle[H], /, *args: P.args, **options: P.kwargs) -> R:
+        given: Any = map(_kept, args)
+        named: Any = {name: _kept(value) for name, value in options.items()}
+        call = partial(method, self._batched if lane == "writes" else self._plain, *given, **named)
+        return make(self._threads, await self._threads.call(lane, call))
+
+    return awaited
 
 
 def on(lane: str, method: Callable[Concatenate[H, P], T],
@@ -88,14 +118,16 @@ def on(lane: str, method: Callable[Concatenate[H, P], T],
 
     In "writes" it is a part of the next commit, also where the plain one goes in pieces.
     """
+    return making(lane, method, lambda _, result: result)
+
+
+def made(method: Callable[Concatenate[H, P], T], make: Callable[[Threads, T], R],
+         ) -> Callable[Concatenate[Handle[H], P], R]:
+    """A plain method that neither reads nor writes, and what is made of its result for the loop's tasks."""
 
     @wraps(method)
-    async def call(self: Handle[H], /, *args: P.args, **options: P.kwargs) -> T:
-        if lane != "writes":
-            return await self._threads.call(lane, partial(method, self._plain, *args, **options))
-        given: Any = map(_kept, args)
-        named: Any = {name: _kept(value) for name, value in options.items()}
-        return await self._threads.call(lane, partial(method, self._batched, *given, **named))
+    def call(self: Handle[H], /, *args: P.args, **options: P.kwargs) -> R:
+        return make(self._threads, method(self._plain, *args, **options))
 
     return call
 
@@ -113,3 +145,13 @@ class Property(Generic[H, T]):
 
     def __get__(self, handle: Handle[H], owner: object) -> asyncio.Future[T]:
         return handle._threads.call("reads", partial(self._read, handle._plain))
+
+
+class Attribute(Generic[H, T]):
+    """A property that needs no reading; explained at the plain one of that name."""
+
+    def __init__(self, read: Callable[[H], T]) -> None:
+        self._read = read
+
+    def __get__(self, handle: Handle[H], owner: object) -> T:
+        return self._read(handle._plain)

@@ -13,31 +13,28 @@ import asyncio
 import math
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Hashable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterator
 from functools import partial
 from itertools import islice
 from typing import Self, TypeVar
 
-from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.errors import RaxlogError
-from ...stream.entries import deferred
 from ...stream.entries.session import ask
 from ...stream.follow import Follower
 from ...stream.group import claim, deliver
 from ...stream.group.deliver import Answer, GroupRead, Position, Target
 from ...stream.group.state import SeenTimes
-from ...stream.group.waiter import Condition, Waiter, stream_moves
+from ...stream.group.waiter import Seen, Waiter
 from ...stream.node.arguments import duration_ms
 from ...stream.node.entry import Entry
-from ...stream.node.stream_id import StreamID, now_ms
+from ...stream.node.stream_id import StreamID
 from .threads import Threads
 
 T = TypeVar("T")
 
 _AHEAD = 100  # entries read at once
-_RETRY = 20  # ms until a look that another writer has kept from releasing what is due
 
-Seen = Mapping[Condition, Hashable]
+Look = tuple[T, Seen, float | None]  # what was found; else what was seen, and when to look again
 Delivery = tuple[dict[bytes, Position | None], Answer]  # where the groups stood before, and what was delivered
 
 
@@ -66,11 +63,11 @@ class Turn:
         """Wake the task. From any thread."""
         self._loop.call_soon_threadsafe(self._event.set)
 
-    async def arm(self, seen: Seen, due: float | None = None) -> None:
+    async def arm(self, seen: Seen, due: float | None) -> None:
         """Sleep from now on, until something is not as it was seen, or ``due``."""
         await self._threads.call("reads", partial(self._threads.waiting.arm, self._waiter, seen, due))
 
-    async def comes(self, deadline: float | None) -> bool:
+    async def comes(self, deadline: float) -> bool:
         """Sleep until there is a reason to look (True), or the deadline passes. StoreClosed."""
         while True:
             self._threads.require_open()
@@ -86,29 +83,31 @@ class Turn:
                     timer.cancel()
 
 
-def deadline_of(block: float | None) -> float | None:
-    """``block=`` as a moment; None where it waits for ever, or not at all."""
-    seconds = 0 if block is None else duration_ms("block", block) / 1000
-    return time.monotonic() + seconds if seconds else None
+def seconds_of(block: float | None) -> float:
+    """``block=`` as a time to wait."""
+    return 0.0 if block is None else duration_ms("block", block) / 1000 or math.inf
 
 
-async def until_changed(threads: Threads, look: Callable[[], tuple[Seen, T]], deadline: float | None) -> T:
-    """What a look finds, once it finds anything; nothing, at the deadline. It sees first, and then looks."""
-    while True:
-        seen, found = await threads.call("reads", look)
-        if found:
-            return found
-        async with Turn(threads, object()) as turn:
-            await turn.arm(seen, _next_look(seen))
-            if not await turn.comes(deadline):
-                return found
+def timeout_of(timeout: float | None) -> float:
+    """``timeout=`` as a time to wait."""
+    return math.inf if timeout is None else duration_ms("timeout", timeout) / 1000
 
 
-def _next_look(seen: Seen) -> float | None:
-    """When the first entry that is deferred in these streams is due; the plain read then releases it."""
-    now = now_ms()
-    dues = [deferred.next_look(moved[3], now) for moved in seen.values() if isinstance(moved, tuple) and moved[3]]
-    return time.monotonic() + max(min(dues) - now, _RETRY) / 1000 if dues else None
+async def until(threads: Threads, look: Callable[[], Awaitable[Look[T]]], seconds: float, key: Hashable = None) -> T:
+    """What a look finds, once it finds anything; nothing, after so long. In the line ``key``, if there is one."""
+    deadline = time.monotonic() + seconds
+    found, seen, due = await look()
+    if found or not seconds:
+        return found
+    async with Turn(threads, key or object()) as turn:
+        if key is None:  # so it is the first
+            await turn.arm(seen, due)
+        while await turn.comes(deadline):
+            found, seen, due = await look()
+            if found:
+                break
+            await turn.arm(seen, due)
+    return found
 
 
 async def read_group(threads: Threads, wanted: GroupRead, targets: list[Target], block: float | None) -> Answer:
@@ -117,39 +116,32 @@ async def read_group(threads: Threads, wanted: GroupRead, targets: list[Target],
     A task that is cancelled while its delivery is committed has it taken back before it ends, and is the first in
     its line until then.
     """
-    deadline = deadline_of(block)
+    seconds = seconds_of(block)
     names = [target.stream for target in targets if target.after is None]
     times: SeenTimes | None = threads.source.env.attached(SeenTimes)  # of the first attempt, as its acknowledgements
 
     def deliver_now() -> Delivery:
-        before = threads.batch.submit(
-            lambda txn: {name: deliver.position(txn, name, wanted.group) for name in names})
+        before = {name: threads.batch.submit(partial(deliver.position, stream=name, group=wanted.group))
+                  for name in names}
         return before, deliver.attempts(threads.batch, wanted, targets)
 
-    def undo(delivery: Delivery) -> asyncio.Future[None]:
-        def take_back(txn: WriteTransaction) -> None:
-            for name, entries in delivery[1]:
-                claim.take_back(txn, wanted, name, delivery[0].get(name), [(one.ms, one.seq) for one in entries])
+    def undo(delivery: Delivery) -> None:
+        for name, entries in delivery[1]:
+            threads.batch.submit(partial(claim.take_back, wanted=wanted, name=name, before=delivery[0].get(name),
+                                         ids=[(one.ms, one.seq) for one in entries]))
 
-        return threads.lanes["writes"].call(partial(threads.batch.submit, take_back)).future
-
-    async def attempt() -> tuple[Answer, Seen, float | None]:
+    async def attempt() -> Look[Answer]:
+        nonlocal targets, times
         look = partial(deliver.look, wanted=wanted, targets=targets, times=times)
         is_ready, seen, due = await threads.call("reads", partial(ask, threads.source, look))
         threads.require_open()
-        return (await threads.lanes["writes"].finish(deliver_now, undo))[1] if is_ready else [], seen, due
+        answer = (await threads.lanes["writes"].finish(deliver_now, undo))[1] if is_ready else []
+        targets, times = [target._replace(ack=b"") for target in targets], None
+        return answer, seen, due
 
-    answer, _, _ = await attempt()
-    if answer or block is None or len(names) < len(targets):
-        return answer
-    targets, times = [target._replace(ack=b"") for target in targets], None
-    async with Turn(threads, (wanted.group, wanted.min_idle, tuple(names))) as turn:
-        while await turn.comes(deadline):
-            answer, seen, due = await attempt()
-            if answer:
-                return answer
-            await turn.arm(seen, due)
-    return []
+    if len(names) < len(targets):  # histories, which are there or not
+        seconds = 0.0
+    return await until(threads, attempt, seconds, (wanted.group, wanted.min_idle, tuple(names)))
 
 
 class Ahead(AsyncIterator[T]):
@@ -158,38 +150,35 @@ class Ahead(AsyncIterator[T]):
     def __init__(self, threads: Threads, plain: Iterator[T]) -> None:
         self._threads = threads
         self._plain = plain
-        self._ready: deque[T] = deque()
-        self._error: RaxlogError | None = None  # comes behind what is ready
+        self._ready: deque[T | RaxlogError] = deque()
 
     async def __anext__(self) -> T:
-        if not self._ready and self._error is None:
+        if not self._ready:
             await self._fetch()
-        if self._ready:
-            return self._ready.popleft()
-        if self._error is None:
+        if not self._ready:
             raise StopAsyncIteration
-        error, self._error = self._error, None
-        raise error
+        one = self._ready.popleft()
+        if isinstance(one, RaxlogError):
+            raise one
+        return one
 
     async def _fetch(self) -> None:
         await self._threads.call("reads", self._read)
 
-    def _read(self) -> bool:
+    def _read(self) -> None:
         try:
             self._ready.extend(islice(self._plain, _AHEAD))
         except RaxlogError as error:
-            self._error = error
-        return bool(self._ready) or self._error is not None
+            self._ready.append(error)
 
 
 class AsyncFollower(Ahead[Entry]):
     """Made by AsyncStream.follow(). Its plain follower returns what is there; the wait for more is here."""
 
-    def __init__(self, threads: Threads, plain: Follower, name: bytes, timeout: float | None) -> None:
+    def __init__(self, threads: Threads, plain: Follower, timeout: float | None) -> None:
         super().__init__(threads, plain)
         self._follower = plain
-        self._condition = Condition(stream_moves, name)
-        self._timeout = None if timeout is None else duration_ms("timeout", timeout) / 1000
+        self._timeout = timeout_of(timeout)
         self._last = plain.after
 
     @property
@@ -203,7 +192,8 @@ class AsyncFollower(Ahead[Entry]):
         return entry
 
     async def _fetch(self) -> None:
-        def look() -> tuple[Seen, bool]:
-            return {self._condition: ask(self._threads.source, self._condition.value)}, self._read()
+        async def look() -> Look[bool]:
+            await super(AsyncFollower, self)._fetch()
+            return bool(self._ready), *self._follower.waits_for
 
-        await until_changed(self._threads, look, None if self._timeout is None else time.monotonic() + self._timeout)
+        await until(self._threads, look, self._timeout)

@@ -44,6 +44,5 @@ CASES = {
 
 def measure(case: str, rounds: Rounds) -> list[Figure]:
     """The figures of a case of CASES."""
-    run: Callable[[Rounds], list[Figure]] = getattr(
-        import_module(f".cases.{CASES[case][0]}", __name__), case)
+    run: Callable[[Rounds], list[Figure]] = getattr(import_module(f".cases.{CASES[case][0]}", __name__), case)
     return run(rounds)

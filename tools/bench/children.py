@@ -14,11 +14,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import raxlog
 
-from .peers import ROW, read_hundred
+from .peers import ROW, SqliteQueue, read_hundred
 
 
 @contextmanager
@@ -78,17 +79,10 @@ def _taker(path: str) -> None:
 
 
 def _sqlite_taker(path: str) -> None:
-    db = sqlite3.connect(path, isolation_level=None, timeout=60)
-    db.execute("PRAGMA synchronous=FULL")
+    queue = SqliteQueue(Path(path), batch=1)
     _ready()
     for _ in sys.stdin:
-        db.execute("BEGIN IMMEDIATE")
-        (last,) = db.execute("SELECT last FROM position").fetchone()
-        ids = [row[0] for row in db.execute("SELECT id FROM log WHERE id > ? ORDER BY id LIMIT 1", (last,))]
-        db.execute("INSERT INTO pending VALUES (?, 'w', 0, 1)", ids)
-        db.execute("UPDATE position SET last = ?", ids)
-        db.execute("COMMIT")
-        db.execute("DELETE FROM pending WHERE id = ?", ids)
+        queue.read_and_ack()
         _ready()
 
 

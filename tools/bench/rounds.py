@@ -96,15 +96,17 @@ class Rounds:
             self.report(done + 1, total)
         return list(figures.values())
 
-    def rate(self, work: Callable[[], int], beside: int = 0) -> Slice:
-        """Call ``work`` (which returns how many it did) for a slice. ``beside``: a process whose time counts too."""
+    def rate(self, work: Callable[[], int], beside: int = 0, last: Callable[[], object] = lambda: None) -> Slice:
+        """Call ``work`` (which returns how many it did) for a slice, and ``last`` once at its end.
+
+        ``beside``: a process whose time counts too.
+        """
         done = 0
         start, used = time.perf_counter(), cpu_seconds(beside)
-        while True:
+        while not done or time.perf_counter() - start < self.seconds:
             done += work()
-            spent = time.perf_counter() - start
-            if done and spent >= self.seconds:
-                return Slice(done / spent, (cpu_seconds(beside) - used) / done * 1e6)
+        last()
+        return Slice(done / (time.perf_counter() - start), (cpu_seconds(beside) - used) / done * 1e6)
 
 
 def cpu_seconds(beside: int = 0) -> float:
@@ -117,11 +119,11 @@ def used_by(pid: int) -> float:
     return sum(int(task.read_text().split()[0]) for task in Path(f"/proc/{pid}/task").glob("*/schedstat")) / 1e9
 
 
-def rate_of(work: Callable[[], int]) -> float:
+def rate_of(work: Callable[[], int], clock: Callable[[], float] = time.perf_counter) -> float:
     """How many a second one call of ``work`` did."""
-    start = time.perf_counter()
+    start = clock()
     done = work()
-    return done / (time.perf_counter() - start)
+    return done / (clock() - start)
 
 
 def ms_of(work: Callable[[], object]) -> float:

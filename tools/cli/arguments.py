@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import re
 from collections.abc import Callable, Iterable
 from datetime import datetime
 from functools import partial
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from ...storage.engine.open_options import DURABILITIES
 from ...stream.node.arguments import member_name, name_bytes
@@ -30,47 +31,39 @@ class Parser(argparse.ArgumentParser):
 
 # -- arguments ----------------------------------------------------------------------------
 
+Number = TypeVar("Number", int, float)
+
 
 def whole(text: str) -> int:
     """A whole number >= 0."""
-    return _at_least(text, 0)
+    return _at_least(0, int, text, "whole number")
 
 
 def positive(text: str) -> int:
     """A whole number >= 1."""
-    return _at_least(text, 1)
-
-
-def _at_least(text: str, least: int) -> int:
-    try:
-        number = int(text)
-    except ValueError:
-        number = least - 1
-    if number < least:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number >= {least}")
-    return number
+    return _at_least(1, int, text, "whole number")
 
 
 def seconds(text: str) -> float:
     """A number of seconds >= 0."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = -1.0
-    if not number >= 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of seconds >= 0")
-    return number
+    return _at_least(0, float, text, "number of seconds")
+
+
+def _at_least(least: int, kind: Callable[[str], Number], text: str, what: str) -> Number:
+    with contextlib.suppress(ValueError):
+        number = kind(text)
+        if number >= least:
+            return number
+    raise argparse.ArgumentTypeError(f"{text!r} is no {what} >= {least}")
 
 
 def moment(text: str) -> datetime:
     """A time with its zone."""
-    try:
+    with contextlib.suppress(ValueError):
         time = datetime.fromisoformat(text)
-    except ValueError:
-        time = datetime.min
-    if time.tzinfo is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time with its zone, as in 2026-11-24T08:00:00Z")
-    return time
+        if time.tzinfo is not None:
+            return time
+    raise argparse.ArgumentTypeError(f"{text!r} is no time with its zone, as in 2026-11-24T08:00:00Z")
 
 
 Add = Callable[[argparse._ActionsContainer], object]  # adds arguments to a parser, or to a group of its
@@ -132,6 +125,7 @@ RANGE = (argument("start", metavar="START", nargs="?", default="-", read=parse_s
          argument("end", metavar="END", nargs="?", default="+", read=parse_end, help="last ID (default: +, the last)"))
 IDS = argument("ids", metavar="ID", nargs="+", read=parse_id, help="the entries' IDs")
 JSON = flag("--json", "print JSON: one document, or one line an entry")
+RAW = flag("--raw", "fields as they are stored, whatever the codec")
 WRITING = (
     argument("--durability", choices=DURABILITIES, default="commit",
              help="commit: on disk when the command returns (default); relaxed: a power cut may undo the last commits; "

@@ -13,10 +13,15 @@ reads these lines back, byte for byte.
 
 from __future__ import annotations
 
+import contextlib
+import json
 import sys
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from ...stream.node.entry import Entry
+from ...stream.node.json_form import entry_form, json_form
+from ...stream.node.values import NOTES
 
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
@@ -43,14 +48,27 @@ def _escaped(char: str) -> str:
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-def entry_text(entry: Entry) -> str:
+def entry_text(entry: Entry, raw: bool = True) -> str:
     """An entry as a line: its ID, then name=value, separated by tabs."""
-    return "\t".join([str(entry.id), *pairs_text(zip(entry.names, entry.values, strict=True))])
+    value = None if raw else entry_json(entry, raw).get("value")
+    return "\t".join([str(entry.id), *pairs_text(entry.pairs if value is None else value.items())])
 
 
-def pairs_text(pairs: Iterable[tuple[bytes, bytes]]) -> list[str]:
-    """Fields as name=value each."""
-    return [f"{text(name).replace('=', chr(92) + 'x3d')}={text(value)}" for name, value in pairs]
+def entry_json(entry: Entry, raw: bool) -> dict[str, Any]:
+    """An entry for print_json(): its ID, and its value; its fields, where no codec has encoded what JSON can show."""
+    if not (raw or NOTES.keys().isdisjoint(entry.names)):
+        with contextlib.suppress(ValueError, TypeError):
+            value = json_form(entry.value)
+            json.dumps(value, ensure_ascii=False).encode()
+            return {"id": entry.id, "value": value}
+    return entry_form(entry)
+
+
+def pairs_text(pairs: Iterable[tuple[Any, Any]]) -> list[str]:
+    """Fields as name=value each, a value that is no text as JSON."""
+    shown = [(name, value if isinstance(value, bytes | str) else json.dumps(value, ensure_ascii=False))
+             for name, value in pairs]
+    return [f"{text(name).replace('=', chr(92) + 'x3d')}={text(value)}" for name, value in shown]
 
 
 def delivery_json(entry: Entry) -> dict[str, object]:
@@ -61,10 +79,6 @@ def delivery_json(entry: Entry) -> dict[str, object]:
 
 def print_json(document: object) -> None:
     """One JSON document on one line, of what json_form() accepts."""
-    import json  # noqa: PLC0415 - plain text needs neither
-
-    from ...stream.node.json_form import json_form  # noqa: PLC0415
-
     unicode_out = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
     sys.stdout.write(json.dumps(json_form(document), ensure_ascii=not unicode_out) + "\n")
 
@@ -77,12 +91,12 @@ def answer(as_json: bool, document: object, *lines: object) -> None:
         print_text(*lines)
 
 
-def print_entry(entry: Entry, as_json: bool) -> None:
-    """One entry on one line."""
+def print_entry(entry: Entry, as_json: bool, raw: bool) -> None:
+    """One entry on one line, decoded unless ``raw``."""
     if as_json:
-        print_json(entry)
+        print_json(entry_json(entry, raw))
     else:
-        print_text(entry_text(entry))
+        print_text(entry_text(entry, raw))
 
 
 def print_text(*lines: object) -> None:

@@ -10,6 +10,7 @@ backup.rax: copying, 72 %
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -28,9 +29,9 @@ _REDRAW = 0.1  # seconds between two changes of the line of text
 class _TextLine:
     """Used instead of rich's Progress: one line, rewritten in place, about the task changed last."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_shown: bool) -> None:
         self._tasks: list[dict[str, object]] = []
-        self._drawn = 0.0
+        self._next = 0.0 if is_shown else math.inf  # when to draw again
 
     def add_task(self, description: str, total: float | None, **fields: object) -> TaskID:
         self._tasks.append({"source": description, "description": "", "total": total, "completed": 0} | fields)
@@ -39,9 +40,9 @@ class _TextLine:
     def update(self, task: TaskID, **changes: object) -> None:
         state = self._tasks[task]
         state |= {name: value for name, value in changes.items() if value is not None}
-        if time.monotonic() - self._drawn < _REDRAW:
+        if time.monotonic() < self._next:
             return
-        self._drawn = time.monotonic()
+        self._next = time.monotonic() + _REDRAW
         total, completed = state["total"], state["completed"]
         parts = [str(state["description"])]
         if isinstance(total, int) and isinstance(completed, int):
@@ -65,9 +66,6 @@ def progress(name: str, size: int | None) -> Iterator[ByteReport]:
         "{task.fields[entries]:,} entries  {task.fields[rate]:,.0f}/s",
         "TimeElapsedColumn" if size is None else "TimeRemainingColumn",
     ) as bars:
-        if bars is None:
-            yield lambda position, entries: None
-            return
         task = bars.add_task("", total=size, source=_short(name), entries=0, rate=0.0)
 
         def report(position: int, entries: int) -> None:
@@ -78,12 +76,9 @@ def progress(name: str, size: int | None) -> Iterator[ByteReport]:
 
 
 @contextlib.contextmanager
-def steps(name: str, words: Mapping[str, str], *columns: str) -> Iterator[StepReport | None]:
-    """A function to report the steps of one piece of work to, which one bar shows in ``words``; None without bars."""
+def steps(name: str, words: Mapping[str, str], *columns: str) -> Iterator[StepReport]:
+    """A function to report the steps of one piece of work to, which one bar shows in ``words``."""
     with _bars(_SOURCE, "BarColumn", *columns) as bars:
-        if bars is None:
-            yield None
-            return
         task = bars.add_task("", total=None, source=_short(name))
 
         def report(step: str, done: int, total: int) -> None:
@@ -95,15 +90,12 @@ def steps(name: str, words: Mapping[str, str], *columns: str) -> Iterator[StepRe
 
 
 @contextlib.contextmanager
-def parts(still: bool = False) -> Iterator[StepReport | None]:
-    """A function to report the parts of one piece of work to, with a bar for each; None without bars.
+def parts(still: bool = False) -> Iterator[StepReport]:
+    """A function to report the parts of one piece of work to, with a bar for each.
 
     ``still``: drawn at reports only, not by a thread that takes its share of what is measured.
     """
     with _bars("{task.description:10}", "BarColumn", "MofNCompleteColumn", "TimeElapsedColumn", still=still) as bars:
-        if bars is None:
-            yield None
-            return
         tasks: dict[str, tuple[TaskID, int]] = {}
 
         def report(part: str, done: int, total: int) -> None:
@@ -118,17 +110,17 @@ def parts(still: bool = False) -> Iterator[StepReport | None]:
 
 
 @contextlib.contextmanager
-def _bars(*columns: str, still: bool = False) -> Iterator[Progress | _TextLine | None]:
-    """Rich's Progress, its columns named by class or given as text; a text line without rich; None on no terminal."""
+def _bars(*columns: str, still: bool = False) -> Iterator[Progress | _TextLine]:
+    """Rich's Progress, its columns named by class or given as text; a text line without rich, or without a terminal."""
     if not sys.stderr.isatty():
-        yield None
+        yield _TextLine(is_shown=False)
         return
     try:
         from rich import progress as rich  # noqa: PLC0415 - an extra, which takes 50 ms
         from rich.console import Console  # noqa: PLC0415
     except ImportError:
         try:
-            yield _TextLine()
+            yield _TextLine(is_shown=True)
         finally:
             sys.stderr.write("\r\033[K")
         return

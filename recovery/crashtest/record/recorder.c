@@ -64,7 +64,7 @@ struct record {
     uint32_t path_bytes, data_bytes;
 };
 
-struct watched { uint64_t inode; uint8_t on, sync, folder; };
+struct watched { uint64_t inode; uint8_t on, sync; };
 
 #define MOST_FILES 65536
 static struct watched files[MOST_FILES];
@@ -78,6 +78,9 @@ static pid_t owner;
 #define REAL(name, type) ({ static __typeof__(type) *real_##name; \
     if (!real_##name) { real_##name = (__typeof__(type) *)dlsym(RTLD_NEXT, #name); } real_##name; })
 
+/* A call and its twin for offsets of 64 bits. */
+#define BOTH(define, name) define(name) define(name##64)
+
 static int here(void) { return active && getpid() == owner; } /* not in a child of vfork, which shares our memory */
 static int watching(int fd) { return active && fd >= 0 && fd < MOST_FILES && files[fd].on && here(); }
 
@@ -87,27 +90,6 @@ static void lock(void)
 }
 
 static void unlock(void) { pthread_mutex_unlock(&control->lock); }
-
-static void put_all(const struct iovec *parts, int count)
-{
-    struct iovec left[3];
-    memcpy(left, parts, sizeof(struct iovec) * (size_t)count);
-    int first = 0;
-    while (first < count) {
-        ssize_t done = syscall(SYS_writev, log_file, left + first, count - first);
-        if (done < 0) {
-            if (errno == EINTR) continue;
-            static const char text[] = "raxlog crashtest: the recorder cannot write its log\n";
-            syscall(SYS_write, 2, text, sizeof text - 1);
-            abort();
-        }
-        while (first < count && (size_t)done >= left[first].iov_len) done -= (ssize_t)left[first++].iov_len;
-        if (first < count) {
-            left[first].iov_base = (char *)left[first].iov_base + done;
-            left[first].iov_len -= (size_t)done;
-        }
-    }
-}
 
 /* Write one record; the lock is held. Returns its number. */
 static uint64_t log_record(uint32_t kind, uint64_t inode, uint64_t at, uint64_t extra, const char *path,
@@ -119,10 +101,25 @@ static uint64_t log_record(uint32_t kind, uint64_t inode, uint64_t at, uint64_t 
     if (log_file >= 0) {
         struct iovec parts[3] = { { &record, sizeof record }, { (void *)(path ? path : ""), record.path_bytes },
                                   { (void *)(data ? data : ""), bytes } };
-        put_all(parts, 3);
+        ssize_t all = (ssize_t)(sizeof record + record.path_bytes + bytes);
+        if (syscall(SYS_writev, log_file, parts, 3) != all) { /* the disk of the log is full */
+            static const char text[] = "raxlog crashtest: the recorder cannot write its log\n";
+            syscall(SYS_write, 2, text, sizeof text - 1);
+            abort();
+        }
     }
     errno = saved;
     return record.sequence;
+}
+
+/* The same for what needs no lock while it is done. */
+static uint64_t log_alone(uint32_t kind, uint64_t inode, uint64_t at, uint64_t extra, const char *path,
+                          const void *data, size_t bytes)
+{
+    lock();
+    uint64_t sequence = log_record(kind, inode, at, extra, path, data, bytes);
+    unlock();
+    return sequence;
 }
 
 /* Count a call and return what is to be done to it; the lock is held. */
@@ -145,11 +142,30 @@ static int turn(uint32_t class)
     if (fails_) { unlock(); errno = control->error; } late = what_ == A_FAIL_AFTER; fails_; })
 #define LATE(result) do { if (late && (result) >= 0) { errno = control->error; return -1; } } while (0)
 
+/* A call that changes the folder if it is "watched": its turn, the call, and its record where it succeeds. */
+#define CHANGE(watched, class, call, record) do { \
+    if (!(watched)) return call; \
+    int late; lock(); \
+    if (FAILS(class)) return -1; \
+    int result = call; \
+    if (!result) record; \
+    unlock(); LATE(result); return result; } while (0)
+
 /* -- paths ------------------------------------------------------------------------------------ */
 
 static int inside(const char *path)
 {
     return !strncmp(path, folder, folder_length) && (path[folder_length] == '/' || !path[folder_length]);
+}
+
+/* The path of an open file; 0 where there is none. */
+static int path_of(int fd, char *out)
+{
+    char link[64];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t n = readlink(link, out, PATH_MAX - 1);
+    if (n > 0) out[n] = 0;
+    return n > 0;
 }
 
 /* The path with every link in its folders followed, not the last name. 0 where there is none. */
@@ -161,27 +177,22 @@ static int canonical(int at, const char *path, char *out)
         if (strlen(path) >= PATH_MAX) return 0;
         strcpy(whole, path);
     } else {
-        char link[64];
-        snprintf(link, sizeof link, "/proc/self/fd/%d", at);
-        ssize_t n = readlink(link, whole, PATH_MAX - 1);
-        if (n < 0 || strlen(path) >= PATH_MAX) { errno = saved; return 0; }
-        whole[n] = '/';
-        strcpy(whole + n + 1, path);
+        if (!path_of(at, whole) || strlen(path) >= PATH_MAX) { errno = saved; return 0; }
+        strcat(strcat(whole, "/"), path);
     }
     size_t end = strlen(whole);
     while (end > 1 && whole[end - 1] == '/') whole[--end] = 0;
     char *slash = strrchr(whole, '/');
-    const char *name = slash ? slash + 1 : whole;
-    char last[PATH_MAX];
-    snprintf(last, sizeof last, "%s", name);
-    const char *above = ".";
-    if (slash == whole) above = "/";
-    else if (slash) { *slash = 0; above = whole; }
+    const char *name = slash ? slash + 1 : whole, *above = ".";
+    if (slash) { *slash = 0; above = slash == whole ? "/" : whole; }
     int found = realpath(above, parent) != NULL;
     errno = saved;
     if (!found) return 0;
-    return snprintf(out, PATH_MAX, "%s/%s", strcmp(parent, "/") ? parent : "", last) < PATH_MAX;
+    return snprintf(out, PATH_MAX, "%s/%s", strcmp(parent, "/") ? parent : "", name) < PATH_MAX;
 }
+
+/* Whether a path that is changed is in the folder; then ``full`` is all of it. */
+static int ours(int at, const char *path, char *full) { return here() && canonical(at, path, full) && inside(full); }
 
 static uint64_t inode_of(const char *path)
 {
@@ -198,20 +209,14 @@ typedef int openat_type(int, const char *, int, ...);
 
 static int watch(int fd, int flags)
 {
-    char link[64], path[PATH_MAX];
+    char path[PATH_MAX];
     struct stat about;
     int saved = errno;
-    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-    ssize_t n = readlink(link, path, sizeof path - 1);
-    files[fd].on = 0;
-    if (n > 0) {
-        path[n] = 0;
-        if (inside(path) && !fstat(fd, &about) && (S_ISREG(about.st_mode) || S_ISDIR(about.st_mode))) {
-            files[fd].inode = about.st_ino;
-            files[fd].folder = S_ISDIR(about.st_mode);
-            files[fd].sync = (flags & O_ACCMODE) != O_RDONLY && (flags & O_DSYNC) != 0; /* O_SYNC has this bit too */
-            files[fd].on = 1;
-        }
+    files[fd].on = path_of(fd, path) && inside(path) && !fstat(fd, &about)
+                   && (S_ISREG(about.st_mode) || S_ISDIR(about.st_mode));
+    if (files[fd].on) {
+        files[fd].inode = about.st_ino;
+        files[fd].sync = (flags & O_ACCMODE) != O_RDONLY && (flags & O_DSYNC) != 0; /* O_SYNC has this bit too */
     }
     errno = saved;
     return files[fd].on;
@@ -227,7 +232,7 @@ static int do_open(int at, const char *path, int flags, mode_t mode)
         return fd;
     }
     char full[PATH_MAX];
-    if (!canonical(at, path, full) || !inside(full)) return real(at, path, flags, mode);
+    if (!ours(at, path, full)) return real(at, path, flags, mode);
     lock();
     struct stat before;
     int saved = errno, existed = !stat(full, &before), late = 0;
@@ -259,20 +264,11 @@ int __open64_2(const char *path, int flags) { return do_open(AT_FDCWD, path, fla
 int __openat_2(int at, const char *path, int flags) { return do_open(at, path, flags, 0); }
 int __openat64_2(int at, const char *path, int flags) { return do_open(at, path, flags, 0); }
 
-static FILE *do_fopen(FILE *(*real)(const char *, const char *), const char *path, const char *how)
-{
-    char full[PATH_MAX];
-    if (here() && strpbrk(how, "wa+") && canonical(AT_FDCWD, path, full) && inside(full)) {
-        lock();
-        log_record(UNSEEN, 0, 0, 0, full, "fopen", 5);
-        unlock();
-    }
-    return real(path, how);
-}
-
-typedef FILE *fopen_type(const char *, const char *);
-FILE *fopen(const char *path, const char *how) { return do_fopen(REAL(fopen, fopen_type), path, how); }
-FILE *fopen64(const char *path, const char *how) { return do_fopen(REAL(fopen64, fopen_type), path, how); }
+#define FOPEN(name) FILE *name(const char *path, const char *how) { \
+    char full[PATH_MAX]; \
+    if (strpbrk(how, "wa+") && ours(AT_FDCWD, path, full)) log_alone(UNSEEN, 0, 0, 0, full, "fopen", 5); \
+    return REAL(name, FILE *(const char *, const char *))(path, how); }
+BOTH(FOPEN, fopen)
 
 int close(int fd)
 {
@@ -298,25 +294,29 @@ typedef int fcntl_type(int, int, ...);
     va_list list; va_start(list, what); void *value = va_arg(list, void *); va_end(list); \
     int result = REAL(name, fcntl_type)(fd, what, value); \
     return what == F_DUPFD || what == F_DUPFD_CLOEXEC ? copied(fd, result) : result; }
-FCNTL(fcntl)
-FCNTL(fcntl64)
+BOTH(FCNTL, fcntl)
 
 /* -- writing ---------------------------------------------------------------------------------- */
 
 enum { NO_OFFSET = -1 };
 
-static size_t total(const struct iovec *parts, int count)
+/* The parts as one, in new memory if they are several. */
+static struct iovec as_one(const struct iovec *parts, int count)
 {
-    size_t sum = 0;
-    for (int i = 0; i < count; i++) sum += parts[i].iov_len;
-    return sum;
+    if (count == 1) return parts[0];
+    struct iovec all = { NULL, 0 };
+    for (int i = 0; i < count; i++) all.iov_len += parts[i].iov_len;
+    char *at = all.iov_base = malloc(all.iov_len + 1);
+    if (!at) abort();
+    for (int i = 0; i < count; i++) { memcpy(at, parts[i].iov_base, parts[i].iov_len); at += parts[i].iov_len; }
+    return all;
 }
 
-static ssize_t put(int fd, const struct iovec *parts, int count, off_t at, int flags)
+static ssize_t put(int fd, const struct iovec *part, off_t at, int flags)
 {
-    if (at == NO_OFFSET) return syscall(SYS_writev, fd, parts, count);
-    if (flags) return REAL(pwritev64v2, ssize_t(int, const struct iovec *, int, off_t, int))(fd, parts, count, at, flags);
-    return REAL(pwritev64, ssize_t(int, const struct iovec *, int, off_t))(fd, parts, count, at);
+    if (at == NO_OFFSET) return syscall(SYS_writev, fd, part, 1);
+    if (flags) return REAL(pwritev64v2, ssize_t(int, const struct iovec *, int, off_t, int))(fd, part, 1, at, flags);
+    return REAL(pwritev64, ssize_t(int, const struct iovec *, int, off_t))(fd, part, 1, at);
 }
 
 #ifndef RWF_DSYNC
@@ -327,50 +327,32 @@ static ssize_t put(int fd, const struct iovec *parts, int count, off_t at, int f
 /* Every kind of write ends here: parts to a place, or to the file's position. */
 static ssize_t do_write(int fd, const struct iovec *parts, int count, off_t at, int flags)
 {
-    size_t wanted = total(parts, count);
+    struct iovec all = as_one(parts, count);
     lock();
     int what = turn(C_WRITE);
-    if (what == A_FAIL) { unlock(); errno = control->error; return -1; }
-    ssize_t done;
-    char *copy = NULL;
+    ssize_t done = -1;
     if (what == A_SHORT || what == A_KILL_HALF) { /* half of it, on whole sectors where it has several */
-        size_t half = wanted / 2;
-        if (half > 512) half &= ~(size_t)511;
-        if (what == A_KILL_HALF && wanted <= 512) half = 0; /* no kill cuts a write that small */
-        copy = malloc(wanted + 1);
-        if (!copy) abort();
-        size_t n = 0;
-        for (int i = 0; i < count; i++) { memcpy(copy + n, parts[i].iov_base, parts[i].iov_len); n += parts[i].iov_len; }
-        struct iovec one = { copy, half };
-        done = half ? put(fd, &one, 1, at, flags) : 0;
+        struct iovec half = { all.iov_base, all.iov_len / 2 };
+        if (half.iov_len > 512) half.iov_len &= ~(size_t)511;
+        if (what == A_KILL_HALF && all.iov_len <= 512) half.iov_len = 0; /* no kill cuts a write that small */
+        if (half.iov_len) done = put(fd, &half, at, flags);
+        else errno = control->error;
         if (what == A_KILL_HALF) { kill(0, SIGKILL); for (;;) pause(); }
-        if (!half) { free(copy); unlock(); errno = control->error; return -1; }
+    } else if (what == A_FAIL) {
+        errno = control->error;
     } else {
-        done = put(fd, parts, count, at, flags);
+        done = put(fd, &all, at, flags);
     }
+    int saved = errno;
     if (done > 0) {
-        int saved = errno;
         off_t start = at;
         if (at == NO_OFFSET) start = lseek(fd, 0, SEEK_CUR) - done; /* right for O_APPEND too */
         uint64_t synced = files[fd].sync || flags & (RWF_DSYNC | RWF_SYNC);
-        if (count == 1 || copy) {
-            log_record(WRITE, files[fd].inode, (uint64_t)start, synced, NULL, copy ? copy : parts[0].iov_base, (size_t)done);
-        } else {
-            char *all = malloc((size_t)done);
-            if (!all) abort();
-            size_t n = 0;
-            for (int i = 0; i < count && n < (size_t)done; i++) {
-                size_t part = parts[i].iov_len < (size_t)done - n ? parts[i].iov_len : (size_t)done - n;
-                memcpy(all + n, parts[i].iov_base, part);
-                n += part;
-            }
-            log_record(WRITE, files[fd].inode, (uint64_t)start, synced, NULL, all, n);
-            free(all);
-        }
-        errno = saved;
+        log_record(WRITE, files[fd].inode, (uint64_t)start, synced, NULL, all.iov_base, (size_t)done);
     }
-    free(copy);
     unlock();
+    if (count != 1) free(all.iov_base);
+    errno = saved;
     if (what == A_FAIL_AFTER && done >= 0) { errno = control->error; return -1; }
     return done;
 }
@@ -389,13 +371,11 @@ ssize_t write(int fd, const void *data, size_t bytes)
     return do_write(fd, &one, 1, NO_OFFSET, 0);
 }
 
-typedef ssize_t pwrite_type(int, const void *, size_t, off_t);
 #define PWRITE(name) ssize_t name(int fd, const void *data, size_t bytes, off_t at) { \
-    if (!watching(fd)) return REAL(name, pwrite_type)(fd, data, bytes, at); \
+    if (!watching(fd)) return REAL(name, ssize_t(int, const void *, size_t, off_t))(fd, data, bytes, at); \
     struct iovec one = { (void *)data, bytes }; \
     return do_write(fd, &one, 1, at, 0); }
-PWRITE(pwrite)
-PWRITE(pwrite64)
+BOTH(PWRITE, pwrite)
 
 ssize_t writev(int fd, const struct iovec *parts, int count)
 {
@@ -403,16 +383,13 @@ ssize_t writev(int fd, const struct iovec *parts, int count)
     return do_write(fd, parts, count, NO_OFFSET, 0);
 }
 
-typedef ssize_t pwritev_type(int, const struct iovec *, int, off_t);
 #define PWRITEV(name) ssize_t name(int fd, const struct iovec *parts, int count, off_t at) { \
-    if (!watching(fd)) return REAL(name, pwritev_type)(fd, parts, count, at); \
+    if (!watching(fd)) return REAL(name, ssize_t(int, const struct iovec *, int, off_t))(fd, parts, count, at); \
     return do_write(fd, parts, count, at, 0); }
-PWRITEV(pwritev)
-PWRITEV(pwritev64)
+BOTH(PWRITEV, pwritev)
 
-typedef ssize_t pwritev2_type(int, const struct iovec *, int, off_t, int);
 #define PWRITEV2(name) ssize_t name(int fd, const struct iovec *parts, int count, off_t at, int flags) { \
-    if (!watching(fd)) return REAL(name, pwritev2_type)(fd, parts, count, at, flags); \
+    if (!watching(fd)) return REAL(name, ssize_t(int, const struct iovec *, int, off_t, int))(fd, parts, count, at, flags); \
     return do_write(fd, parts, count, at, flags); }
 PWRITEV2(pwritev2)
 PWRITEV2(pwritev64v2)
@@ -437,12 +414,10 @@ static ssize_t copy_through(int from, off_t *from_at, int to, off_t *to_at, size
     return done;
 }
 
-typedef ssize_t sendfile_type(int, int, off_t *, size_t);
 #define SENDFILE(name) ssize_t name(int to, int from, off_t *at, size_t bytes) { \
-    if (!watching(to)) return REAL(name, sendfile_type)(to, from, at, bytes); \
+    if (!watching(to)) return REAL(name, ssize_t(int, int, off_t *, size_t))(to, from, at, bytes); \
     return copy_through(from, at, to, NULL, bytes); }
-SENDFILE(sendfile)
-SENDFILE(sendfile64)
+BOTH(SENDFILE, sendfile)
 
 ssize_t copy_file_range(int from, off_t *from_at, int to, off_t *to_at, size_t bytes, unsigned flags)
 {
@@ -453,28 +428,16 @@ ssize_t copy_file_range(int from, off_t *from_at, int to, off_t *to_at, size_t b
 
 /* -- sizes ------------------------------------------------------------------------------------ */
 
-typedef int ftruncate_type(int, off_t);
 #define FTRUNCATE(name) int name(int fd, off_t size) { \
-    if (!watching(fd)) return REAL(name, ftruncate_type)(fd, size); \
-    int late; lock(); \
-    if (FAILS(C_SIZE)) return -1; \
-    int result = REAL(name, ftruncate_type)(fd, size); \
-    if (!result) log_record(TRUNCATE, files[fd].inode, (uint64_t)size, 0, NULL, NULL, 0); \
-    unlock(); LATE(result); return result; }
-FTRUNCATE(ftruncate)
-FTRUNCATE(ftruncate64)
+    CHANGE(watching(fd), C_SIZE, REAL(name, int(int, off_t))(fd, size), \
+           log_record(TRUNCATE, files[fd].inode, (uint64_t)size, 0, NULL, NULL, 0)); }
+BOTH(FTRUNCATE, ftruncate)
 
-typedef int truncate_type(const char *, off_t);
 #define TRUNCATE_PATH(name) int name(const char *path, off_t size) { \
     char full[PATH_MAX]; \
-    if (!here() || !canonical(AT_FDCWD, path, full) || !inside(full)) return REAL(name, truncate_type)(path, size); \
-    int late; lock(); \
-    if (FAILS(C_SIZE)) return -1; \
-    int result = REAL(name, truncate_type)(path, size); \
-    if (!result) log_record(TRUNCATE, inode_of(full), (uint64_t)size, 0, NULL, NULL, 0); \
-    unlock(); LATE(result); return result; }
-TRUNCATE_PATH(truncate)
-TRUNCATE_PATH(truncate64)
+    CHANGE(ours(AT_FDCWD, path, full), C_SIZE, REAL(name, int(const char *, off_t))(path, size), \
+           log_record(TRUNCATE, inode_of(full), (uint64_t)size, 0, NULL, NULL, 0)); }
+BOTH(TRUNCATE_PATH, truncate)
 
 static void say_allocated(int fd, int how, off_t at, off_t bytes)
 {
@@ -493,48 +456,36 @@ static void say_allocated(int fd, int how, off_t at, off_t bytes)
     }
 }
 
-typedef int fallocate_type(int, int, off_t, off_t);
 #define FALLOCATE(name) int name(int fd, int how, off_t at, off_t bytes) { \
-    if (!watching(fd)) return REAL(name, fallocate_type)(fd, how, at, bytes); \
-    int late; lock(); \
-    if (FAILS(C_SIZE)) return -1; \
-    int result = REAL(name, fallocate_type)(fd, how, at, bytes); \
-    if (!result) say_allocated(fd, how, at, bytes); \
-    unlock(); LATE(result); return result; }
-FALLOCATE(fallocate)
-FALLOCATE(fallocate64)
+    CHANGE(watching(fd), C_SIZE, REAL(name, int(int, int, off_t, off_t))(fd, how, at, bytes), \
+           say_allocated(fd, how, at, bytes)); }
+BOTH(FALLOCATE, fallocate)
 
-typedef int posix_fallocate_type(int, off_t, off_t);
 #define POSIX_FALLOCATE(name) int name(int fd, off_t at, off_t bytes) { \
-    if (!watching(fd)) return REAL(name, posix_fallocate_type)(fd, at, bytes); \
+    if (!watching(fd)) return REAL(name, int(int, off_t, off_t))(fd, at, bytes); \
     lock(); \
     int what = turn(C_SIZE); \
     if (what == A_FAIL || what == A_SHORT) { unlock(); return control->error; } \
-    int result = REAL(name, posix_fallocate_type)(fd, at, bytes); \
+    int result = REAL(name, int(int, off_t, off_t))(fd, at, bytes); \
     if (!result) say_allocated(fd, 0, at, bytes); \
     unlock(); return what == A_FAIL_AFTER && !result ? control->error : result; }
-POSIX_FALLOCATE(posix_fallocate)
-POSIX_FALLOCATE(posix_fallocate64)
+BOTH(POSIX_FALLOCATE, posix_fallocate)
 
 /* -- names ------------------------------------------------------------------------------------ */
+
+static void say_renamed(const char *old, const char *new, unsigned flags)
+{
+    if (inside(old) && inside(new) && !(flags & ~1u)) log_record(RENAME, 0, 0, 0, old, new, strlen(new));
+    else log_record(UNSEEN, 0, 0, 0, old, "rename", 6); /* across the border of the folder, or an exchange */
+}
 
 static int do_rename(int from_at, const char *from, int to_at, const char *to, unsigned flags)
 {
     char old[PATH_MAX], new[PATH_MAX];
-    int (*real)(int, const char *, int, const char *, unsigned) = REAL(renameat2, int(int, const char *, int, const char *, unsigned));
-    if (!here() || !canonical(from_at, from, old) || !canonical(to_at, to, new) || !(inside(old) || inside(new)))
-        return real(from_at, from, to_at, to, flags);
-    int late;
-    lock();
-    if (FAILS(C_RENAME)) return -1;
-    int result = real(from_at, from, to_at, to, flags);
-    if (!result) {
-        if (inside(old) && inside(new) && !(flags & ~1u)) log_record(RENAME, 0, 0, 0, old, new, strlen(new));
-        else log_record(UNSEEN, 0, 0, 0, old, "rename", 6); /* across the border of the folder, or an exchange */
-    }
-    unlock();
-    LATE(result);
-    return result;
+    CHANGE(here() && canonical(from_at, from, old) && canonical(to_at, to, new) && (inside(old) || inside(new)),
+           C_RENAME,
+           REAL(renameat2, int(int, const char *, int, const char *, unsigned))(from_at, from, to_at, to, flags),
+           say_renamed(old, new, flags));
 }
 
 int rename(const char *old, const char *new) { return do_rename(AT_FDCWD, old, AT_FDCWD, new, 0); }
@@ -544,16 +495,8 @@ int renameat2(int a, const char *old, int b, const char *new, unsigned flags) { 
 static int do_unlink(int at, const char *path, int flags)
 {
     char full[PATH_MAX];
-    int (*real)(int, const char *, int) = REAL(unlinkat, int(int, const char *, int));
-    if (!here() || !canonical(at, path, full) || !inside(full)) return real(at, path, flags);
-    int late;
-    lock();
-    if (FAILS(C_UNLINK)) return -1;
-    int result = real(at, path, flags);
-    if (!result) log_record(flags & AT_REMOVEDIR ? RMDIR : UNLINK, 0, 0, 0, full, NULL, 0);
-    unlock();
-    LATE(result);
-    return result;
+    CHANGE(ours(at, path, full), C_UNLINK, REAL(unlinkat, int(int, const char *, int))(at, path, flags),
+           log_record(flags & AT_REMOVEDIR ? RMDIR : UNLINK, 0, 0, 0, full, NULL, 0));
 }
 
 int unlink(const char *path) { return do_unlink(AT_FDCWD, path, 0); }
@@ -568,37 +511,24 @@ int remove(const char *path)
 static int do_mkdir(int at, const char *path, mode_t mode)
 {
     char full[PATH_MAX];
-    int (*real)(int, const char *, mode_t) = REAL(mkdirat, int(int, const char *, mode_t));
-    if (!here() || !canonical(at, path, full) || !inside(full)) return real(at, path, mode);
-    int late;
-    lock();
-    if (FAILS(C_NAME)) return -1;
-    int result = real(at, path, mode);
-    if (!result) log_record(MKDIR, inode_of(full), 0, 0, full, NULL, 0);
-    unlock();
-    LATE(result);
-    return result;
+    CHANGE(ours(at, path, full), C_NAME, REAL(mkdirat, int(int, const char *, mode_t))(at, path, mode),
+           log_record(MKDIR, inode_of(full), 0, 0, full, NULL, 0));
 }
 
 int mkdir(const char *path, mode_t mode) { return do_mkdir(AT_FDCWD, path, mode); }
 int mkdirat(int at, const char *path, mode_t mode) { return do_mkdir(at, path, mode); }
 
+static void say_linked(const char *from, const char *to)
+{
+    if (inside(from)) log_record(LINK, inode_of(to), 0, 0, from, to, strlen(to));
+    else log_record(UNSEEN, 0, 0, 0, to, "link", 4);
+}
+
 static int do_link(int a, const char *old, int b, const char *new, int flags)
 {
     char from[PATH_MAX], to[PATH_MAX];
-    int (*real)(int, const char *, int, const char *, int) = REAL(linkat, int(int, const char *, int, const char *, int));
-    if (!here() || !canonical(a, old, from) || !canonical(b, new, to) || !inside(to)) return real(a, old, b, new, flags);
-    int late;
-    lock();
-    if (FAILS(C_NAME)) return -1;
-    int result = real(a, old, b, new, flags);
-    if (!result) {
-        if (inside(from)) log_record(LINK, inode_of(to), 0, 0, from, to, strlen(to));
-        else log_record(UNSEEN, 0, 0, 0, to, "link", 4);
-    }
-    unlock();
-    LATE(result);
-    return result;
+    CHANGE(ours(b, new, to) && canonical(a, old, from), C_NAME,
+           REAL(linkat, int(int, const char *, int, const char *, int))(a, old, b, new, flags), say_linked(from, to));
 }
 
 int link(const char *old, const char *new) { return do_link(AT_FDCWD, old, AT_FDCWD, new, 0); }
@@ -607,16 +537,8 @@ int linkat(int a, const char *old, int b, const char *new, int flags) { return d
 static int do_symlink(const char *target, int at, const char *path)
 {
     char full[PATH_MAX];
-    int (*real)(const char *, int, const char *) = REAL(symlinkat, int(const char *, int, const char *));
-    if (!here() || !canonical(at, path, full) || !inside(full)) return real(target, at, path);
-    int late;
-    lock();
-    if (FAILS(C_NAME)) return -1;
-    int result = real(target, at, path);
-    if (!result) log_record(SYMLINK, inode_of(full), 0, 0, full, target, strlen(target));
-    unlock();
-    LATE(result);
-    return result;
+    CHANGE(ours(at, path, full), C_NAME, REAL(symlinkat, int(const char *, int, const char *))(target, at, path),
+           log_record(SYMLINK, inode_of(full), 0, 0, full, target, strlen(target)));
 }
 
 int symlink(const char *target, const char *path) { return do_symlink(target, AT_FDCWD, path); }
@@ -632,55 +554,37 @@ int symlinkat(const char *target, int at, const char *path) { return do_symlink(
     uint64_t begun = log_record(SYNC_BEGIN, inode, 0, full_, NULL, NULL, 0); \
     unlock(); \
     int result = REAL(name, int(int))(fd); \
-    if (!result) { lock(); log_record(SYNC_END, inode, begun, full_, NULL, NULL, 0); unlock(); } \
+    if (!result) log_alone(SYNC_END, inode, begun, full_, NULL, NULL, 0); \
     LATE(result); return result; }
 FLUSH(fsync, 1)
 FLUSH(fdatasync, 0)
-
-static uint64_t begin_all(void)
-{
-    lock();
-    uint64_t begun = log_record(SYNC_ALL_BEGIN, 0, 0, 0, NULL, NULL, 0);
-    unlock();
-    return begun;
-}
-
-static void end_all(uint64_t begun)
-{
-    lock();
-    log_record(SYNC_ALL_END, 0, begun, 0, NULL, NULL, 0);
-    unlock();
-}
 
 void sync(void)
 {
     void (*real)(void) = REAL(sync, void(void));
     if (!here()) { real(); return; }
-    uint64_t begun = begin_all();
+    uint64_t begun = log_alone(SYNC_ALL_BEGIN, 0, 0, 0, NULL, NULL, 0);
     real();
-    end_all(begun);
+    log_alone(SYNC_ALL_END, 0, begun, 0, NULL, NULL, 0);
 }
 
 int syncfs(int fd)
 {
     int (*real)(int) = REAL(syncfs, int(int));
     if (!watching(fd)) return real(fd);
-    uint64_t begun = begin_all();
+    uint64_t begun = log_alone(SYNC_ALL_BEGIN, 0, 0, 0, NULL, NULL, 0);
     int result = real(fd);
-    if (!result) end_all(begun);
+    if (!result) log_alone(SYNC_ALL_END, 0, begun, 0, NULL, NULL, 0);
     return result;
 }
 
 typedef void *mmap_type(void *, size_t, int, int, int, off_t);
 #define MMAP(name) void *name(void *where, size_t bytes, int how, int flags, int fd, off_t at) { \
-    if (how & PROT_WRITE && flags & MAP_SHARED && watching(fd)) { \
-        char link[64], path[PATH_MAX]; \
-        snprintf(link, sizeof link, "/proc/self/fd/%d", fd); \
-        ssize_t n = readlink(link, path, sizeof path - 1); \
-        if (n > 0) { path[n] = 0; lock(); log_record(MAPPED, files[fd].inode, 0, 0, path, NULL, 0); unlock(); } } \
+    char path[PATH_MAX]; \
+    if (how & PROT_WRITE && flags & MAP_SHARED && watching(fd) && path_of(fd, path)) \
+        log_alone(MAPPED, files[fd].inode, 0, 0, path, NULL, 0); \
     return REAL(name, mmap_type)(where, bytes, how, flags, fd, at); }
-MMAP(mmap)
-MMAP(mmap64)
+BOTH(MMAP, mmap)
 
 /* -- beginning -------------------------------------------------------------------------------- */
 

@@ -21,7 +21,6 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -32,42 +31,18 @@ from .report import ModeResult
 from .stage import Stage
 
 
-class KillAt:
-    """Kill the workload at points in the code or at system calls; a namespace for both."""
-
-    @staticmethod
-    def points(*patterns: str, most_hits: int | None = None) -> Points:
-        """At every crash_point() whose name matches a pattern ("app.*"), at each of its hits.
-
-        ``most_hits`` limits the hits of one point, which are spread over all of them.
-        """
-        return Points(patterns, most_hits)
-
-    @staticmethod
-    def system_call(which: str | Iterable[int] = "all", *, calls: tuple[str, ...] = (),
-                    halves: bool = True) -> SystemCalls:
-        """Before the N-th call that changes the folder: ``"all"``, or the numbers, from 1.
-
-        ``calls`` names the classes that count (create, write, size, rename, unlink, name, sync;
-        default: all). With ``halves`` a write of several sectors is also cut in the middle.
-        Needs a C compiler, and Linux.
-        """
-        if isinstance(which, str) and which != "all":
-            raise InvalidArgument(f"which system calls: 'all', or their numbers; not {which!r}")
-        return SystemCalls("all" if isinstance(which, str) else tuple(which), tuple(calls), halves)
-
-
-@dataclass(frozen=True)
 class Points:
-    """KillAt.points: see there."""
+    """KillAt.points: kills at every crash_point() whose name matches a pattern ("app.*"), at each of its hits.
 
-    patterns: tuple[str, ...]
-    most_hits: int | None = None
+    ``most_hits`` limits the hits of one point, which are spread over all of them.
+    """
+
     needs_recorder: ClassVar[bool] = False  # the points are in the code itself
 
-    def __post_init__(self) -> None:
-        if not self.patterns or not all(isinstance(one, str) and one for one in self.patterns):
+    def __init__(self, *patterns: str, most_hits: int | None = None) -> None:
+        if not patterns or not all(isinstance(one, str) and one for one in patterns):
             raise InvalidArgument("KillAt.points() needs the names of points, or patterns like 'app.*'")
+        self.patterns, self.most_hits = patterns, most_hits
 
     @property
     def name(self) -> str:
@@ -126,45 +101,47 @@ class _PointLog:
                 os.kill(0, signal.SIGKILL)  # the whole group, with this process
 
 
-@dataclass(frozen=True)
 class SystemCalls:
-    """KillAt.system_call: see there."""
+    """KillAt.system_call: kills before the N-th call that changes the folder: ``"all"``, or the numbers, from 1.
 
-    which: str | tuple[int, ...] = "all"
-    calls: tuple[str, ...] = ()
-    halves: bool = True
+    ``calls`` names the classes that count (create, write, size, rename, unlink, name, sync;
+    default: all). With ``halves`` a write of several sectors is also cut in the middle.
+    Needs a C compiler, and Linux.
+    """
+
     name: ClassVar[str] = "kill at system calls"
     needs_recorder: ClassVar[bool] = True  # it counts the calls
 
-    def __post_init__(self) -> None:
-        recorder.classes_of(self.calls)
-        if self.which != "all" and not all(isinstance(one, int) and one > 0 for one in self.which):
-            raise InvalidArgument(f"the numbers of system calls begin with 1; these are {self.which!r}")
+    def __init__(self, which: str | Iterable[int] = "all", *, calls: tuple[str, ...] = (), halves: bool = True) -> None:
+        self.which = which if isinstance(which, str) else tuple(which)
+        if not (self.which == "all" if isinstance(self.which, str)
+                else all(isinstance(one, int) and one > 0 for one in self.which)):
+            raise InvalidArgument(f"which system calls: 'all', or their numbers, from 1; not {self.which!r}")
+        self.classes, self.halves = recorder.classes_of(tuple(calls)), halves
 
     def run(self, stage: Stage, result: ModeResult) -> None:
         """Count the calls of an undisturbed run, then kill before each."""
-        classes = recorder.classes_of(self.calls)
-        run = stage.undisturbed(result, classes=classes)
+        run = stage.undisturbed(result, classes=self.classes)
         if run is None:
             return
         numbers = range(1, run.calls + 1) if self.which == "all" else [int(one) for one in self.which]
         missed = 0
         writes = []
         for number in stage.each(result, numbers):
-            struck = self._kill(stage, result, number, recorder.KILL, classes)
+            struck = self._kill(stage, result, number, recorder.KILL)
             missed += not struck
             if struck == "write" and self.halves:
                 writes.append(number)
         for number in stage.each(result, writes):
-            missed += not self._kill(stage, result, number, recorder.KILL_HALF, classes)
+            missed += not self._kill(stage, result, number, recorder.KILL_HALF)
         if missed:
             result.notes.append(f"{missed} runs ended before the call at which they should have been killed")
         if missed == result.planned:
             stage.fail(result, "every call", "never reached: no run was killed")
 
-    def _kill(self, stage: Stage, result: ModeResult, number: int, action: int, classes: int) -> str:
+    def _kill(self, stage: Stage, result: ModeResult, number: int, action: int) -> str:
         """Kill one run there. Returns the class of the call that was struck, or "" if none."""
-        run = stage.run(target=number, action=action, classes=classes)
+        run = stage.run(target=number, action=action, classes=self.classes)
         where = f"{'half of' if action == recorder.KILL_HALF else 'before'} call {number}"
         where += f" ({run.fired_at})" if run.fired else ""
         result.count(run.fired_at if run.fired else "")
@@ -175,3 +152,10 @@ class SystemCalls:
             wrong = f"the workload {run.ending()} before it was killed"
         stage.settle(result, where, run, wrong)
         return run.fired_at if run.fired else ""
+
+
+class KillAt:
+    """Kill the workload at points in the code or at system calls; a namespace for both."""
+
+    points = Points
+    system_call = SystemCalls

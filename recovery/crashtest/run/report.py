@@ -27,7 +27,7 @@ PASSED, FAILED, NOT_RUN = "passed", "failed", "not run"
 _COLUMNS = 96
 _MOST_FILES = 8
 _MOST_SHOWN = 4  # failures as text; JSON and HTML have all that were kept
-_SIGNS = {"write": "w", "size": "=", "flush": "S", "name": "n", "ack": "a"}
+_SIGNS = {"name": "n", "flush": "S", "size": "=", "write": "w", "ack": "a"}  # of several the first is drawn
 _BARS = " ▁▂▃▄▅▆▇█"
 _COLOURS = {"write": "#5b8ff9", "size": "#9270ca", "flush": "#1d7a46", "name": "#e8914c", "ack": "#333"}
 
@@ -198,9 +198,10 @@ def _failure_lines(failure: Failure) -> list[str]:
 
 
 def _tracks(timeline: list[dict[str, Any]]) -> list[str]:
+    """The files with the most events, in the order of their first; last "", which is that of the acks."""
     files = Counter(row["file"] for row in timeline if row["what"] != "ack")
     shown = [name for name, _ in files.most_common(_MOST_FILES)]
-    return sorted(shown, key=lambda name: next(i for i, row in enumerate(timeline) if row["file"] == name))
+    return [*sorted(shown, key=lambda name: next(i for i, row in enumerate(timeline) if row["file"] == name)), ""]
 
 
 def _picture(timeline: list[dict[str, Any]]) -> list[str]:
@@ -210,30 +211,22 @@ def _picture(timeline: list[dict[str, Any]]) -> list[str]:
     columns: list[list[dict[str, Any]]] = [[] for _ in range(width)]
     for index, row in enumerate(timeline):
         columns[index * width // len(timeline)].append(row)
-    tracks = _tracks(timeline)
-    names = [_short(name) for name in tracks]
-    left = max(map(len, [*names, "images"])) + 2
-    rows = []
-    for track, name in zip(tracks, names, strict=True):
-        signs = ""
-        for column in columns:
-            seen = [row["what"] for row in column if row["file"] == track and row["what"] != "ack"]
-            signs += _SIGNS[next((kind for kind in ("name", "flush", "size", "write") if kind in seen), "write")] \
-                if seen else "·"
-        rows.append(f"{name:<{left}}{signs}")
-    rows.append(f"{'acks':<{left}}" + "".join("a" if any(r["what"] == "ack" for r in c) else "·" for c in columns))
-    drawn = [sum(row.get("images", 0) for row in column) for column in columns]
+    rows: list[tuple[str, list[str]]] = []
+    for track in _tracks(timeline):
+        seen = [{row["what"] for row in column if row["file"] == track} for column in columns]
+        rows.append((_short(track), [next((_SIGNS[one] for one in _SIGNS if one in kinds), "·") for kinds in seen]))
+    drawn, failed = ([sum(row.get(what, 0) for row in column) for column in columns] for what in ("images", "failed"))
     top = max(drawn) or 1
-    rows.append(f"{'images':<{left}}" + "".join(_BARS[-(-count * 8 // top)] for count in drawn))
-    failed = [sum(row.get("failed", 0) for row in column) for column in columns]
+    rows.append(("images", [_BARS[-(-count * 8 // top)] for count in drawn]))
     if any(failed):
-        rows.append(f"{'failed':<{left}}" + "".join("✗" if count else "·" for count in failed))
-    rows.append(f"{'':<{left}}w write  = size  S flush  n name  a ack; {len(timeline)} events")
-    return rows
+        rows.append(("failed", ["✗" if count else "·" for count in failed]))
+    rows.append(("", [f"w write  = size  S flush  n name  a ack; {len(timeline)} events"]))
+    left = max(len(name) for name, _ in rows) + 2
+    return [f"{name:<{left}}{''.join(signs)}" for name, signs in rows]
 
 
-def _short(name: str) -> str:
-    return name if len(name) <= 28 else "…" + name[-27:]
+def _short(track: str) -> str:
+    return (track if len(track) <= 28 else "…" + track[-27:]) or "acks"
 
 
 # -- HTML -----------------------------------------------------------------------------------
@@ -284,16 +277,16 @@ def _svg(timeline: list[dict[str, Any]]) -> str:
     tracks = _tracks(timeline)
     left, width, row = 190, 1000, 18
     step = (width - left) / len(timeline)
-    base = row * (len(tracks) + 1)
+    base = row * len(tracks)
     top = max((one.get("images", 0) for one in timeline), default=0) or 1
     parts = [f'<svg viewBox="0 0 {width} {base + 90}" role="img" aria-label="where the crashes fell">']
-    for number, name in enumerate([*tracks, "acks"]):
+    for number, name in enumerate(tracks):
         y = row * number + 12
         parts.append(f'<text x="0" y="{y}">{html.escape(_short(name))}</text>'
                      f'<line x1="{left}" x2="{width}" y1="{y - 4}" y2="{y - 4}" stroke="#eee"/>')
     for index, one in enumerate(timeline):
         x = left + index * step
-        track = len(tracks) if one["what"] == "ack" else tracks.index(one["file"]) if one["file"] in tracks else -1
+        track = tracks.index(one["file"]) if one["file"] in tracks else -1
         thick = max(step * 0.8, 0.7)
         if track >= 0:
             title = f"event {one['event']}: {one['what']} {one['file']} {one['bytes'] or ''}"

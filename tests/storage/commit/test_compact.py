@@ -559,7 +559,7 @@ def test_a_copy_that_an_exception_strikes_at_any_bytecode_is_over_when_the_call_
         with raxlog.open(path) as store:
             store.stream("brief").extend([{"x": "y" * 3000}] * 20)  # what is removed is a reason to compact
             store.stream("brief").trim(maxlen=0)
-            struck = compact_struck(store, "_copy_pages", moment)
+            struck = compact_struck(store, "copy_pages", moment)
         assert len(generations(path)) == 1
         with raxlog.open(path) as store:
             assert len(store.stream("wide")) == 1500

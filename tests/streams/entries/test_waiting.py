@@ -7,11 +7,13 @@ import errno
 import os
 import threading
 import time
+from typing import Any
 
 import pytest
 import raxlog
 from raxlog.storage.engine.environment import Environment
 from raxlog.storage.wake import wake_file, watcher
+from raxlog.stream.group import deliver
 from raxlog.stream.group.waiter import Waiter, Waiting
 from waiting_cases import SOON, Sleeper, asleep, seen_now
 
@@ -46,6 +48,33 @@ def test_what_came_before_the_wait_is_not_slept_through(
     seen = seen_now(env, b"orders")
     store.stream("orders").append({"item": "book"})
     assert waiting.wait(seen, deadline=time.monotonic() + 30)
+
+
+def test_a_read_of_several_streams_waits_for_each_where_another_reader_was_faster(
+    store: raxlog.Store, waiting: Waiting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups = [store.stream(name).create_group("g", "0", create_stream=True) for name in ("a", "b")]
+    attempts = deliver.attempts
+    taken = threading.Event()
+
+    def late(source: Any, wanted: deliver.GroupRead, targets: list[deliver.Target]) -> deliver.Answer:
+        if wanted.consumer == b"late" and groups[0].lag:
+            groups[0].read("quick")
+            taken.set()
+        return attempts(source, wanted, targets)
+
+    monkeypatch.setattr(deliver, "attempts", late)
+    got: list[Any] = []
+    reader = threading.Thread(
+        target=lambda: got.append(store.read_group("g", "late", {"a": ">", "b": ">"}, block=SOON)))
+    reader.start()
+    assert asleep(waiting, 1)
+    store.stream("a").append({"n": 1})
+    assert taken.wait(SOON)
+    assert asleep(waiting, 1)
+    store.stream("b").append({"n": 2})
+    reader.join(SOON / 2)
+    assert [list(answer) for answer in got] == [["b"]]
 
 
 def test_creating_and_deleting_a_stream_is_a_movement(

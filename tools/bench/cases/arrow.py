@@ -11,7 +11,7 @@ from typing import Any
 import raxlog
 from raxlog.stream.columns.arrow import batches, load, projection
 
-from ..rounds import Figure, Rounds
+from ..rounds import Figure, Rounds, rate_of
 
 SALES = {"id_ms": "bigint", "id_seq": "bigint", "item": "string", "qty": "bigint", "price": "double"}
 
@@ -46,11 +46,6 @@ def arrow(rounds: Rounds) -> list[Figure]:
             with parquet.ParquetFile(files[name]) as file:
                 return rows(file.iter_batches(batch_size=65_536, use_threads=False))
 
-        def rate(work: Callable[[], int]) -> float:
-            start = time.process_time()
-            done = work()
-            return done / (time.process_time() - start)
-
         contenders: dict[str, Callable[[], int]] = {
             "range() to entries": lambda: sum(1 for _ in stream.range()),
             "nodes to 5 columns": lambda: rows(batches(nodes, projection(SALES))),
@@ -62,4 +57,4 @@ def arrow(rounds: Rounds) -> list[Figure]:
             "Parquet (zstd), a map": lambda: parquet_rows("map"),
         }
         return rounds.contest("decode to Arrow, CPU time of one core",
-                              {name: partial(rate, work) for name, work in contenders.items()})
+                              {name: partial(rate_of, work, time.process_time) for name, work in contenders.items()})

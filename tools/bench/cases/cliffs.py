@@ -24,7 +24,7 @@ import raxlog
 from raxlog.index.subjects.subscription import Subscription
 
 from ..peers import ROW
-from ..rounds import Figure, Rounds, ms_of
+from ..rounds import Figure, Rounds, ms_of, rate_of
 
 AT_ONCE = 10_000
 _NUMBERS = count()
@@ -37,7 +37,6 @@ class GrowthCase(NamedTuple):
     size: int
     prepare: Callable[[Any, int], Callable[[], int]]
     is_wide: bool = False  # it is given the store, and no stream of its own
-    clock: Callable[[], float] = time.perf_counter
 
 
 def cliffs(rounds: Rounds) -> list[Figure]:
@@ -47,10 +46,7 @@ def cliffs(rounds: Rounds) -> list[Figure]:
     with raxlog.open(folder / "cliffs.rax", durability="relaxed") as store:
 
         def run(case: GrowthCase, size: int) -> float:
-            work = case.prepare(store if case.is_wide else store.stream(f"s{next(numbers)}"), size)
-            start = case.clock()
-            done = work()
-            return (case.clock() - start) / done * 1e6
+            return 1e6 / rate_of(case.prepare(store if case.is_wide else store.stream(f"s{next(numbers)}"), size))
 
         for case in CASES:
             figures += rounds.contest(case.name, {
@@ -114,23 +110,6 @@ def consumers(stream: raxlog.Stream, size: int) -> Callable[[], int]:
 def names(store: raxlog.Store, size: int) -> Callable[[], int]:
     appends_to_many(store, size)
     return lambda: len(store.streams())
-
-
-def idle_readers(stream: raxlog.Stream, size: int) -> Callable[[], int]:
-    """The processor's time of a second of so many threads: microseconds a second each."""
-    group = stream.create_group("g", create_stream=True)
-
-    def read(name: int) -> None:
-        for _ in range(3):
-            group.read(str(name), block=1)
-
-    def work() -> int:
-        with ThreadPoolExecutor(size) as pool:
-            list(pool.map(read, range(size)))
-        return size * 3
-
-    work()
-    return work
 
 
 def delete_ex(stream: raxlog.Stream, size: int, refs: str) -> Callable[[], int]:
@@ -233,7 +212,6 @@ CASES = [
     GrowthCase("info() and groups(), by entries", 1_000_000, info),
     GrowthCase("consumers(), pending() and info() together, by consumers", 10_000, consumers),
     GrowthCase("streams(), a name", 10_000, names, is_wide=True),
-    GrowthCase("a waiting reader, processor time a second", 200, idle_readers, clock=time.process_time),
     GrowthCase("ack_delete, an ID", 10_000, of_pending(lambda group, ids: len(group.ack_delete(*ids)))),
     GrowthCase("delete_ex of one ID, acked, by groups", 5_000, partial(delete_ex, refs="acked")),
     GrowthCase("delete_ex of one ID, delref, by groups", 5_000, partial(delete_ex, refs="delref")),

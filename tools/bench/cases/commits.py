@@ -115,9 +115,6 @@ def handover(rounds: Rounds) -> list[Figure]:
 
     with sides(rounds, "handover") as (sqlite, store, stream, disk):
         stream.create_group("g", "0", create_stream=True)
-        sqlite.execute(
-            "CREATE TABLE position (last INTEGER NOT NULL)", "INSERT INTO position VALUES (0)",
-            "CREATE TABLE pending (id INTEGER PRIMARY KEY, consumer TEXT, time INTEGER, deliveries INTEGER)")
         return rounds.contest("an entry appended here, taken and acknowledged there", {
             SQLITE: partial(between, "sqlite-taker", sqlite.path, each(sqlite.append)),
             "raxlog": partial(between, "taker", store.path, each(stream.append)), **flushing(rounds, disk),
@@ -232,20 +229,12 @@ def buffered(rounds: Rounds) -> list[Figure]:
                 append(readings[next(turn) % 1000])
             return 100
 
-        def behind() -> Slice:
-            done = 0
-            start, used = time.perf_counter(), cpu_seconds()
-            while time.perf_counter() - start < seconds:
-                done += hundred(stream.append)
-            store.flush()
-            return Slice(done / (time.perf_counter() - start), (cpu_seconds() - used) / done * 1e6)
-
         waiting: dict[str, Callable[[Row], object]] = {
             "raxlog, relaxed": relaxed.append, "raxlog, commit": commit.append,
             **{f"sqlite3 (WAL, {mode})": sqlite.append for mode, sqlite in sqlites.items()},
         }
         figures = rounds.contest("single appends, one caller", {
-            "raxlog, buffered": behind,
+            "raxlog, buffered": partial(rounds.rate, partial(hundred, stream.append), last=store.flush),
             **{label: partial(rounds.rate, partial(hundred, append)) for label, append in waiting.items()},
         })
 

@@ -3,111 +3,21 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
-import msgpack
 import raxlog
 
-from ..peers import RawDisk, SqliteLog, rows
+from ..peers import QUEUE_BATCH, RawDisk, SqliteGroups, SqliteQueue, rows
 from ..rounds import Figure, Rounds
 from .commits import flushing
-
-BATCH = 100
-
-
-class SqliteQueue(SqliteLog):
-    """A log, one position, pending rows: a queue in SQL with as little state as will do."""
-
-    tables: ClassVar[Sequence[str]] = (
-        "CREATE TABLE position (last INTEGER NOT NULL)",
-        "CREATE TABLE pending (id INTEGER PRIMARY KEY, consumer TEXT NOT NULL, time INTEGER NOT NULL,"
-        " deliveries INTEGER NOT NULL)",
-        "INSERT INTO position VALUES (0)",
-    )
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
-        self.execute(*self.tables)
-
-    def _read(self) -> list[int]:
-        db = self.db
-        (last,) = db.execute("SELECT last FROM position").fetchone()
-        rows = db.execute("SELECT id, data FROM log WHERE id > ? ORDER BY id LIMIT ?", (last, BATCH)).fetchall()
-        for _, data in rows:
-            msgpack.unpackb(data)
-        ids = [row[0] for row in rows]
-        if ids:
-            self._deliver(ids, last, time.time_ns() // 1_000_000)
-        return ids
-
-    def _deliver(self, ids: list[int], last: int, now: int) -> None:
-        self.db.executemany("INSERT OR REPLACE INTO pending VALUES (?, 'w', ?, 1)", ((i, now) for i in ids))
-        self.db.execute("UPDATE position SET last = ?", (ids[-1],))
-
-    def _ack(self, ids: list[int]) -> None:
-        self.db.executemany("DELETE FROM pending WHERE id = ?", ((i,) for i in ids))
-
-    def read_and_ack(self) -> int:
-        """Two calls, two durable commits."""
-        db = self.db
-        db.execute("BEGIN IMMEDIATE")
-        ids = self._read()
-        db.execute("COMMIT")
-        db.execute("BEGIN IMMEDIATE")
-        self._ack(ids)
-        db.execute("COMMIT")
-        return len(ids)
-
-    def fused(self, ids: list[int]) -> list[int]:
-        """Acknowledge one batch and read the next in one durable commit."""
-        self.db.execute("BEGIN IMMEDIATE")
-        self._ack(ids)
-        fresh = self._read()
-        self.db.execute("COMMIT")
-        return fresh
-
-    def rewind(self) -> None:
-        """Start over, with nothing pending."""
-        self.execute("DELETE FROM pending", "UPDATE position SET last = 0")
-
-
-class SqliteGroups(SqliteQueue):
-    """The same state as a group's: when a consumer was seen, what it has by ID and by age, entries read.
-
-    In as few statements as it takes: no row of the PEL goes through Python.
-    """
-
-    tables = (
-        "CREATE TABLE position (number INTEGER PRIMARY KEY, last INTEGER NOT NULL, entries_read INTEGER NOT NULL)",
-        "CREATE TABLE consumer (number INTEGER PRIMARY KEY, seen INTEGER NOT NULL, active INTEGER NOT NULL)",
-        "CREATE TABLE pending (number INTEGER NOT NULL, id INTEGER NOT NULL, consumer INTEGER NOT NULL,"
-        " time INTEGER NOT NULL, deliveries INTEGER NOT NULL, PRIMARY KEY (number, id)) WITHOUT ROWID",
-        "CREATE INDEX of_a_consumer ON pending (number, consumer, id)",
-        "CREATE INDEX by_time ON pending (number, time, id)",
-        "INSERT INTO position VALUES (1, 0, 0)",
-        "INSERT INTO consumer VALUES (1, 0, 0)",
-    )
-
-    def _deliver(self, ids: list[int], last: int, now: int) -> None:
-        db = self.db
-        db.execute("INSERT INTO pending SELECT 1, id, 1, ?, 1 FROM log WHERE id > ? ORDER BY id LIMIT ?",
-                   (now, last, BATCH))
-        db.execute("UPDATE position SET last = ?, entries_read = entries_read + ? WHERE number = 1",
-                   (ids[-1], len(ids)))
-        db.execute("UPDATE consumer SET seen = ?, active = ? WHERE number = 1", (now, now))
-
-    def _ack(self, ids: list[int]) -> None:
-        self.db.execute("DELETE FROM pending WHERE number = 1 AND id IN (SELECT value FROM json_each(?))",
-                         (json.dumps(ids),))
 
 
 class GroupQueue:
@@ -118,14 +28,14 @@ class GroupQueue:
 
     def read_and_ack(self) -> int:
         """Two calls, two durable commits."""
-        batch = self.group.read("w", BATCH)
+        batch = self.group.read("w", QUEUE_BATCH)
         for entry in batch:
             entry.fields  # noqa: B018 - a consumer looks at what it gets
         return self.group.ack(*[entry.id for entry in batch])
 
     def fused(self, ids: list[Any]) -> list[Any]:
         """One call, one durable commit; returns what is to be acknowledged next."""
-        batch = self.group.read("w", BATCH, ack=ids)
+        batch = self.group.read("w", QUEUE_BATCH, ack=ids)
         for entry in batch:
             entry.fields  # noqa: B018
         return [entry.id for entry in batch]
@@ -143,7 +53,7 @@ class RedisQueue:
 
     def read_and_ack(self) -> int:
         """Two calls, two durable commits."""
-        reply = self._redis.xreadgroup("g", "w", {"events": ">"}, count=BATCH)
+        reply = self._redis.xreadgroup("g", "w", {"events": ">"}, count=QUEUE_BATCH)
         return int(self._redis.xack("events", "g", *[entry[0] for entry in reply[0][1]])) if reply else 0
 
     def rewind(self) -> None:
@@ -202,11 +112,11 @@ def queue(rounds: Rounds) -> list[Figure]:
             two["redis (appendfsync always)"] = RedisQueue(redis)
         return rounds.contest("durable read + ack of 100, two calls, entries", {
             **{name: partial(rounds.rate, two_calls(queue)) for name, queue in two.items()},
-            **flushing(rounds, disk, BATCH // 2),
+            **flushing(rounds, disk, QUEUE_BATCH // 2),
         }) + rounds.contest("durable read + ack of 100, fused, entries", {
             "sqlite3, less state": partial(rounds.rate, fused(sqlite)),
             "sqlite3, a group's state": partial(rounds.rate, fused(groups)),
-            "raxlog": partial(rounds.rate, fused(group)), **flushing(rounds, disk, BATCH),
+            "raxlog": partial(rounds.rate, fused(group)), **flushing(rounds, disk, QUEUE_BATCH),
         })
 
 

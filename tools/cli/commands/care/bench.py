@@ -11,6 +11,7 @@ import argparse
 import platform
 import statistics
 import tempfile
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -71,10 +72,7 @@ def _run(args: argparse.Namespace) -> int:
     sampler = Sampler() if args.cpu else None
     with tempfile.TemporaryDirectory(dir=args.dir, prefix="raxlog-bench-") as folder, parts(still=True) as bars:
         for number, name in enumerate(names):
-            def report(done: int, total: int, name: str = name) -> None:
-                if bars:
-                    bars(name, done, total)
-
+            report = partial(bars, name)
             report(0, 1)
             own = Path(folder, str(number))
             own.mkdir()

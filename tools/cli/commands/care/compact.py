@@ -10,16 +10,9 @@ from ...arguments import OF_STORE, WRITING, command
 from ...progress import steps
 from ...stores import writing
 
-_STEPS = {
-    "copying": "copying",
-    "copied": "comparing",
-    "flushed": "flushing",
-    "named": "preparing",
-    "prepared": "marking the old file",
-    "marked": "switching",
-    "switched": "switching readers",
-    "cleared": "clearing away",
-}
+_STEPS = {"copying": "copying", "copied": "comparing", "flushed": "flushing", "named": "preparing",
+          "prepared": "marking the old file", "marked": "switching", "switched": "switching readers",
+          "cleared": "clearing away"}
 _COLUMNS = ("{task.description}", "DownloadColumn", "TransferSpeedColumn")
 
 

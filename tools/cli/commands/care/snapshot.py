@@ -14,7 +14,6 @@ from ... import output
 from ...arguments import OF_STORE, argument, command, one_of, positive
 from ...progress import steps
 from ...status import DONE, NO
-from ...stores import reading, writing
 
 _STEPS = {"copy": "copying", "check": "checking", "sum": "summing", "cut": "cutting", "upload": "uploading",
           "apply": "applying", "verify": "verifying"}
@@ -54,11 +53,10 @@ def _snapshot(args: argparse.Namespace) -> None:
 
 def _opened(path: str) -> Store:
     """The store, opened for writing where that is allowed: that applies what a power cut left in its journal."""
-    args = argparse.Namespace(store=path, durability="commit", lock_timeout=30.0)
     try:
-        return writing(args)
+        return Store.open(path, create=False)
     except ReadOnlyStore:
-        return reading(args)
+        return Store.open(path, readonly=True)
 
 
 @command(

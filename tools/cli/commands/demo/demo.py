@@ -2,7 +2,7 @@
 
     1  real text       ──import, 1,000 a commit──>   stream "imported"    compared, entry by entry
     2  a child process ──append, durable, one by one──>  stream "copied"
-           ├─ writes each acknowledged ID to a pipe
+           ├─ notes each acknowledged ID in a file
            └─ SIGKILL at a random moment                                  five times over
     3  open again: every acknowledged entry is there, whole and in order,
        and at most one that was on disk, but not yet acknowledged
@@ -50,7 +50,7 @@ _RANGE = 100
      argument("--rounds", type=positive, default=5, metavar="N", help="how often to kill (default: 5)"),
      argument("--seed", type=whole, metavar="N", help="for the moments and places (default: a new one)")),
     """Imports real text into a new store, then starts a writer as a process of its own that appends
-the entries durably one by one and prints each acknowledged ID, kills it with SIGKILL at a random
+the entries durably one by one and notes each acknowledged ID, kills it with SIGKILL at a random
 moment, opens the store again and compares: every acknowledged entry must be there, intact and
 in order, and at most one more. Then it reads ranges, looks up entries, counts, ranks and
 positions, and prints rates. Exit status 0 only if everything was there, else 1.""",

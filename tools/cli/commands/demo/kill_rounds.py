@@ -1,27 +1,24 @@
 """The demo's kills: a writer is killed at a random moment, and everything it acknowledged is looked for.
 
 writer     append k   append k+1   append k+2 …            ✗ SIGKILL
-pipe         "k ID"    "k+1 ID"                   must be there: these, whole, in order
+acks           ID         ID                     must be there: these, whole, in order
 store        k          k+1          k+2          may be there: one more, on disk but not acknowledged
 
-The writer takes the entries of the stream "imported" and appends them to "copied", durably, one by one. An
-ID goes into the pipe only after append() has returned, so what comes out of the pipe is what raxlog has
-acknowledged. The process never ends by itself.
+The writer takes the entries of the stream "imported" and appends them to "copied", durably, one by one. It
+acknowledges an ID only after append() has returned, as a workload of crashtest does, and never ends by itself.
 """
 
 from __future__ import annotations
 
-import os
 import random
-import selectors
-import signal
-import subprocess
-import sys
+import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from .....recovery.crashtest.run.child import Ack, Runner
 from .....store import Store
 from .....stream.node.stream_id import StreamID
 from ...status import STORE, CommandError
@@ -69,7 +66,7 @@ def kill_rounds(path: Path, events: list[Pairs], rounds: int, chance: random.Ran
     }
 
 
-def write(path: str, first: int) -> None:
+def _write(first: int, path: Path, ack: Ack) -> None:
     """Append the entries of SOURCE, from the one numbered ``first``, to TARGET for ever."""
     with Store.open(path) as store:
         source, target = store.stream(SOURCE), store.stream(TARGET)
@@ -77,55 +74,30 @@ def write(path: str, first: int) -> None:
         number = first
         while True:
             for entry in source.range(source.select(number % length)):
-                sid = target.append(entry.pairs)
-                os.write(1, f"{number} {sid}\n".encode())  # below PIPE_BUF: whole or not at all
+                ack(target.append(entry.pairs))
                 number += 1
-
-
-def command(path: str, first: int) -> list[str]:
-    """The command line of such a process, importing from where this one imports."""
-    code = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import write; write({path!r}, {first})"
-    return [sys.executable, "-c", code]
 
 
 def _write_until_killed(path: Path, first: int, delay: float) -> tuple[list[StreamID], float]:
     """The IDs a writer has acknowledged until it was killed, and how long it wrote."""
-    with subprocess.Popen(command(str(path), first), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
-        assert child.stdout is not None
-        assert child.stderr is not None
+    with tempfile.TemporaryDirectory(prefix="raxlog-demo-") as scratch:
+        acks = Path(scratch, "acks")
+        writer = Runner(partial(_write, first), path, Path(scratch), acks=acks)
         try:
-            received = bytearray()
-            with selectors.DefaultSelector() as pipe:
-                pipe.register(child.stdout, selectors.EVENT_READ)
-                began = time.perf_counter()
-                deadline = began + _START_LIMIT
-                while (left := deadline - time.perf_counter()) > 0:
-                    if not pipe.select(left):
-                        continue
-                    more = os.read(child.stdout.fileno(), 1 << 16)
-                    if not more:
-                        break
-                    if not received:
-                        began = time.perf_counter()
-                        deadline = began + delay
-                    received += more
+            deadline = time.monotonic() + _START_LIMIT
+            while not (acks.exists() and acks.stat().st_size) and time.monotonic() < deadline:
+                if writer.wait(0.001):
+                    break
+            began = time.perf_counter()
+            writer.wait(delay)
         finally:
-            died = child.poll()
-            child.kill()
+            run = writer.end()
         took = time.perf_counter() - began
-        received += child.stdout.read()  # what was on its way
-        complaint = child.stderr.read().decode(errors="replace").strip()
-    if died is not None or child.returncode != -signal.SIGKILL:
-        raise CommandError(f"the demo's writer ended by itself: {complaint[-300:] or child.returncode}", STORE)
-    if not received:
+    if run.status is not None:
+        raise CommandError(f"the demo's writer ended by itself: {run.error.strip()[-300:] or run.ending()}", STORE)
+    if not run.acks:
         raise CommandError(f"the demo's writer acknowledged nothing within {_START_LIMIT:.0f} s", STORE)
-    acked: list[StreamID] = []
-    for line in received.decode().split("\n")[:-1]:
-        number, _, sid = line.partition(" ")
-        if int(number) != first + len(acked):
-            raise Mismatch(f"the writer printed entry {number}, not {first + len(acked)}")
-        acked.append(StreamID(sid))
-    return acked, took
+    return run.acks, took
 
 
 def check_round(store: Store, events: list[Pairs], known: list[StreamID], acked: list[StreamID]) -> list[StreamID]:

@@ -13,12 +13,15 @@ from .....stream.entries.idempotent import MAX_CAP, MAX_WINDOW
 from .....stream.entries.retention import Retention, parsed_retention
 from .....stream.entries.trim import parse_trim
 from .....stream.group.delete_policy import KEEPREF, POLICIES, DeleteResult
-from .....stream.node.entry import flatten
+from .....stream.node.entry import UNDECODABLE, flatten
 from .....stream.node.stream_id import parse_id, parse_new_id
+from .....stream.node.values import CODECS
+from .....stream.stream import Stream
 from ... import output
 from ...arguments import (
     IDS,
     OF_STREAM,
+    RAW,
     WRITING,
     Add,
     argument,
@@ -55,6 +58,24 @@ def pair(typed: str) -> tuple[bytes, bytes]:
     return name, value
 
 
+def fields_for(stream: Stream, args: argparse.Namespace) -> Any:
+    """FIELD=VALUE for the stream's codec, if it has one: a VALUE that is JSON is that, any other is text."""
+    codec = stream.codec
+    if args.raw or codec == "raw":
+        return args.fields
+    value = {name.decode(errors=UNDECODABLE): typed.decode(errors=UNDECODABLE) for name, typed in args.fields}
+    if len(value) < len(args.fields):
+        raise InvalidFields("a field is given twice, which the stream's codec cannot store; or use --raw")
+    return value if codec == "str" else {name: _parsed(typed) for name, typed in value.items()}
+
+
+def _parsed(typed: str) -> Any:
+    try:
+        return json.loads(typed)
+    except (ValueError, RecursionError):
+        return typed
+
+
 @command(
     "add",
     (*OF_STREAM, argument("fields", metavar="FIELD=VALUE", nargs="+", read=pair,
@@ -63,11 +84,13 @@ def pair(typed: str) -> tuple[bytes, bytes]:
      flag("--no-create", "only if the stream exists"),
      argument("--expect-last", read=parse_id, metavar="ID",
               help="only if this is the stream's last ID; 0: if it is new"),
+     RAW,
      *_trimming(required=False), *WRITING),
     """Prints the entry's ID once the entry is on disk. Creates the store and the stream if they
 do not exist. A field is split at its first '='; fields may repeat. An ID of your own must be
 greater than every ID before it (else exit status 1, as where --expect-last is not met). --maxlen or
---minid trim in the same commit. Put '--' before fields that begin with a dash.""",
+--minid trim in the same commit. If the stream has a codec, a value that is JSON is stored as that (qty=2
+is a number, zip='"01"' is text), unless --raw. Put '--' before fields that begin with a dash.""",
     "raxlog add events.rax orders item=book qty=2",
     "raxlog add events.rax orders item=pen --id 1526919030474-55 --maxlen 1000",
 )
@@ -78,9 +101,10 @@ def _add(args: argparse.Namespace) -> None:
         raise IDTooSmall("the ID 0-0 is refused: an entry's ID must be greater than 0-0")
     parse_trim(args.maxlen, args.minid, args.approximate, args.limit)
     with writing(args, create=not args.no_create) as store:
-        sid = store.stream(args.stream).append(
-            args.fields, args.id, maxlen=args.maxlen, minid=args.minid, approximate=args.approximate, limit=args.limit,
-            refs=args.refs, create=not args.no_create, expect_last=args.expect_last
+        stream = store.stream(args.stream)
+        sid = stream.append(
+            fields_for(stream, args), args.id, maxlen=args.maxlen, minid=args.minid, approximate=args.approximate,
+            limit=args.limit, refs=args.refs, create=not args.no_create, expect_last=args.expect_last
         )
         if sid is None:
             raise NoStream(f"there is no stream {shown(args.stream)} in {store.path}, and --no-create was given")
@@ -145,7 +169,7 @@ def _delete_stream(args: argparse.Namespace) -> None:
 
 
 _SETTINGS = ("compression", "node_max_bytes", "node_max_entries", "idempotence_window", "idempotence_cap", "schema",
-             "schema_checked", "retention")
+             "schema_checked", "retention", "codec")
 
 
 def _schema(typed: str) -> dict[str, str]:
@@ -184,6 +208,7 @@ def _retention(typed: str) -> Retention:
      argument("--retention", read=_retention, metavar="RULES",
               help="what is kept: maxlen=ENTRIES max_age=SECONDS max_bytes=BYTES acked idle_group=SECONDS, one or "
               'several; "" removes it'),
+     argument("--codec", choices=CODECS, help="of values appended from now on"),
      *WRITING),
     """--compression and the node limits apply to new nodes. A change of the window or the cap forgets
 all idempotent appends, as XCFGSET does. By --retention the oldest entries go: those beyond maxlen,

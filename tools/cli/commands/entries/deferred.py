@@ -8,10 +8,10 @@ from .....stream.jobs.deferred import Deferred
 from .....stream.node.entry import flatten
 from .....stream.node.json_form import fields_form
 from ... import output
-from ...arguments import OF_STREAM, WRITING, argument, command, moment, one_of, seconds
+from ...arguments import OF_STREAM, RAW, WRITING, argument, command, moment, one_of, seconds
 from ...status import DONE, NO
 from ...stores import stream_of, writing
-from .add import pair
+from .add import fields_for, pair
 
 
 def _show(args: argparse.Namespace, one: Deferred) -> None:
@@ -24,15 +24,17 @@ def _show(args: argparse.Namespace, one: Deferred) -> None:
     (*OF_STREAM, argument("fields", metavar="FIELD=VALUE", nargs="+", read=pair, help="the entry's fields"),
      one_of(argument("--delay", type=seconds, metavar="SECONDS", help="so long from now"),
             argument("--at", metavar="TIME", type=moment, help="at this time, as in 2026-11-24T08:00:00Z"),
-            required=True), *WRITING),
+            required=True), RAW, *WRITING),
     """Prints the token of an entry that is appended at its time, by whatever process reads from the stream, or
-appends to it, from then on. It is on disk now. Creates the store and the stream if they do not exist.""",
+appends to it, from then on. It is on disk now. Creates the store and the stream if they do not exist.
+Fields are encoded as by 'add'.""",
     "raxlog defer events.rax mail to=ann@example.org --delay 3600",
 )
 def _defer(args: argparse.Namespace) -> None:
     flatten(args.fields)
     with writing(args, create=True) as store:
-        _show(args, store.stream(args.stream).defer(args.fields, delay=args.delay, at=args.at))
+        stream = store.stream(args.stream)
+        _show(args, stream.defer(fields_for(stream, args), delay=args.delay, at=args.at))
 
 
 @command(

@@ -20,12 +20,13 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import chain
 from types import FrameType
 from typing import cast
 
 from .....storage.errors import InvalidFields, InvalidStreamID, RaxlogError
-from .....stream.node.entry import flatten
+from .....stream.node.entry import Flattened, flatten
 from .....stream.node.stream_id import MAX64, StreamID, parse_new_id
 from .....stream.stream import Stream
 from ... import messages, output
@@ -39,75 +40,60 @@ from .input_formats import Bad, Record
 _BATCH_BYTES = 8 << 20  # of input: long lines make a batch full earlier
 
 
-class DeferredInterrupt:
-    """Ctrl-C while importing: at once between commits, after the commit within one.
+@contextlib.contextmanager
+def interrupt_deferred() -> Iterator[None]:
+    """Ctrl-C within the block is raised at its end; a second one at once, for the block may wait for another writer.
 
-    A second Ctrl-C interrupts the commit, which may be waiting for another writer. Does nothing
-    outside the main thread, or where the program has a SIGINT handler of its own.
+    Does nothing outside the main thread, or where the program has a SIGINT handler of its own.
     """
+    main = threading.current_thread() is threading.main_thread()
+    if not main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield
+        return
+    came = False
 
-    def __init__(self) -> None:
-        self._holding = False
-        self._pending = False
+    def note(number: int, frame: FrameType | None) -> None:
+        nonlocal came
+        came = True
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
-    def __enter__(self) -> DeferredInterrupt:
-        main = threading.current_thread() is threading.main_thread()
-        self._ours = main and signal.getsignal(signal.SIGINT) is signal.default_int_handler
-        if self._ours:
-            signal.signal(signal.SIGINT, self._arrived)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._ours:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-
-    def _arrived(self, number: int, frame: FrameType | None) -> None:
-        if not self._holding or self._pending:
-            raise KeyboardInterrupt
-        self._pending = True
-
-    @contextlib.contextmanager
-    def held(self) -> Iterator[None]:
-        """Ctrl-C within the block is raised at its end."""
-        self._holding = True
-        try:
-            yield
-        finally:
-            self._holding = False
-        if self._pending:
-            self._pending = False
-            raise KeyboardInterrupt
+    signal.signal(signal.SIGINT, note)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if came:
+        raise KeyboardInterrupt
 
 
+@dataclass
 class Import:
     """One import: what has been read, what is durable, where to continue."""
 
-    def __init__(self, name: str, interrupts: DeferredInterrupt, skip_bad: bool, start: int) -> None:
-        self.name = name
-        self.imported = 0
-        self.skipped = 0
-        self.first_id: StreamID | None = None
-        self.last_id: StreamID | None = None
-        self.next_line = start  # of the input, the first that is not durable
-        self._interrupts = interrupts
-        self._skip_bad = skip_bad
-        self._order = (0, 0)  # no ID below this or equal to it can be appended
+    name: str
+    skip_bad: bool
+    next_line: int  # of the input, the first that is not durable
+    imported: int = 0
+    skipped: int = 0
+    first_id: StreamID | None = None
+    last_id: StreamID | None = None
+    order: tuple[int, int] = (0, 0)  # no ID below this or equal to it can be appended
 
     def run(self, stream: Stream, found: Iterator[Record | Bad], lines: input_formats.Lines, batch: int,
             report: ByteReport) -> None:
         """Append all that ``found`` yields. A bad record commits what came before it and raises."""
-        self._order = stream.last_id
-        held: list[Record] = []
+        self.order = stream.last_id
+        held: list[tuple[Record, list[bytes]]] = []
         position = lines.bytes
         for record in found:
-            bad = record.what if isinstance(record, Bad) else self._out_of_order(record)
-            if isinstance(record, Bad) or bad is not None:
-                if not self._skip_bad:
+            try:
+                held.append(self._checked(record))
+            except (InvalidFields, InvalidStreamID) as error:
+                if not self.skip_bad:
                     self._commit(stream, held)
-                    raise CommandError(f"{self.name}:{record.line}: {bad}", USAGE)
+                    raise CommandError(f"{self.name}:{record.line}: {error}", USAGE) from None
                 self.skipped += 1
                 continue
-            held.append(record)
             if len(held) >= batch or lines.bytes - position >= _BATCH_BYTES:
                 self._commit(stream, held)
                 held = []
@@ -117,54 +103,31 @@ class Import:
         report(lines.bytes, self.imported)
         self.next_line = max(self.next_line, lines.number + 1)
 
-    def _commit(self, stream: Stream, held: list[Record]) -> None:
+    def _commit(self, stream: Stream, held: list[tuple[Record, list[bytes]]]) -> None:
         if not held:
             return
-        ids = [record.id or "*" for record in held] if any(record.id for record in held) else None
-        try:
-            with self._interrupts.held():
-                sids = stream.extend([record.pairs for record in held], ids)
-                self.imported += len(sids)
-                self.first_id = self.first_id or sids[0]
-                self.last_id = sids[-1]
-                self.next_line = held[-1].line + 1
-        except InvalidFields:
-            self._commit_good(stream, held)
+        ids = [record.id or "*" for record, _ in held] if any(record.id for record, _ in held) else None
+        with interrupt_deferred():
+            sids = stream.extend(Flattened([flat for _, flat in held]), ids)
+            self.imported += len(sids)
+            self.first_id = self.first_id or sids[0]
+            self.last_id = sids[-1]
+            self.next_line = held[-1][0].line + 1
 
-    def _commit_good(self, stream: Stream, held: list[Record]) -> None:
-        """Append the good records of a batch that was refused as a whole, and report the bad ones."""
-        good: list[Record] = []
-        for record in held:
-            try:
-                flatten(record.pairs)
-            except InvalidFields as error:
-                if not self._skip_bad:
-                    self._commit(stream, good)
-                    raise CommandError(f"{self.name}:{record.line}: {error}", USAGE) from None
-                self.skipped += 1
-            else:
-                good.append(record)
-        self._commit(stream, good)
-
-    def _out_of_order(self, record: Record) -> str | None:
-        """What is wrong with the record's ID, which would make its whole batch fail."""
-        if record.id is None:
-            return None
-        try:
-            new = parse_new_id(record.id)
-        except InvalidStreamID as error:
-            return str(error)
-        if new.ms is None:
-            return None
-        last = self._order
-        if new.seq is not None:
-            wanted = (new.ms, new.seq)
-        else:
-            wanted = (new.ms, last[1] + 1 if new.ms == last[0] and last[1] < MAX64 else 0)
-        if wanted <= last:
-            return f"the ID {record.id} is not greater than the one before, {last[0]}-{last[1]}"
-        self._order = wanted
-        return None
+    def _checked(self, record: Record | Bad) -> tuple[Record, list[bytes]]:
+        """A record and its fields as stored. InvalidFields, InvalidStreamID: its whole batch would fail."""
+        if isinstance(record, Bad):
+            raise InvalidFields(record.what)
+        flat = flatten(record.pairs)
+        if record.id is not None:
+            new, last = parse_new_id(record.id), self.order
+            if new.ms is not None:
+                seq = last[1] + 1 if new.ms == last[0] and last[1] < MAX64 else 0
+                wanted = (new.ms, seq if new.seq is None else new.seq)
+                if wanted <= last:
+                    raise InvalidStreamID(f"the ID {record.id} is not greater than the one before, {last[0]}-{last[1]}")
+                self.order = wanted
+        return record, flat
 
 
 @command(
@@ -202,7 +165,7 @@ def _run(args: argparse.Namespace) -> int:
     delimiter = args.delimiter or ("\t" if args.file.lower().endswith(".tsv") else ",")
     if len(delimiter) != 1 or delimiter in '\r\n"':
         raise CommandError(f"--delimiter {delimiter!r} is not one character that can separate columns", USAGE)
-    with _source(args.file) as file, DeferredInterrupt() as interrupts:
+    with _source(args.file) as file:
         kind = args.format or input_formats.guess(args.file, file)
         shown = "standard input" if args.file == "-" else args.file
         lines = input_formats.Lines(file)
@@ -212,7 +175,7 @@ def _run(args: argparse.Namespace) -> int:
         first = next(found, None)
         if isinstance(first, Bad) and not args.skip_bad:  # before a store is created
             raise CommandError(f"{shown}:{first.line}: {first.what}; nothing has been imported", USAGE)
-        work = Import(shown, interrupts, args.skip_bad, args.from_line)
+        work = Import(shown, args.skip_bad, args.from_line)
         began = time.perf_counter()
         trouble: CommandError | None = None
         with writing(args, create=True) as store, progress(shown, _size(file)) as report:
@@ -259,17 +222,13 @@ def _summary(args: argparse.Namespace, work: Import, kind: str, took: float, tro
         )
 
 
-@contextlib.contextmanager
-def _source(path: str) -> Iterator[io.BufferedReader]:
+def _source(path: str) -> contextlib.AbstractContextManager[io.BufferedReader]:
     if path == "-":
-        yield cast(io.BufferedReader, sys.stdin.buffer)
-        return
+        return contextlib.nullcontext(cast(io.BufferedReader, sys.stdin.buffer))
     try:
-        file = open(path, "rb")  # noqa: SIM115 - closed below
+        return open(path, "rb")
     except OSError as error:
         raise CommandError(f"{path} cannot be read: {error.strerror}", USAGE) from None
-    with file:
-        yield file
 
 
 def _size(file: io.BufferedReader) -> int | None:

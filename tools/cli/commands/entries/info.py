@@ -24,7 +24,7 @@ from ...arguments import OF_STORE, argument, command, flag, one_of, stream_name,
 from ...status import DONE, NO, STORE, USAGE, CommandError
 from ...stores import reading, stream_of
 from ..groups.groups import group_json, groups_table
-from . import node_diagram
+from .node_diagram import DrawnNode
 
 
 @command(
@@ -194,5 +194,5 @@ def _node(stream: Stream, sid: StreamID, as_json: bool) -> None:
     stored = stored_node(stream, sid)
     if stored is None:
         raise CommandError(f"no node of stream {shown(stream.name)} begins at {sid} or before", NO)
-    drawn = node_diagram.read(stream.name, *stored)
+    drawn = DrawnNode(stream.name, *stored)
     output.answer(as_json, drawn.as_dict(), drawn.text())

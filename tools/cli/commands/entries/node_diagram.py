@@ -15,7 +15,7 @@ them out.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from .....storage.errors import CorruptionError
 from .....storage.format import records
@@ -33,8 +33,7 @@ _MOST_BYTES = 32  # of an element row in text; JSON has them all
 _CODECS = {records.RAW: "raw", records.ZSTD: "zstd"}
 
 
-@dataclass(frozen=True)
-class _StoredEntry:
+class _StoredEntry(NamedTuple):
     """An entry as it is stored."""
 
     offset: int
@@ -44,21 +43,39 @@ class _StoredEntry:
     pairs: list[tuple[bytes, bytes]]
 
 
-@dataclass(frozen=True)
 class DrawnNode:
-    """A node taken apart."""
+    """The block ``value`` under ``key``, taken apart. CorruptionError, with the place, if it is damaged."""
 
-    stream: bytes
-    id: StreamID
-    stored: int  # bytes of the block
-    head: records.BlockHeader
-    listpack: bytes
-    elements: int
-    live: int
-    deleted: int
-    fields: list[bytes]
-    master: bytes
-    rows: list[_StoredEntry]
+    def __init__(self, stream: bytes, key: bytes, value: bytes) -> None:
+        self.stream, self.stored = stream, len(value)
+        self.id = StreamID(*records.node_id(key))
+        try:
+            self.head, self.listpack = records.open_block(key, value)
+            self.live, self.deleted, _, _ = decode.validate_node(self.listpack, *self.id)
+        except CorruptionError as error:
+            raise located(error, shown(stream), *self.id) from None
+        offsets, values = _elements(self.listpack)
+        self.elements = len(values)
+        width = int(values[2])
+        self.fields = values[3 : 3 + width]
+        at = 4 + width  # after the 0 that ends the master entry
+        self.master = self.listpack[offsets[0] : offsets[at]]
+        self.rows: list[_StoredEntry] = []
+        while at < len(values):
+            start, flags = at, int(values[at])
+            ms, seq = self.id.ms + int(values[at + 1]) & MAX64, self.id.seq + int(values[at + 2]) & MAX64
+            at += 3
+            if flags & _SAMEFIELDS:
+                pairs = list(zip(self.fields, values[at : at + width], strict=True))
+                at += width
+            else:
+                own = int(values[at])
+                flat = values[at + 1 : at + 1 + 2 * own]
+                pairs = list(zip(flat[::2], flat[1::2], strict=True))
+                at += 1 + 2 * own
+            at += 1  # lp-count
+            raw = self.listpack[offsets[start] : offsets[at]]
+            self.rows.append(_StoredEntry(offsets[start], raw, StreamID(ms, seq), flags, pairs))
 
     def as_dict(self) -> dict[str, object]:
         """The node for JSON, its bytes in hexadecimal."""
@@ -101,42 +118,6 @@ class DrawnNode:
             dump = raw[:_MOST_BYTES].hex(" ") + (" …" if len(raw) > _MOST_BYTES else "")
             lines += [f"  {line}", f"                 {dump}"]
         return "\n".join(lines)
-
-
-def read(stream: bytes, key: bytes, value: bytes) -> DrawnNode:
-    """Take the block under ``key`` apart. CorruptionError, with the place, if it is damaged."""
-    master_id = StreamID(*records.node_id(key))
-    try:
-        return _taken_apart(stream, master_id, key, value)
-    except CorruptionError as error:
-        raise located(error, shown(stream), *master_id) from None
-
-
-def _taken_apart(stream: bytes, master_id: StreamID, key: bytes, value: bytes) -> DrawnNode:
-    head, packed = records.open_block(key, value)
-    live, deleted, _, _ = decode.validate_node(packed, *master_id)
-    offsets, values = _elements(packed)
-    width = int(values[2])
-    names = values[3 : 3 + width]
-    at = 4 + width  # after the 0 that ends the master entry
-    master = packed[offsets[0] : offsets[at]]
-    rows = []
-    while at < len(values):
-        start = at
-        flags = int(values[at])
-        sid = StreamID(master_id.ms + int(values[at + 1]) & MAX64, master_id.seq + int(values[at + 2]) & MAX64)
-        at += 3
-        if flags & _SAMEFIELDS:
-            pairs = list(zip(names, values[at : at + width], strict=True))
-            at += width
-        else:
-            own = int(values[at])
-            flat = values[at + 1 : at + 1 + 2 * own]
-            pairs = list(zip(flat[::2], flat[1::2], strict=True))
-            at += 1 + 2 * own
-        at += 1  # lp-count
-        rows.append(_StoredEntry(offsets[start], packed[offsets[start] : offsets[at]], sid, flags, pairs))
-    return DrawnNode(stream, master_id, len(value), head, packed, len(values), live, deleted, names, master, rows)
 
 
 def _elements(packed: bytes) -> tuple[list[int], list[bytes]]:

@@ -16,7 +16,7 @@ from .....stream.node.entry import Entry
 from .....stream.node.stream_id import StreamID, parse_id
 from .....stream.stream import Stream
 from ... import output
-from ...arguments import OF_STREAM, RANGE, argument, command, flag, whole
+from ...arguments import OF_STREAM, RANGE, RAW, argument, command, flag, whole
 from ...status import DONE, NO, CommandError
 from ...stores import existing, reading, stream_of
 
@@ -28,12 +28,13 @@ _LOOK_ANYWAY = 1.0  # seconds; an append wakes at once, a deletion is found by l
     "range",
     (*OF_STREAM, *RANGE,
      argument("--count", type=whole, metavar="N", help="at most N entries"),
-     flag("--reverse", "the same range from its end")),
+     flag("--reverse", "the same range from its end"), RAW),
     """START and END are IDs as Redis writes them, both included: - and + for the first and the
 last, 'ms' for all of a millisecond, '(ms-seq' to exclude that ID. Entries come in the order
 of their IDs, a line each: the ID, then field=value, separated by tabs. With --json a line is
 {"id": "ms-seq", "fields": {…}}; fields is a list of [name, value] where a name occurs twice
-or is no UTF-8. Exit status 1 if the range has no entry.""",
+or is no UTF-8. Of an entry that a codec has encoded the decoded fields are printed, with --json as
+"value"; --raw prints them as they are stored, for 'raxlog import'. Exit status 1 if the range has no entry.""",
     "raxlog range events.rax orders - + --count 2",
     "raxlog range events.rax orders '(1526919030474-55' --json",
 )
@@ -41,13 +42,14 @@ def _range(args: argparse.Namespace) -> int:
     status = NO
     with stream_of(args) as stream:
         for entry in stream.range(args.start, args.end, args.count, args.reverse):
-            output.print_entry(entry, args.json)
+            output.print_entry(entry, args.json, args.raw)
             status = DONE
     return status
 
 
 @command(
-    "get", (*OF_STREAM, argument("id", metavar="ID", read=parse_id, help="the entry's ID: ms-seq, or ms for ms-0")),
+    "get",
+    (*OF_STREAM, argument("id", metavar="ID", read=parse_id, help="the entry's ID: ms-seq, or ms for ms-0"), RAW),
     """Exit status 1 if there is no entry with exactly this ID.""",
     "raxlog get events.rax orders 1526919030474-55",
 )
@@ -56,7 +58,7 @@ def _get(args: argparse.Namespace) -> None:
         entry = stream.get(args.id)
     if entry is None:
         raise CommandError(f"there is no entry {args.id} in stream {shown(stream.name)}", NO)
-    output.print_entry(entry, args.json)
+    output.print_entry(entry, args.json, args.raw)
 
 
 @command(
@@ -66,7 +68,7 @@ def _get(args: argparse.Namespace) -> None:
               help="begin with the last N entries (default: 10)"),
      argument("--count", type=whole, metavar="N",
               help="stop after N entries, those at the beginning included (default: follow for ever)"),
-     flag("--wait", "wait for a store, or a stream, that does not exist yet")),
+     flag("--wait", "wait for a store, or a stream, that does not exist yet"), RAW),
     """Prints as 'range' does, then waits for new entries and prints each as it comes, until it has
 printed --count entries or is stopped with Ctrl-C. It prints what any process appends. A missing
 stream is an error (exit status 1), also once it is deleted, unless --wait.""",
@@ -84,7 +86,7 @@ def _tail(args: argparse.Namespace) -> None:
         entries: Iterable[Entry] = _newest(stream, follower.after, args.last)
         while True:
             for entry in entries if left < 0 else islice(entries, left):
-                output.print_entry(entry, args.json)
+                output.print_entry(entry, args.json, args.raw)
                 left -= left > 0
                 sys.stdout.flush()
             if left == 0 or follower.after == StreamID.MAX:

@@ -17,13 +17,13 @@ from typing import Any
 from .....storage.errors import InvalidStreamID
 from .....stream.group.delete_policy import POLICIES, DeleteResult
 from .....stream.node.entry import Entry
-from .....stream.node.json_form import entry_form
 from .....stream.node.stream_id import StreamID, parse_id
 from ... import output
 from ...arguments import (
     IDS,
     OF_GROUP,
     OF_STORE,
+    RAW,
     WRITING,
     argument,
     command,
@@ -55,6 +55,7 @@ def _ids(text: str) -> list[StreamID]:
      argument("--count", type=positive, metavar="N", help="at most N entries of each stream"),
      argument("--block", type=seconds, metavar="SECONDS",
               help="wait so long for the first entry; 0: no limit (default: do not wait)"),
+     RAW,
      titled("in a consumer group",
             argument("--group", metavar="GROUP", read=group_name, help="read as a consumer of this group"),
             argument("--consumer", metavar="NAME", read=consumer_name,
@@ -84,9 +85,9 @@ def _read(args: argparse.Namespace) -> int:
         for entry in entries:
             if args.json:
                 delivery = {} if args.group is None else output.delivery_json(entry)
-                output.print_json({"stream": name} | entry_form(entry) | delivery)
+                output.print_json({"stream": name} | output.entry_json(entry, args.raw) | delivery)
             else:
-                output.print_text(before + output.entry_text(entry))
+                output.print_text(before + output.entry_text(entry, args.raw))
     return DONE if any(found.values()) else NO
 
 

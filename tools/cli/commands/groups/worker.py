@@ -17,6 +17,7 @@ from typing import Any
 
 from .....storage.errors import RaxlogError
 from .....stream.group.dead_letters import DeadLetter
+from .....stream.jobs.worker import is_async
 from .....stream.node.json_form import fields_form
 from .....stream.node.stream_id import parse_id
 from ... import output
@@ -44,8 +45,8 @@ from ...stores import group_of, writing
      argument("--result-ttl", type=seconds, metavar="SECONDS",
               help="keep what the function returns so long, for group.wait_result()"),
      argument("--name", metavar="NAME", read=consumer_name, help="the consumer's name (default: made up)"), *WRITING),
-    """Calls the function with each entry of the group, any number of workers side by side, until SIGTERM or
-Ctrl-C. An entry is acknowledged when the function returns; where it raises, the entry comes again
+    """Calls (or awaits) the function with each entry of the group, any number of workers side by side, until SIGTERM
+or Ctrl-C. An entry is acknowledged when the function returns; where it raises, the entry comes again
 after a delay, and goes to the dead letters after --attempts deliveries ('raxlog dlq'). MODULE is
 looked for in the current folder, too.""",
     "raxlog worker shop:send_mail events.rax orders mail --processes 4 --timeout 60",
@@ -53,6 +54,10 @@ looked for in the current folder, too.""",
 def _worker(args: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s raxlog: %(message)s", stream=sys.stderr)
     handler = _function(args.handler)
+    if is_async(handler):
+        from .....tools.aio.worker import Awaited  # noqa: PLC0415 - loads asyncio
+
+        handler = Awaited(handler, args.transaction)
     retry = None if args.retry is None else [_delay(text) for text in args.retry.split(",")]
     with group_of(args, writing) as group:
         group.info()  # raises where there is no such group

@@ -1,0 +1,316 @@
+"""What the tasks of a loop hold: a store, its streams, groups and the rest, the plain ones made awaitable."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Generator, Iterable, Mapping
+from datetime import datetime
+from functools import partial, wraps
+from pathlib import Path
+from typing import Any, NoReturn, ParamSpec, Self, TypeVar
+
+from ...index.pubsub.pubsub import Reached
+from ...storage.errors import InvalidArgument, StoreClosed
+from ...store import Store
+from ...stream.group.dead_letters import DeadLetter, DeadLetters
+from ...stream.group.deliver import GroupRead, Target, history_start, parse_ids
+from ...stream.group.group import Group
+from ...stream.group.waiter import Condition
+from ...stream.jobs.deferred import Deferred
+from ...stream.jobs.results import Result, name_of, result_moves
+from ...stream.multi_read import look_behind, parse_group_read
+from ...stream.node.arguments import Fields, Name, Text, duration_ms, member_name, texts_of, whole
+from ...stream.node.entry import Entry
+from ...stream.node.stream_id import IDLike, StreamID
+from ...stream.state import State
+from ...stream.stream import Stream
+from ...transaction import Transaction
+from .lane import Lane, run_each
+from .threads import Attribute, Handle, Property, Threads, made, making, on
+from .waits import Ahead, AsyncFollower, Look, read_group, seconds_of, timeout_of, until
+from .worker import serving
+
+N = TypeVar("N", bound=Name)
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class AsyncDeferred(Handle[Deferred]):
+    """An entry to come: as raxlog.Deferred."""
+
+    token = Attribute[Deferred, str](lambda one: one.token)
+    due = Attribute[Deferred, datetime](lambda one: one.due)
+    fields = Attribute[Deferred, dict[Any, Any]](lambda one: one.fields)
+    pairs = Attribute[Deferred, list[tuple[bytes, bytes]]](lambda one: one.pairs)
+    cancel = on("writes", Deferred.cancel)
+
+
+class AsyncDeadLetters(Handle[DeadLetters]):
+    """The dead letters of a group, oldest first, for ``async for``: as raxlog.DeadLetters."""
+
+    name = Attribute[DeadLetters, bytes](lambda letters: letters.name)
+    length = on("reads", DeadLetters.__len__)
+    get = on("reads", DeadLetters.get)
+    replay = on("others", DeadLetters.replay)
+    purge = on("others", DeadLetters.purge)
+
+    def __aiter__(self) -> Ahead[DeadLetter]:
+        return Ahead(self._threads, iter(self._plain))
+
+
+class AsyncGroup(Handle[Group]):
+    """A handle on one consumer group, as raxlog.Group, whose methods it has."""
+
+    name = Attribute[Group, bytes](lambda group: group.name)
+    stream = Attribute[Group, bytes](lambda group: group.stream)
+
+    async def read(self, consumer: Name, count: int | None = None, *, block: float | None = None,
+                   ids: IDLike = ">", noack: bool = False, ack: Iterable[IDLike] = (), ack_owned: bool = False,
+                   claim_idle: float | None = None) -> list[Entry]:
+        """Deliver entries to a consumer: as Group.read(), in one commit. Waits without a thread.
+
+        A task that is cancelled takes nothing: what was being delivered is taken back before it ends.
+        """
+        after = None if ids in (">", b">") else history_start(ids)
+        whole("count", count, 0, none=", or None for all")
+        min_idle = None if claim_idle is None else duration_ms("claim_idle", claim_idle)
+        reader = member_name(consumer, "consumer")
+        wanted = GroupRead(self.name, reader, count, None, None, noack, min_idle, None, ack_owned)
+        target = Target(self.stream, after, parse_ids("ack", ack))
+        answer = await read_group(self._threads, wanted, [target], block)
+        return self._plain.shown(answer[0][1]) if answer else []
+
+    async def wait_result(self, id: IDLike, timeout: float | None = None) -> Result | None:
+        """The result of an entry, waited for: as Group.wait_result(). Waits without a thread."""
+        seen = {Condition(result_moves, self.stream, name_of(self.name, id)): None}
+
+        async def look() -> Look[Result | None]:
+            return await self._threads.call("reads", partial(self._plain.wait_result, id, 0)), seen, None
+
+        return await until(self._threads, look, timeout_of(timeout))
+
+    ack = on("writes", Group.ack)
+    nack = on("writes", Group.nack)
+    ack_delete = on("writes", Group.ack_delete)
+    claim = on("writes", Group.claim)
+    autoclaim = on("writes", Group.autoclaim)
+    renew = on("writes", Group.renew)
+    set_id = on("writes", Group.set_id)
+    pause = on("writes", Group.pause)
+    resume = on("writes", Group.resume)
+    create_consumer = on("writes", Group.create_consumer)
+    keep_results = on("writes", Group.keep_results)
+    delete_consumer = on("others", Group.delete_consumer)
+    destroy = on("others", Group.destroy)
+
+    pending = on("reads", Group.pending)
+    consumers = on("reads", Group.consumers)
+    info = on("reads", Group.info)
+    lag = Property[Group, int](lambda group: group.lag)
+    paused = Property[Group, bool](lambda group: group.paused)
+    subjects = Property[Group, list[bytes]](lambda group: group.subjects)
+    last_delivered_id = Property[Group, StreamID](lambda group: group.last_delivered_id)
+
+    worker = serving(Group.worker)
+
+    @property
+    def dead_letters(self) -> AsyncDeadLetters:
+        """The entries that its workers have given up."""
+        return AsyncDeadLetters(self._threads, self._plain.dead_letters)
+
+
+class AsyncStream(Handle[Stream]):
+    """A handle on one stream, as raxlog.Stream, whose methods it has."""
+
+    name = Attribute[Stream, bytes](lambda stream: stream.name)
+
+    append = on("writes", Stream.append)
+    extend = on("writes", Stream.extend)
+    defer = making("writes", Stream.defer, AsyncDeferred)
+    cancel_deferred = on("writes", Stream.cancel_deferred)
+    delete = on("writes", Stream.delete)
+    delete_ex = on("writes", Stream.delete_ex)
+    set_id = on("writes", Stream.set_id)
+    configure = on("writes", Stream.configure)
+    create_group = making("writes", Stream.create_group, AsyncGroup)
+    trim = on("others", Stream.trim)
+
+    get = on("reads", Stream.get)
+    exists = on("reads", Stream.exists)
+    count = on("reads", Stream.count)
+    rank = on("reads", Stream.rank)
+    select = on("reads", Stream.select)
+    split = on("reads", Stream.split)
+    info = on("reads", Stream.info)
+    groups = on("reads", Stream.groups)
+    length = on("reads", Stream.__len__)
+    last_id = Property[Stream, StreamID](lambda stream: stream.last_id)
+    schema = Property[Stream, dict[str, str]](lambda stream: stream.schema)
+    codec = Property[Stream, str](lambda stream: stream.codec)
+
+    group = made(Stream.group, AsyncGroup)
+    range = made(Stream.range, Ahead)
+    deferred = made(Stream.deferred, lambda threads, plain: Ahead(threads, map(partial(AsyncDeferred, threads), plain)))
+
+    def __aiter__(self) -> Ahead[Entry]:
+        return self.range()
+
+    def follow(self, after: IDLike = "$", timeout: float | None = None) -> AsyncFollower:
+        """The entries behind ``after`` as they come, for ``async for``: as Stream.follow(), without a thread.
+
+        A task that is cancelled stops it; a further ``async for`` goes on there. Reads at once, some 10 µs.
+        """
+        return AsyncFollower(self._threads, self._plain.follow(after, 0), timeout)
+
+
+class AsyncState(Handle[State]):
+    """The durable key-value space of a store: as raxlog.State, with methods for its operators."""
+
+    get = on("reads", State.get)
+    items = on("reads", State.rows)
+    length = on("reads", State.__len__)
+    set = on("writes", State.__setitem__)
+    delete = on("writes", State.__delitem__)
+
+
+class AsyncStore(Handle[Store]):
+    """A store as the tasks of one loop hold it: as raxlog.Store, whose methods it has.
+
+    Returned by open(), not yet opened: ``async with`` it, or await it, and aclose() it at the end.
+    """
+
+    path = Attribute[Store, Path](lambda store: store.path)
+
+    def __init__(self, opener: Callable[[], Store]) -> None:
+        self._opener: Callable[[], Store] | None = opener
+        self._closing: asyncio.Task[None] | None = None
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        return self.__aenter__().__await__()
+
+    async def __aenter__(self) -> Self:
+        if self._opener is not None:
+            lane = Lane("opening", run_each, 1)
+            try:
+                store = await lane.finish(self._opener, Store.close)
+            finally:
+                lane.end()
+            super().__init__(Threads(store), store)
+            self._opener = None
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name in ("_plain", "_threads"):
+            raise StoreClosed("the store is not open: await what raxlog.aio.open() returns, or use it in an async with")
+        raise AttributeError(f"{type(self).__name__} has no {name}")
+
+    def __repr__(self) -> str:
+        return super().__repr__() if self._opener is None else "<raxlog.aio.AsyncStore, not open>"
+
+    async def aclose(self, timeout: float | None = None) -> None:
+        """Complete the calls under way, close the store, and end its threads.
+
+        Tasks that wait in a read get StoreClosed, and so does every later call. After ``timeout`` seconds (the
+        store's lock_timeout) what has not begun gets it, too. StoreError a second later, with the store not
+        closed, where a call that has begun does not end: a transact() or run() that hangs.
+        """
+        if self._closing is None or (self._closing.done() and (self._closing.cancelled() or self._closing.exception())):
+            self._threads.lanes["writes"].require_loop()
+            limit = self._threads.source.lock_timeout if timeout is None else timeout
+            self._closing = asyncio.create_task(self._threads.close(limit))
+        await asyncio.shield(self._closing)  # of a task that is cancelled, too, no thread stays
+
+    # -- writing ------------------------------------------------------------------------
+
+    async def transact(self, function: Callable[[Transaction], T]) -> T:
+        """``function(tx)`` within a transaction of its own, as a whole, in the thread that writes; its result.
+
+        All or nothing, one commit: as ``with store.transaction() as tx``. What it raises undoes it. Nothing can be
+        awaited in it, since every other writer waits: InvalidArgument for an ``async def``.
+        """
+        def run() -> T:
+            with self._plain.transaction() as tx:
+                result = function(tx)
+                if inspect.iscoroutine(result):
+                    result.close()
+                if inspect.isawaitable(result):
+                    raise InvalidArgument(f"transact({function!r:.60}): nothing can be awaited while a transaction is "
+                                          "open. Await before it, and pass a plain function")
+                return result
+
+        return await self._threads.call("writes", run, is_alone=True)
+
+    async def run(self, function: Callable[P, T], /, *args: P.args, **options: P.kwargs) -> T:
+        """Call any function that would hold up the loop, in the thread for long calls; one after the other.
+
+        ``await store.run(message.ack)``, ``await store.run(store.plain.subjects.match, "orders.new")``.
+        """
+        return await self._threads.call("others", partial(function, *args, **options))
+
+    @property
+    def plain(self) -> Store:
+        """The store itself, for what is not here: ``subjects``, ``channels``, ``remote``, ``watch``; see run()."""
+        return self._plain
+
+    async def publish(self, subject: Text, fields: Fields) -> Reached:
+        """Publish a message: as Store.publish(), as a part of the next commit."""
+        publication = self._threads.pubsub.publication(subject, fields)
+        return await self._threads.call("writes", partial(self._threads.batch.submit, publication))
+
+    flush = on("others", Store.flush)
+    rename_stream = on("others", Store.rename_stream)
+    delete_stream = on("others", Store.delete_stream)
+    bind = on("others", Store.bind)
+    unbind = on("others", Store.unbind)
+    subscribe = on("others", Store.subscribe)
+    subscribe_many = on("others", Store.subscribe_many)
+    unsubscribe = on("others", Store.unsubscribe)
+    snapshot = on("others", Store.snapshot)
+    compact = on("others", Store.compact)
+    maintain = on("others", Store.maintain)
+
+    # -- reading ------------------------------------------------------------------------
+
+    streams = on("reads", Store.streams)
+    bindings = on("reads", Store.bindings)
+    listeners = on("reads", Store.listeners)
+    readers = on("reads", Store.readers)
+
+    stream = made(Store.stream, AsyncStream)
+
+    @property
+    def state(self) -> AsyncState:
+        """The durable key-value space."""
+        return AsyncState(self._threads, self._plain.state)
+
+    async def read(self, streams: Mapping[N, IDLike], count: int | None = None, block: float | None = None, *,
+                   total: int | None = None, max_bytes: int | None = None) -> dict[N, list[Entry]]:
+        """Entries behind an ID of each of several streams: as Store.read(). Waits without a thread."""
+        looks = look_behind(self._threads.source, streams, count, total, max_bytes, self._threads.streams.encoding)
+        look = partial(self._threads.call, "reads", partial(next, looks))
+        return await until(self._threads, look, seconds_of(block))
+
+    async def read_group(self, group: Name, consumer: Name, streams: Mapping[N, IDLike], count: int | None = None,
+                         block: float | None = None, *, total: int | None = None, max_bytes: int | None = None,
+                         noack: bool = False, claim_idle: float | None = None,
+                         ack: Mapping[N, Iterable[IDLike]] | None = None) -> dict[N, list[Entry]]:
+        """Deliver from several streams: as Store.read_group(). Waits, and is cancelled, as AsyncGroup.read()."""
+        wanted, targets, keys = parse_group_read(
+            group, consumer, streams, count, total, max_bytes, noack, claim_idle, ack, None)
+        answer = await read_group(self._threads, wanted, targets, block)
+        return {keys[name]: texts_of(entries, self._threads.streams.encoding) for name, entries in answer}
+
+
+def _opens(opener: Callable[P, Store]) -> Callable[P, AsyncStore]:
+    @wraps(opener)
+    def call(*args: P.args, **options: P.kwargs) -> AsyncStore:
+        return AsyncStore(partial(opener, *args, **options))
+
+    return call
+
+
+open = _opens(Store.open)

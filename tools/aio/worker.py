@@ -1,0 +1,160 @@
+"""A worker whose handlers are coroutines: the plain one (stream/jobs/worker.py), whose threads wait for tasks.
+
+    a thread of the worker   read ──> handler(entry) ┄┄┄┄ waits ┄┄┄┄ returns, raises ──> acknowledged, released, buried
+                                          │ call_soon_threadsafe          ^
+    the loop                              └──> a task: the coroutine ─────┘
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial, wraps
+from queue import Empty, SimpleQueue
+from typing import Any, Concatenate, ParamSpec
+
+from ...storage.errors import InvalidArgument
+from ...stream.group.group import Group
+from ...stream.jobs.outcome import Snooze, TimeLimit
+from ...stream.jobs.processes import WorkerProcesses
+from ...stream.jobs.worker import Worker, is_async
+from ...stream.node.entry import Entry
+from .lane import Lane, outlast, run_each
+from .threads import Attribute, Handle, Threads
+
+P = ParamSpec("P")
+
+_LOOK = 0.2  # seconds between looks whether the loop has been closed
+_GRACE = 1.0  # seconds that tasks have to end once they are cancelled
+
+
+class Awaited:
+    """An async handler as a plain one: it runs as a task of the loop, for which the thread that calls it waits.
+
+    Without a loop, in one that it begins in a thread of its own. InvalidArgument for a worker with transactions.
+    """
+
+    def __init__(self, handler: Callable[..., Any], transaction: object,
+                 loop: asyncio.AbstractEventLoop | None = None) -> None:
+        if transaction:
+            raise InvalidArgument(f"handler={handler!r:.60} is async; the handler of a worker with transactions must "
+                                  "be a plain function, for nothing can be awaited while one is open")
+        self._handler = handler
+        self._loop = loop
+        self._lock = threading.Lock()
+        self.tasks: set[asyncio.Task[Any]] = set()
+        self.owner: asyncio.Task[Any] | None = None  # the task that runs the worker
+
+    def __call__(self, entry: Entry) -> Any:
+        ended: SimpleQueue[Future[Any]] = SimpleQueue()
+        loop, coroutine, future = self._started(), self._run(entry), Future[Any]()
+        try:
+            future = asyncio.run_coroutine_threadsafe(coroutine, loop)
+            future.add_done_callback(ended.put)
+        except RuntimeError:  # the loop has been closed, which the worker notices as soon as this
+            coroutine.close()
+        try:
+            while ended.empty():
+                with suppress(Empty):
+                    ended.put(ended.get(timeout=_LOOK))  # where TimeLimit strikes, no lock is held that the loop wants
+                if loop.is_closed():
+                    break
+        except TimeLimit:
+            future.cancel()
+            raise
+        if ended.empty() or future.cancelled():  # the loop ends: the entry is given back
+            raise Snooze(0)
+        value, error = future.result()
+        if error is not None:
+            raise error
+        return value
+
+    async def _run(self, entry: Entry) -> tuple[Any, BaseException | None]:
+        process, task = os.getpid(), asyncio.current_task()
+        assert task is not None
+        self.tasks.add(task)
+        try:
+            return await self._handler(entry), None
+        except asyncio.CancelledError as error:
+            is_end = self.owner is not None and self.owner.cancelling()  # of all tasks, as by asyncio.run()
+            return None, Snooze(0) if is_end else error
+        except (Exception, SystemExit) as error:
+            return None, error
+        finally:
+            self.tasks.discard(task)
+            if os.getpid() != process:
+                os._exit(0)  # a child that the handler has forked: the entry is its parent's
+
+    def _started(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                threading.Thread(target=self._loop.run_forever, name="raxlog worker: loop", daemon=True).start()
+            return self._loop
+
+
+class AsyncWorker(Handle[Worker]):
+    """Made by AsyncGroup.worker(): a raxlog.Worker whose run() is awaited."""
+
+    name = Attribute[Worker, bytes](lambda worker: worker.name)
+    counts = Attribute[Worker, dict[str, int]](lambda worker: worker.counts)
+
+    def __init__(self, threads: Threads, plain: Worker, handler: object) -> None:
+        super().__init__(threads, plain)
+        self._handler = handler
+
+    def stop(self) -> None:
+        """End the worker: no entry is begun any more. From any thread, and from signal handlers."""
+        self._plain.stop()
+
+    async def run(self, burst: bool = False) -> None:
+        """Work until stop(), until the store or the loop is closed, or this task is cancelled: as Worker.run().
+
+        Handlers then have ``drain`` seconds, in which this task, cancelled or not, goes on. What has not ended
+        is given back, and cancelled.
+        """
+        self._threads.require_open()
+        loop, tasks = asyncio.get_running_loop(), set[asyncio.Task[Any]]()
+        if isinstance(self._handler, Awaited):
+            self._handler.owner, tasks = asyncio.current_task(), self._handler.tasks
+        lane = self._threads.workers[self] = Lane(f"worker {self.name!r}", run_each, 1)
+        ended = lane.call(partial(
+            self._plain.run, signals=False, burst=burst,
+            until=lambda: loop.is_closed() or not threading.main_thread().is_alive())).future
+        try:
+            await asyncio.shield(ended)
+        except asyncio.CancelledError:
+            self.stop()
+            await outlast(ended)
+            raise
+        finally:
+            del self._threads.workers[self]
+            if not loop.is_closed():  # else the garbage collector drops this task
+                lane.end()
+                for task in tasks:
+                    task.cancel()
+                if tasks:
+                    await asyncio.wait(tasks, timeout=_GRACE)
+
+
+def serving(make: Callable[Concatenate[Group, Callable[..., object], P], Worker | WorkerProcesses],
+            ) -> Callable[Concatenate[Handle[Group], Callable[..., object], P], AsyncWorker]:
+    """Group.worker(), for handlers that are async, or are not."""
+
+    @wraps(make)
+    def worker(self: Handle[Group], handler: Callable[..., object], /, *args: P.args,
+               **options: P.kwargs) -> AsyncWorker:
+        if options.get("processes"):
+            raise InvalidArgument("processes= forks, which a process with a loop should not do; `raxlog worker "
+                                  "--processes` takes async functions")
+        if is_async(handler):
+            handler = Awaited(handler, options.get("transaction"), asyncio.get_running_loop())
+        plain = make(self._plain, handler, *args, **options)
+        assert isinstance(plain, Worker)
+        return AsyncWorker(self._threads, plain, handler)
+
+    return worker
