@@ -336,7 +336,7 @@ def test_the_tasks_of_a_worker_that_is_killed_are_done_by_others(tmp_path: Path)
 def test_the_example_of_the_page_runs_as_it_stands(tmp_path: Path) -> None:
     page = (DOCS / "taskiq.md").read_text(encoding="utf-8")
     (example,) = re.findall(r"```python\n(.*?)```", page, re.S)
-    command, program, printed = re.findall(r"```\n\$ taskiq worker (.*) &\n\$ python (.*)\n(.*)\n```", page)[0]
+    command, program, printed = re.findall(r"```text\n\$ taskiq worker (.*) &\n\$ python (.*)\n(.*)\n```", page)[0]
     assert command.startswith("tasks:broker ")
     (tmp_path / program).write_text(example)
     with workers(tmp_path, *command.split()[1:]):

@@ -17,7 +17,8 @@ from raxlog.tools.cli.arguments import LOADED, Command
 pytest_plugins = ["cli_fixtures"]
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = sorted([ROOT / "README.md", *(page for page in (ROOT / "docs").glob("*.md") if "format" not in page.name)])
+PAGES = sorted([ROOT / "README.md", *(page for page in (ROOT / "docs").rglob("*.md") if "format" not in page.name)])
+TOUR = ROOT / "docs" / "tour.md"
 WAITS = ("tail", "sub")  # until Ctrl-C
 SPARK = ("scan",)  # takes a Java machine; test_spark_cli.py runs it
 
@@ -41,23 +42,41 @@ def typed(text: str) -> Iterator[list[str]]:
                 yield words[1:]
 
 
-def test_the_python_of_the_readme_runs_from_top_to_bottom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_python_of_the_readme_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    [part] = blocks(ROOT / "README.md", "python")
+    exec(compile(part, "README.md", "exec"), {})
+    assert capsys.readouterr().out == "mail to ann@example.org\n"
+
+
+def test_the_readme_has_its_two_commands() -> None:
+    [both] = blocks(ROOT / "README.md", "sh")
+    first, second = both.splitlines()
+    assert first.startswith("python3 -m venv .venv && ")
+    assert first.endswith("raxlog demo")
+    assert second.startswith("python3 -m venv .venv && ")
+    assert second.endswith("pytest tests")
+
+
+def test_the_python_of_the_tour_runs_from_top_to_bottom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pyarrow")
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
-    parts = blocks(ROOT / "README.md", "python")
+    parts = blocks(TOUR, "python")
     assert len(parts) >= 4
     for part in parts:
-        exec(compile(part.replace("block=5", "block=0.1"), "README.md", "exec"), names)  # a wait of 5 s teaches nothing
+        exec(compile(part.replace("block=5", "block=0.1"), "tour.md", "exec"), names)  # a wait of 5 s teaches nothing
     with raxlog.open("restored.rax") as store:
         assert len(store.stream("orders")) == 501
 
 
-def test_the_commands_of_the_readme_run_in_their_order(raxlog_cli: Run) -> None:
+def test_the_commands_of_the_tour_run_in_their_order(raxlog_cli: Run) -> None:
     pytest.importorskip("pyarrow")
     Path("access.log").write_text("one\ntwo\n")
     ran = []
-    for words in typed("".join(blocks(ROOT / "README.md", "sh"))):
+    for words in typed("".join(blocks(TOUR, "sh"))):
         if words[0] in WAITS + SPARK:
             continue
         if "ID" in words:

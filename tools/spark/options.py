@@ -155,7 +155,7 @@ class Options:
 
 _OF_TABLES = ("path", "stream", "streamPattern", "dataset", "asOf", "snapshotDir", "snapshotMaxAge",
               "snapshotRetention")
-_OPTIONS = {
+OPTIONS = {
     name: _Option(made.name, *how) for made in fields(Options) for name, how in made.metadata.items()
 } | {
     "startingOffsets": _Option("start_offset", str.strip, "an ID", _IN),
@@ -172,11 +172,11 @@ def parse(given: Mapping[str, str], use: str | None = READ) -> Options:
     """
     values: dict[str, Any] = {}
     text = {name.lower(): value for name, value in given.items()}
-    allowed = {name.lower(): name for name, option in _OPTIONS.items() if use is None or use in option.uses}
+    allowed = {name.lower(): name for name, option in OPTIONS.items() if use is None or use in option.uses}
     for name, value in text.items():
         if name not in allowed:
             raise InvalidArgument(_unknown(name, use or "a load", list(allowed.values())))
-        option = _OPTIONS[allowed[name]]
+        option = OPTIONS[allowed[name]]
         try:
             values[option.field] = option.read(value)
         except InvalidArgument as error:
@@ -199,9 +199,9 @@ def parse(given: Mapping[str, str], use: str | None = READ) -> Options:
 
 
 def _unknown(name: str, use: str, known: list[str]) -> str:
-    elsewhere = next((option for option in _OPTIONS if option.lower() == name), None)
+    elsewhere = next((option for option in OPTIONS if option.lower() == name), None)
     if elsewhere is not None:
-        where = " and ".join(_OPTIONS[elsewhere].uses)
+        where = " and ".join(OPTIONS[elsewhere].uses)
         return f"option {elsewhere} belongs to {where}, not to {use}. Here there are: {', '.join(sorted(known))}"
     return f"there is no option {name!r} for {use}. There are: {', '.join(sorted(known))}"
 

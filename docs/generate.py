@@ -1,0 +1,119 @@
+"""The reference pages that are made from the program itself: ``python docs/generate.py`` writes them anew.
+
+    reference/cli.md            raxlog --help, and the help of every command
+    reference/errors.md         the tree of exceptions, with their docstrings
+    reference/spark-options.md  the options of the Spark source
+
+    site/llms.txt               the index, for programs that read documentation
+
+tests/docs/test_pages.py compares the files with what this makes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import raxlog
+from raxlog.tools import cli
+
+DOCS = Path(__file__).parent
+_ABOUT = """\
+> Redis Streams in a directory: durable, embedded, without a server. A Python library (Linux, Python 3.11 and
+> newer) and a command line. Streams, consumer groups, workers with retries and dead letters, transactions,
+> publish and subscribe, snapshots, Arrow and Spark. `import raxlog; store = raxlog.open("events.rax")`.
+
+Durations are seconds. A write is on disk when the call returns. Fields are bytes unless the store is opened
+with `encoding="utf-8"`. One machine only; any number of its processes may open the same store.
+"""
+
+
+def help_of(*command: str) -> str:
+    """What ``raxlog COMMAND --help`` prints."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        cli.main([*command, "--help"])
+    return printed.getvalue().rstrip()
+
+
+def cli_page() -> str:
+    """The command line."""
+    parts = ["# Command line", "",
+             "Every command as `raxlog COMMAND --help` prints it. Written by `docs/generate.py`.", "",
+             "```text", help_of(), "```", ""]
+    for name in cli.COMMANDS:
+        parts += [f"## raxlog {name}", "", "```text", help_of(name), "```", ""]
+    return "\n".join(parts)
+
+
+def errors_page() -> str:
+    """All exceptions, the general ones before those derived from them."""
+    parts = ["# Errors", "",
+             "Every error that raxlog raises on purpose is a `RaxlogError`. Its message names what was wrong, where,",
+             "and what to do. Nothing has changed on disk when a call that writes raises one, with one exception:",
+             "`AppendsLost` reports earlier calls. Written by `docs/generate.py` from the classes.", ""]
+
+    def tree(kind: type[BaseException], depth: int) -> None:
+        also = [base.__name__ for base in kind.__bases__ if base.__module__ == "builtins" and base is not Exception]
+        more = f", also a `{also[0]}`" if also else ""
+        meaning = re.sub(r"^ *(``\w+``) {2,}", r"\1: ", kind.__doc__ or "", flags=re.M)  # a table of its attributes
+        meaning = " ".join(meaning.replace("``", "`").split())
+        parts.append(f"{'  ' * depth}- **`{kind.__name__}`**{more}: {meaning}")
+        for below in sorted(kind.__subclasses__(), key=lambda one: list(vars_of).index(one.__name__)):
+            tree(below, depth + 1)
+
+    vars_of = vars(__import__("raxlog.storage.errors", fromlist=["errors"]))
+    tree(raxlog.RaxlogError, 0)
+    handlers = "`raxlog.Retry`, `raxlog.Snooze`, `raxlog.Discard`"
+    parts += ["", f"A worker's handler may raise {handlers}, which decide what becomes of its",
+              "entry and are no errors, and has `raxlog.TimeLimit` raised in it: see [jobs](../jobs.md).", "",
+              "On the command line an error is one line on stderr. The exit status is 1 where the answer is no",
+              "(no such stream, group or entry), 2 for wrong usage, 3 where the store cannot be opened, read or",
+              "written.", ""]
+    return "\n".join(parts)
+
+
+def spark_page() -> str:
+    """The options of the Spark source: those of a load, a readStream, a save."""
+    from raxlog.tools.spark import options  # noqa: PLC0415
+
+    defaults = {name: made.default for made in fields(options.Options) for name in made.metadata}
+    parts = ["# Options of the Spark source", "",
+             "All options of `format(\"raxlog\")`, with the values that they accept and where they may be given.",
+             "Names are case-insensitive. What they mean is explained in [Spark](../spark.md). Written by",
+             "`docs/generate.py`.", "",
+             "| option | value | default | reading | readStream | writing |", "|---|---|---|---|---|---|"]
+    for name, option in options.OPTIONS.items():
+        default = defaults.get(name)
+        shown = "" if default is None else str(default).lower() if isinstance(default, bool) else str(default)
+        shown = "required" if name == "path" else shown and f"`{shown}`"
+        uses = " | ".join("yes" if use in option.uses else "" for use in (options.READ, options.FOLLOW, options.WRITE))
+        parts.append(f"| `{name}` | {option.what.replace('|', chr(92) + '|')} | {shown} | {uses} |")
+    return "\n".join([*parts, ""])
+
+
+def llms_page() -> str:
+    """The index by llmstxt.org's form: a heading, what it is, and lists of links to the Markdown pages."""
+    parts = ["# raxlog", "", *_ABOUT.splitlines(), ""]
+    for line in (DOCS / "index.md").read_text(encoding="utf-8").splitlines():
+        row = re.match(r"\| \[([^]]+)\]\(([^)]+)\) \|(?:.*\|)? ([^|]+) \|$", line)
+        if line.startswith("## "):
+            parts += [line, ""]
+        elif row:
+            parts.append(f"- [{row[1]}]({os.path.normpath('docs/' + row[2])}): {row[3]}")
+        elif parts[-1].startswith("- "):
+            parts.append("")
+    return "\n".join(parts) + "\n"
+
+
+PAGES = {"reference/cli.md": cli_page, "reference/errors.md": errors_page, "reference/spark-options.md": spark_page,
+         "site/llms.txt": llms_page}
+
+if __name__ == "__main__":
+    os.environ.pop("COLUMNS", None)
+    for page, text in PAGES.items():
+        (DOCS / page).write_text(text(), encoding="utf-8")

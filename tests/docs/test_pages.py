@@ -1,0 +1,90 @@
+"""The programs and commands of the pages run, and print what the pages show."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from pathlib import Path
+
+import pytest
+import raxlog
+from page_runs import blocks, matches, run_page
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+NEEDS = {  # modules without which a page cannot be run
+    "tutorial": ["duckdb", "pyarrow"],
+    "howto/duckdb-and-polars": ["duckdb", "polars", "pyarrow"],
+    "howto/fastapi": ["fastapi", "httpx"],
+    "howto/servers-and-forks": ["gunicorn", "flask"],
+    "howto/nightly-report": ["matplotlib", "pyspark"],
+}
+SLOW = {"tutorial": pytest.mark.storm, "howto/nightly-report": pytest.mark.spark,
+        "howto/crash-test-a-consumer": pytest.mark.storm}
+COMMANDS = ("XACK", "XACKDEL", "XADD", "XAUTOCLAIM", "XCFGSET", "XCLAIM", "XDEL", "XDELEX", "XGROUP", "XINFO", "XLEN",
+            "XNACK", "XPENDING", "XRANGE", "XREAD", "XREADGROUP", "XREVRANGE", "XSETID", "XTRIM")  # up to Redis 8.10
+PAGES = [DOCS / "tutorial.md", *sorted((DOCS / "howto").glob("*.md")), *sorted((DOCS / "coming-from").glob("*.md")),
+         DOCS / "operations.md", DOCS / "reference" / "limits.md"]
+NAMES = [str(page.relative_to(DOCS).with_suffix("")) for page in PAGES if page.exists()]
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=SLOW.get(name, ())) for name in NAMES])
+def test_what_a_page_shows_is_what_happens(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in NEEDS.get(name, ()):
+        pytest.importorskip(module)
+    monkeypatch.chdir(tmp_path)
+    assert run_page(DOCS / f"{name}.md", tmp_path) > 0
+
+
+def test_output_is_compared_line_by_line() -> None:
+    assert matches("a … c\n1732185612345-0\n", "a b c\n1999999999999-12\n")
+    assert matches("first\n…\nlast", "first\n2\n3\nlast\n")
+    assert not matches("first\nlast", "first\n2\nlast\n")
+    assert not matches("2 entries", "3 entries")
+    assert matches("", "")
+    assert not matches("", "something")
+
+
+def test_generated_pages_are_what_the_program_prints(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(DOCS))
+    monkeypatch.delenv("COLUMNS", raising=False)
+    generate = importlib.import_module("generate")
+    for page, text in generate.PAGES.items():
+        if page == "reference/cli.md" and sys.version_info >= (3, 13):
+            continue  # whose argparse breaks the lines of usage elsewhere
+        written = (DOCS / page).read_text(encoding="utf-8")
+        assert text() == written, f"run: python docs/generate.py ({page})"
+
+
+def test_the_picture_of_the_comparison_is_that_of_its_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(DOCS))
+    plot = importlib.import_module("plot")
+    rows = plot.ratios((DOCS / "comparison.md").read_text(encoding="utf-8"))
+    assert len(rows) == 7
+    assert plot.drawn(rows) == (DOCS / "comparison.svg").read_text(encoding="utf-8"), "run: python docs/plot.py"
+
+
+def test_every_public_name_is_in_the_reference() -> None:
+    text = "".join((DOCS / "reference" / page).read_text(encoding="utf-8") for page in ("api.md", "errors.md"))
+    assert [name for name in raxlog.__all__ if not re.search(rf"\b{name}\b", text)] == ["__version__"]
+
+
+def test_every_page_is_in_the_index() -> None:
+    index = (DOCS / "index.md").read_text(encoding="utf-8")
+    linked = set(re.findall(r"^\| \[[^]]+\]\((\S+\.md)\)", index, re.M))
+    pages = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")} - {"index.md"}
+    assert linked == pages | {"../README.md", "../CONTRIBUTING.md", "../CHANGELOG.md"}
+
+
+def test_every_command_of_redis_streams_is_in_the_table() -> None:
+    page = (DOCS / "coming-from" / "redis-streams.md").read_text(encoding="utf-8")
+    assert [name for name in COMMANDS if not re.search(rf"^\| `{name}[ `]", page, re.M)] == []
+
+
+def test_what_is_not_run_is_an_installation_or_needs_a_cluster() -> None:
+    for page in DOCS.rglob("*.md"):
+        for block in blocks(page):
+            lines = block.text.splitlines()
+            if block.language == "sh" and page.name not in ("tour.md", "spark.md"):  # test_readme.py runs the tour
+                assert all(re.match(r"python3 -m venv|\. |pip install", line) for line in lines), page
+            assert block.language or page.name.startswith("format"), f"{page}:{block.line}: a block of no language"
