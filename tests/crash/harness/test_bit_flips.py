@@ -72,8 +72,8 @@ def _stated(data: object) -> int:
 
 @pytest.mark.parametrize("kind", [
     layout.NAME, layout.DEAD, layout.ORDINAL, layout.GROUP_NAME, layout.CONSUMER_NAME, layout.IDEMPOTENT,
-    layout.IDEMPOTENT_AGE, layout.DEFERRED, layout.NODE, layout.HEADER, layout.GROUP, layout.CONSUMER, layout.PENDING,
-    layout.PENDING_BY_CONSUMER, layout.PENDING_BY_TIME, layout.RELEASED,
+    layout.IDEMPOTENT_AGE, layout.DEFERRED, layout.RESULT, layout.RESULT_AGE, layout.NODE, layout.HEADER,
+    layout.GROUP, layout.CONSUMER, layout.PENDING, layout.PENDING_BY_CONSUMER, layout.PENDING_BY_TIME, layout.RELEASED,
 ], ids=hex)  # fmt: skip
 def test_control_check_finds_every_row_that_is_forgotten(flipper: Flipper, tmp_path: Path, kind: int) -> None:
     """Each family's first, middle and last row in turn."""

@@ -98,7 +98,8 @@ def reads(store: raxlog.Store, rng: random.Random, share: float) -> Iterator[tup
             needs = f"{shown}/{group.decode()}"
             yield f"{needs}:pending", lambda handle=handle: [entry[::3] for entry in handle.pending("-")]
             yield f"{needs}:summary", lambda handle=handle: handle.pending()
-            yield f"{needs}:results", lambda handle=handle, ids=ids[:30]: [handle.wait_result(sid, 0) for sid in ids]
+            for sid in ids[5:14]:
+                yield f"{needs}:get", lambda handle=handle, sid=sid: handle.wait_result(sid, 0)
             yield f"{needs}:consumers", lambda handle=handle: [c[:2] for c in handle.consumers()]
             for consumer in CONSUMERS:
                 whose = f"{needs}/{consumer.decode()}"
