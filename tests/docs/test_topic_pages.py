@@ -119,6 +119,11 @@ def test_the_python_of_spark_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     create, insert, select = sql.replace("/data/events.rax", str(tmp_path / "events.rax")).split(";")[:3]
     spark = pyspark.sql.SparkSession.getActiveSession()
     assert spark is not None
-    spark.sql(create)
-    spark.sql(insert)
-    assert [tuple(row) for row in spark.sql(select).collect()] == [("book", 7)]
+    try:
+        spark.sql(create)
+        spark.sql(insert)
+        assert [tuple(row) for row in spark.sql(select).collect()] == [("book", 7)]
+    finally:  # the tests that follow begin a Java with settings of their own
+        spark.stop()
+        pyspark.SparkContext._gateway.shutdown()
+        pyspark.SparkContext._gateway = pyspark.SparkContext._jvm = None
