@@ -47,7 +47,7 @@ from ..node.entry import Entry, delivered
 from ..node.packed_ids import pack_ids, row_of
 from ..node.stream_id import MAX64, IDLike, StreamID, make_id, now_ms, parse_id
 from . import subject_filter
-from .bucket import unpack_ids
+from .bucket import Nack, unpack_ids
 from .state import (
     UNKNOWN,
     UNOWNED,
@@ -187,7 +187,8 @@ def _attempt(txn: WriteTransaction, wanted: GroupRead, targets: list[Target]) ->
             deferred.release(txn, stream, now)
         changes = txn.changes
         if target.ack:
-            ack(txn, group, _owned(txn, group, wanted.consumer, target.ack) if wanted.owned else target.ack)
+            own = [*_own(txn, group, wanted.consumer, target.ack)] if wanted.owned else None
+            ack(txn, group, target.ack if own is None else pack_ids(own))
         consumer = group.ensure_consumer(txn, wanted.consumer, now)
         count = room.left_of(wanted.most)
         if target.after is not None:
@@ -454,23 +455,20 @@ def _count_gone(txn: WriteTransaction, group: GroupState, owners: dict[int, int]
     return sum(owners.values())
 
 
-def _owned(txn: WriteTransaction, group: GroupState, consumer: bytes, ids: bytes) -> bytes:
-    """Those of the IDs, ascending in a row, that are pending with this consumer."""
+def _own(txn: WriteTransaction, group: GroupState, consumer: bytes, ids: bytes) -> dict[ID, Nack]:
+    """Those of the IDs in a row that are pending with this consumer."""
     member = group.consumer(txn, consumer)
-    held = {} if member is None else group.pel(txn).find(unpack_ids(ids))
-    return pack_ids([sid for sid, nack in held.items() if member is not None and nack.consumer == member.number])
+    found = {} if member is None else group.pel(txn).find(unpack_ids(ids))
+    return {sid: nack for sid, nack in found.items() if member is not None and nack.consumer == member.number}
 
 
 def renew(txn: WriteTransaction, group: GroupState, consumer: bytes, ids: bytes, now: int) -> list[ID]:
     """Set the delivery time of the consumer's own pending entries to now; the IDs of the others, which stay."""
-    wanted = unpack_ids(ids)
-    member = group.consumer(txn, consumer)
-    held = group.pel(txn).find(wanted)
-    own = {sid: nack for sid, nack in held.items() if member is not None and nack.consumer == member.number}
-    if member is not None and own:
-        group.pel(txn).set([(sid, member.number, now, nack.count) for sid, nack in own.items()])
+    own = _own(txn, group, consumer, ids)
+    if own:
+        group.pel(txn).set([(sid, nack.consumer, now, nack.count) for sid, nack in own.items()])
         txn.changes += 1
-    return [sid for sid in wanted if sid not in own]
+    return [sid for sid in unpack_ids(ids) if sid not in own]
 
 
 def require_owner(txn: WriteTransaction, stream: bytes, group: GroupState | None, name: bytes, consumer: bytes,
