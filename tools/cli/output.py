@@ -20,7 +20,6 @@ import os
 import sys
 import unicodedata
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
 from typing import Any, TextIO
 
 from ...stream.node.entry import Entry
@@ -62,10 +61,10 @@ def styled(plain: str, style: str, stream: TextIO | None = None) -> str:
 
 def time_of(sid: StreamID) -> str:
     """The time of an ID, to the millisecond, as in 2026-11-24T08:00:00.123Z; ``-`` where it holds none."""
-    if not 0 < sid.ms < 253_402_300_800_000:  # until the year 9999
+    try:
+        return sid.datetime.replace(tzinfo=None).isoformat(timespec="milliseconds") + "Z" if sid.ms else "-"
+    except OverflowError:
         return "-"
-    time = datetime.fromtimestamp(sid.ms // 1000, UTC)
-    return time.replace(microsecond=sid.ms % 1000 * 1000, tzinfo=None).isoformat(timespec="milliseconds") + "Z"
 
 
 def timed(document: dict[str, object], sid: StreamID, wanted: bool) -> dict[str, object]:

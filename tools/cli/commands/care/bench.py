@@ -8,7 +8,6 @@
 from __future__ import annotations
 
 import argparse
-import platform
 import statistics
 import tempfile
 from functools import partial
@@ -16,10 +15,6 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import lmdb
-
-from ..... import __version__
-from .....storage import kernels
 from ....bench import CASES, TABLE, measure, plot
 from ....bench.rounds import Figure, Rounds
 from ....bench.sampler import Profile, Sampler
@@ -27,6 +22,7 @@ from ... import output
 from ...arguments import argument, command, flag, positive, seconds
 from ...progress import parts
 from ...status import DONE, USAGE, CommandError
+from ...versions import versions
 
 _BAR, _FUNCTIONS = 20, 30
 
@@ -77,8 +73,7 @@ def _run(args: argparse.Namespace) -> int:
             own = Path(folder, str(number))
             own.mkdir()
             figures += measure(name, Rounds(own, args.slices, args.seconds, args.entries, report, sampler))
-    about = {"version": __version__, "kernels": kernels.speed(), "python": platform.python_version(),
-             "lmdb": ".".join(map(str, lmdb.version())), "slices": args.slices, "seconds": args.seconds}
+    about = {**versions(), "slices": args.slices, "seconds": args.seconds}
     if sampler:
         if not sampler.profiles:
             raise CommandError(f"--cpu: nothing of raxlog runs in slices in {', '.join(names)}", USAGE)
