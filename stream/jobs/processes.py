@@ -17,6 +17,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 
 from ...storage.errors import NoGroup
+from ..entries.header import shown
 from ..node.arguments import Name
 from .outcome import Backoff
 from .worker import Worker, on_signals
@@ -42,6 +43,9 @@ class WorkerProcesses:
     def pids(self) -> list[int]:
         """The children that run."""
         return [place.pid for place in self._places if place.pid]
+
+    def __repr__(self) -> str:
+        return f"<raxlog workers {shown(self._name)}, {len(self.pids)} of {len(self._places)} processes running>"
 
     def stop(self) -> None:
         """End the workers. From any thread, and from signal handlers."""

@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...storage.errors import InvalidArgument, LockTimeout, MalformedValue, NotOwner, RaxlogError, StoreFull
 from ...storage.wake.stop import Stop
+from ..entries.header import shown
 from ..node.arguments import Name, duration_ms, member_name, whole
 from ..node.entry import Entry
 from ..node.stream_id import StreamID
@@ -67,7 +68,7 @@ class _Lane:
         self.results: dict[StreamID, Result] = {}  # of these, not yet kept
         self.lost: set[StreamID] = set()  # another worker has taken these over, or they have been given back
         self.begun = self.renewed = 0.0  # when the entry that runs was, and all that is held
-        self.limited = False  # the handler has been told that its time is over
+        self.limited = False  # TimeLimit has been raised in the handler
         self.thread = threading.Thread()
         self.counts: Counter[str] = Counter()
 
@@ -118,6 +119,10 @@ class Worker:
     def counts(self) -> dict[str, int]:
         """Entries by what became of them here: "done", "failed", "snoozed", "dead", and "lost" to another worker."""
         return dict(sum((lane.counts for lane in (*self._lanes, *self._gone)), Counter()))
+
+    def __repr__(self) -> str:
+        counts = "".join(f", {many:,} {what}" for what, many in self.counts.items())
+        return f"<raxlog.Worker {shown(self.name)} of {self._group!r}{counts}>"
 
     def stop(self) -> None:
         """End the worker: no entry is begun any more. From any thread, and from signal handlers."""

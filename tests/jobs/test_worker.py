@@ -537,3 +537,31 @@ def test_in_a_full_store_jobs_are_acknowledged_and_dead_letters_come_once_there_
         assert sorted(seen) == list(range(30))
         assert worker.counts["done"] == 28
         assert sorted(number(letter.entry) for letter in group.dead_letters) == [28, 29]
+
+
+def test_dead_letters_come_again_after_their_stream_was_deleted(store: raxlog.Store, group: raxlog.Group) -> None:
+    def handle(entry: raxlog.Entry) -> None:
+        if number(entry) == 1:
+            assert store.delete_stream(group.dead_letters.name)
+        raise ValueError(number(entry))
+
+    store.stream("jobs").extend([{"n": n} for n in range(3)])
+    worker = group.worker(handle, attempts=1)
+    worker.run(burst=True)
+    assert [number(letter.entry) for letter in group.dead_letters] == [1, 2]
+    assert is_empty(group)
+    assert worker.counts == {"failed": 3, "dead": 3}
+    with pytest.raises(raxlog.InvalidArgument, match="its own dead letters"):
+        group.worker(handle, dead_letters="jobs")
+
+
+def test_what_a_notebook_shows_of_a_handle_names_what_it_is_of(store: raxlog.Store, group: raxlog.Group) -> None:
+    store.stream("jobs").append({"n": 1})
+    worker = group.worker(lambda _: None, name="w")
+    worker.run(burst=True)
+    place = f"in {str(store.path)!r}"
+    later = store.stream("jobs").defer({"n": 2}, at=4102441200000)
+    assert repr(worker) == f"<raxlog.Worker 'w' of <raxlog.Group 'mail' of stream 'jobs' {place}>, 1 done>"
+    assert repr(group.worker(print, processes=2, name="p")) == "<raxlog workers 'p', 0 of 2 processes running>"
+    assert repr(group.dead_letters) == "<raxlog.DeadLetters 'jobs.mail.dead' of group 'mail'>"
+    assert repr(later) == f"<raxlog.Deferred {later.token}, due 2099-12-31 23:00:00 UTC, {{b'n': b'2'}}>"
