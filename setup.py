@@ -121,7 +121,7 @@ class BuildKernels(build_ext):
         self.parallel = self.parallel or os.cpu_count()
 
     def build_extensions(self) -> None:
-        self.cython = Lock()  # its state is global; the C compilers of other kernels run meanwhile
+        self.cython = Lock()  # its state is global; the C compilers of other kernels run at the same time
         try:
             for extension in self.extensions:
                 extension.sources = [copied_source(extension.name)]

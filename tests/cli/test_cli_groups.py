@@ -434,9 +434,9 @@ def test_retention_is_configured_shown_and_applied(raxlog_cli: Run, tmp_path: Pa
         assert run("add", store, "s", "n=1", "--id", f"{n}-0", "--expect-last", f"{n - 1}-0")[0] == 0
         if n == 1:
             assert run("configure", store, "s", "--node-max-entries", "3")[0] == 0
-    status, _, told = run("add", store, "s", "n=1", "--expect-last", "29-0")
+    status, _, err = run("add", store, "s", "n=1", "--expect-last", "29-0")
     assert status == 1
-    assert "30-0" in one_line(told)
+    assert "30-0" in one_line(err)
     assert run("configure", store, "s", "--retention", "max_age=60, maxlen=7") == (
         0, "retention is now maxlen=7 max_age=60\n", "")
     assert "maxlen 7, max_age 60" in run("info", store, "s")[1]
@@ -447,6 +447,6 @@ def test_retention_is_configured_shown_and_applied(raxlog_cli: Run, tmp_path: Pa
     assert json.loads(run("configure", store, "s", "--retention", "", "--json")[1])["retention"] == {}
     assert "retention" not in run("info", store, "s")[1]
     for wrong in ("maxlen", "maxlen=0", "age=5", "max_age=NaN", "max_age=-1", "acked=2", "idle_group=5", "="):
-        status, _, told = run("configure", store, "s", "--retention", wrong)
+        status, _, err = run("configure", store, "s", "--retention", wrong)
         assert status == 2, wrong
-        one_line(told)
+        one_line(err)

@@ -111,11 +111,11 @@ def test_ids_are_printed_with_their_times(raxlog_cli: Run, timed: str, command: 
     assert time in out
     if words[0] in ("range", "tail", "get"):
         assert out == f"1526919030474-55\t{time}\tn=1\n"
-    told = raxlog_cli(*words, "--time", "--json")[1]
+    shown = raxlog_cli(*words, "--time", "--json")[1]
     if words[-1] != "billing":
-        assert time in told
+        assert time in shown
     if words[0] == "groups":
-        assert [group["time"] for group in json.loads(told)["groups"]] == [time, "-"]
+        assert [group["time"] for group in json.loads(shown)["groups"]] == [time, "-"]
 
 
 def test_entries_with_their_times_are_imported_again(raxlog_cli: Run, timed: str) -> None:
@@ -256,6 +256,6 @@ def test_a_path_is_on_the_innermost_file_system_mounted_there() -> None:
 
 
 def test_version_names_lmdb_and_python(raxlog_cli: Run) -> None:
-    told = json.loads(raxlog_cli("--version", "--json")[1])
-    assert list(told) == ["version", "kernels", "lmdb", "python"]
-    assert f"LMDB {told['lmdb']}, Python {told['python']})" in raxlog_cli("--version")[1]
+    shown = json.loads(raxlog_cli("--version", "--json")[1])
+    assert list(shown) == ["version", "kernels", "lmdb", "python"]
+    assert f"LMDB {shown['lmdb']}, Python {shown['python']})" in raxlog_cli("--version")[1]

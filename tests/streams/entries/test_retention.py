@@ -312,7 +312,7 @@ def test_a_pending_entry_that_another_rule_has_let_go_holds_nothing_back(store: 
 
 def test_a_reader_that_waits_longer_than_idle_group_misses_nothing(
         store: raxlog.Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its group holds what has come just now; only what nobody comes for is let go."""
+    """Its group holds what has come just now; only what no reader comes for is let go."""
     now = int(time.time() * 1000)
     for module in (group_module, deliver_module, stream_module, streams_module):
         monkeypatch.setattr(module, "now_ms", lambda: now)

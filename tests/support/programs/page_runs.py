@@ -162,15 +162,15 @@ def run_page(page: Path, folder: Path, before: Mapping[int, str] | None = None,
                 target.write_text(block.text, encoding="utf-8")
             elif block.about == "output":
                 assert last is not None, f"{where}: output of what?"
-                assert matches(block.text, last), f"{where}: this was printed:\n{last}"
+                assert matches(block.text, last), f"{where}: this came:\n{last}"
             elif block.language == "console":
                 for command, shown in commands(block.text):
-                    status, told = shell.run(_SLEEP.sub("", command))
+                    status, printed = shell.run(_SLEEP.sub("", command))
                     deadline = time.monotonic() + _LONGEST
-                    while _SLEEP.match(command) and not matches(shown, told) and time.monotonic() < deadline:
+                    while _SLEEP.match(command) and not matches(shown, printed) and time.monotonic() < deadline:
                         time.sleep(0.1)
-                        status, told = shell.run(_SLEEP.sub("", command))
-                    assert matches(shown, told), f"{where}: $ {command}status {status}, and this was printed:\n{told}"
+                        status, printed = shell.run(_SLEEP.sub("", command))
+                    assert matches(shown, printed), f"{where}: $ {command}status {status}, and this came:\n{printed}"
                     assert shown.strip() or status == 0, f"{where}: $ {command}status {status}"
             elif block.language == "python":
                 source = block.text
