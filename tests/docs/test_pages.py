@@ -64,6 +64,20 @@ def test_the_picture_of_the_comparison_is_that_of_its_table(monkeypatch: pytest.
     assert plot.drawn(rows) == (DOCS / "comparison.svg").read_text(encoding="utf-8"), "run: python docs/plot.py"
 
 
+def test_the_pictures_of_the_command_line_are_what_it_shows(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.syspath_prepend(str(DOCS))
+    importlib.import_module("pictures").main(tmp_path)
+    now, drawn = ({name: re.findall("<text[^>]*>([^<]*)<", (folder / name).read_text(encoding="utf-8"))
+                   for name in ("session.svg", "doctor.svg")} for folder in (tmp_path, DOCS / "pictures"))
+    sizes = r"\d[\d,]*&#160;(bytes|on)"
+    assert [re.sub(sizes, "", text) for text in now["session.svg"]] == [
+        re.sub(sizes, "", text) for text in drawn["session.svg"]], "run: python docs/pictures.py"
+    rows = [{row[1] for text in texts if (row := re.match(r"(?:&#160;)+(\w.*?)(?:&#160;){2,}", text))}
+            for texts in (now["doctor.svg"], drawn["doctor.svg"])]
+    assert rows[0] == rows[1], "run: python docs/pictures.py"
+    assert len(rows[0]) == 8
+
+
 def test_every_public_name_is_in_the_reference() -> None:
     text = "".join((DOCS / "reference" / page).read_text(encoding="utf-8") for page in ("api.md", "errors.md"))
     assert [name for name in raxlog.__all__ if not re.search(rf"\b{name}\b", text)] == ["__version__"]
