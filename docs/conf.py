@@ -39,6 +39,7 @@ suppress_warnings = ["myst.header"]  # a page included whole begins where it lik
 
 html_theme = "furo"
 html_title = f"raxlog {release}"
+html_css_files = ["width.css"]
 html_extra_path = ["site"]  # index.html, which leads to docs/index.html; llms.txt
 html_show_sphinx = False
 html_show_copyright = False

@@ -53,7 +53,7 @@ def with_spaces(line: str) -> str:
     """A line with spaces for its tabs, colours not counted."""
     done = ""
     for part in line.split("\t"):
-        done += " " * (-len(COLOUR.sub("", done)) % 8) + part if done else part
+        done += " " * (8 - len(COLOUR.sub("", done)) % 8) + part if done else part
     return done
 
 
