@@ -22,7 +22,7 @@ from raxlog.crashtest import PowerCut, Report, explore
 pytestmark = pytest.mark.storm
 
 SEED = int(os.environ.get("RAXLOG_SEED", "7"))
-SIZES = {"mixed": 22_400, "growing": 3_000, "relaxed": 2_100, "tidied": 2_500}  # 30,000 together
+SIZES = {"mixed": 10_000, "growing": 1_600, "relaxed": 1_200, "tidied": 1_600}
 
 
 @pytest.fixture(autouse=True)
