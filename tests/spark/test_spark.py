@@ -60,7 +60,7 @@ def ids_of(part: Part, options: Options) -> list[tuple[int, int]]:
     ]
 
 
-# -- 400,000 entries --------------------------------------------------------------------------
+# -- 600,000 entries --------------------------------------------------------------------------
 
 
 def test_a_scan_has_the_rows_of_a_range_in_their_order_partition_by_partition(
@@ -276,7 +276,7 @@ def test_filters_are_pushed_down_where_asked_and_the_answer_is_the_same(spark: A
     plain = reading(spark, history).schema(schema).load().where(where)
 
     assert pushed.rdd.getNumPartitions() == 1
-    assert plain.rdd.getNumPartitions() == 4
+    assert plain.rdd.getNumPartitions() == 2
     assert sorted(pushed.collect()) == sorted(plain.collect()) != []
 
 

@@ -1,4 +1,4 @@
-"""How the tests scan with Spark, and what they scan: a stream of some 400,000 entries."""
+"""How the tests scan with Spark, and what they scan: a stream of some 600,000 entries."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import raxlog
 
-ENTRIES = 400_000  # that are left of the history
+ENTRIES = 600_000  # that are left of the history
 JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # a Java of a minute's life: not compiled twice
 os.environ.setdefault("SPARK_SUBMIT_OPTS", JVM)
 
@@ -54,7 +54,7 @@ def build(orders: raxlog.Stream) -> None:
     dice = random.Random(20261121)
     doomed = []
     ms = 1_700_000_000_000
-    sizes = ((None, 160_000), ("zstd", 150_000), ("compact", 130_000))
+    sizes = ((None, 240_000), ("zstd", 220_000), ("compact", 190_000))
     number = 0
     for compression, many in sizes:
         for _ in range(many // 10_000):
