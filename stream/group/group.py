@@ -319,7 +319,7 @@ class Group:
 
     @property
     def dead_letters(self) -> DeadLetters:
-        """The entries that its workers have given up: to be looked at, replayed and purged (dead_letters.py)."""
+        """The entries that its workers have given up: to be looked at, replayed and purged."""
         return self._letters(None)
 
     def _letters(self, name: Name | None) -> DeadLetters:

@@ -93,7 +93,7 @@ class Entry:
 
     @property
     def value(self) -> Any:
-        """What was appended under a codec; without one, the fields as text, but for the subject (values.py).
+        """What was appended under a codec; without one, the fields as text, but for the subject.
 
         An object of the type that the handle was given, else a new dict; decoded at each access.
         MalformedValue for what cannot be decoded, is no such object, or was deleted while it was pending.

@@ -16,8 +16,9 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 NEEDS = {  # modules without which a page cannot be run
     "tutorial": ["duckdb", "pyarrow"],
     "howto/duckdb-and-polars": ["duckdb", "polars", "pyarrow"],
-    "howto/fastapi": ["fastapi", "httpx"],
-    "howto/servers-and-forks": ["gunicorn", "flask"],
+    "howto/fastapi": ["fastapi", "httpx", "uvicorn"],
+    "howto/log-collector": ["duckdb", "pyarrow"],
+    "howto/servers-and-forks": ["gunicorn", "flask", "httpx"],
     "howto/nightly-report": ["matplotlib", "pyspark"],
 }
 SLOW = {"tutorial": pytest.mark.storm, "howto/nightly-report": pytest.mark.spark,
