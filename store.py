@@ -377,7 +377,7 @@ class Store:
         the others    as for subscribe(), the same for each
 
         A list, to be closed as a whole (``with`` does), in one commit too, or one by one. Each costs some
-        30 µs, where subscribe() waits for a commit. InvalidArgument for what is no iterable of patterns;
+        30 µs, where subscribe() waits for a commit. InvalidArgument for what is not an iterable of patterns;
         SubjectError and InvalidName as subscribe().
         """
         if isinstance(subjects, str | bytes) or not isinstance(subjects, Iterable):

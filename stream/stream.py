@@ -244,7 +244,7 @@ class Stream:
         return jobs.read_deferred(self._source, self.name, self._encoding)
 
     def cancel_deferred(self, token: str) -> bool:
-        """Drop a deferred entry; False if it has come, or was cancelled. InvalidArgument for what is no token."""
+        """Drop a deferred entry; False if it has come, or was cancelled. InvalidArgument for what is not a token."""
         return jobs.cancel(self._source, self.name, token)
 
     def delete(self, *ids: IDLike) -> int:

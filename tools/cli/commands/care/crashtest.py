@@ -95,7 +95,7 @@ def _run(options: argparse.Namespace) -> int:
 def _functions(file: str, *names: str) -> list[Any]:
     path = Path(file).resolve()
     if not path.is_file() or path.suffix != ".py" or not path.stem.isidentifier():
-        raise CommandError(f"{file} is no Python file that can be imported", USAGE)
+        raise CommandError(f"{file} is not a Python file that can be imported", USAGE)
     sys.path.insert(0, str(path.parent))
     try:
         module = importlib.import_module(path.stem)
@@ -114,7 +114,7 @@ def _run_long(options: argparse.Namespace) -> int:
     if not program.is_file():
         raise CommandError("the long crash tests are in raxlog's repository, and this is an installed package", USAGE)
     if unknown := set(options.only or ()) - set(LONG):
-        raise CommandError(f"--only {min(unknown)} is no part of --long; there are {', '.join(LONG)}", USAGE)
+        raise CommandError(f"--only {min(unknown)} is not a part of --long; there are {', '.join(LONG)}", USAGE)
     command = [sys.executable, str(program), "--jobs", str(options.jobs)]
     command += [word for part in options.only or () for word in ("--only", part)]
     command += ["--seed", str(options.seed)] if options.seed is not None else []
