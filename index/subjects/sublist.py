@@ -500,7 +500,7 @@ def get(txn: RaxTransaction, number: int) -> Subscription:
     key = row_key(number) if valid else b""
     value = txn.get(key) if valid else None
     if value is None:
-        raise NoSubscription(f"there is not a subscription with the ID {number!r}; it may have been removed")
+        raise NoSubscription(f"there is no subscription with the ID {number!r}; it may have been removed")
     return decode(key, value)
 
 

@@ -74,7 +74,7 @@ def cannot_open(path: Path, error: Exception, readonly: bool = False) -> StoreEr
             "permissions."
         )
     if isinstance(error, lmdb.InvalidError | lmdb.VersionMismatchError):
-        return NotAStore(f"the data file of {path} is not an LMDB file that this raxlog reads ({error}).")
+        return NotAStore(f"the data file of {path} is no LMDB file this raxlog reads ({error}).")
     if isinstance(error, (*_DAMAGED, lmdb.PanicError)):
         return CorruptionError(f"the data file of {path} is damaged ({error})")
     why = disk.FULL.get(disk.cause(error))

@@ -389,7 +389,7 @@ def _payload(level: int, key: bytes, value: bytes) -> bytes:
         most = _FAN * _SIZE[level] if level else _BITMAP // 8
         if 0 < len(payload) <= most and len(payload) % _SIZE[level] == 0:
             return payload
-    raise CorruptionError(f"the record under key {key.hex()} is not a row of deleted ordinals")
+    raise CorruptionError(f"the record under key {key.hex()} is no row of deleted ordinals")
 
 
 def _unpack(level: int, payload: bytes) -> array[int]:

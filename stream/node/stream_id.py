@@ -122,7 +122,7 @@ class StreamID(_Pair):
         """The inverse of ``int(sid)``: ms * 2**64 + seq as an ID. InvalidStreamID outside 0 .. 2**128 - 1."""
         if not 0 <= number <= MAX128:
             side = "before 0-0" if number < 0 else f"after {StreamID.MAX}"
-            raise InvalidStreamID(f"there is not a stream ID {side}")
+            raise InvalidStreamID(f"there is no stream ID {side}")
         return make_id(number >> 64, number & MAX64)
 
     def next(self) -> StreamID:

@@ -95,7 +95,7 @@ def _run(options: argparse.Namespace) -> int:
 def _functions(file: str, *names: str) -> list[Any]:
     path = Path(file).resolve()
     if not path.is_file() or path.suffix != ".py" or not path.stem.isidentifier():
-        raise CommandError(f"{file} is not a Python file that can be imported", USAGE)
+        raise CommandError(f"{file} is no Python file that can be imported", USAGE)
     sys.path.insert(0, str(path.parent))
     try:
         module = importlib.import_module(path.stem)
