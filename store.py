@@ -269,13 +269,13 @@ class Store:
 
     @property
     def subjects(self) -> Sublist:
-        """The subject index itself: all subscriptions, and how a subject is matched (handle.py)."""
+        """The subject index itself: all subscriptions, and how a subject is matched."""
         self._source.require_open()
         return self._pubsub.subjects
 
     @property
     def remote(self) -> RemoteInterest:
-        """Remote interest: subjects that other servers, reached by routes, subscribe to (remote_interest.py)."""
+        """Remote interest: subjects that other servers, reached by routes, subscribe to."""
         from .index.subjects.remote_interest import RemoteInterest  # noqa: PLC0415 - only programs with routes load it
 
         self._source.require_open()
@@ -284,8 +284,8 @@ class Store:
     def watch(self, subject: Text, queue: Text | None = None) -> Watch:
         """Report when a subject gets its first subscription in any process, and when it loses its last.
 
-        Only subscriptions to this very subject count, plain ones, or the members of ``queue``
-        (interest.py). SubjectError for a subject that is invalid or has a wildcard, InvalidName.
+        Only subscriptions to this very subject count, plain ones, or the members of ``queue``.
+        SubjectError for a subject that is invalid or has a wildcard, InvalidName.
         """
         from .index.subjects.interest import Watch  # noqa: PLC0415
 
@@ -350,7 +350,7 @@ class Store:
         ``weight``    this member's share in its group, 1 to 65,535 (1). An existing durable subscription
                       takes it over, or keeps its own if none is given
         ``callback``  is called with each message, by one thread for all callbacks of this store;
-                      without it: iterate, ``async for``, or get() (inbox.py)
+                      without it: iterate, ``async for``, or get()
         ``limit``     live: messages that wait in it before it drops (65,536)
         ``ack_wait``  durable: seconds until an unacknowledged message is redelivered (30)
         ``prefetch``  durable: messages taken in one commit (8)
@@ -377,7 +377,7 @@ class Store:
         the others    as for subscribe(), the same for each
 
         A list, to be closed as a whole (``with`` does), in one commit too, or one by one. Each costs some
-        30 µs, where subscribe() waits for a commit. InvalidArgument for what is no iterable of patterns;
+        30 µs, where subscribe() waits for a commit. InvalidArgument for what is not an iterable of patterns;
         SubjectError and InvalidName as subscribe().
         """
         if isinstance(subjects, str | bytes) or not isinstance(subjects, Iterable):
@@ -397,7 +397,7 @@ class Store:
 
     @property
     def channels(self) -> Channels:
-        """Redis' channels and globs: publish, subscribe, psubscribe (channels.py)."""
+        """Redis' channels and globs: publish, subscribe, psubscribe."""
         return self._pubsub.channels()
 
     # -- care ---------------------------------------------------------------------------

@@ -22,7 +22,7 @@ author = "the raxlog authors"
 project_copyright = ""
 version = release = raxlog.__version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx_copybutton"]
 root_doc = "docs/index"
 include_patterns = ["README.md", "CHANGELOG.md", "CONTRIBUTING.md", "docs/**.md"]
 exclude_patterns = ["build", "dist", "tests", "spark-warehouse", "*.egg-info", "**/__pycache__", ".*"]
@@ -36,6 +36,8 @@ nitpick_ignore_regex = [
 
 myst_heading_anchors = 4
 suppress_warnings = ["myst.header"]  # a page included whole begins where it likes
+
+copybutton_prompt_text = "$ "  # the button copies the commands of a console block, without what they print
 
 html_theme = "furo"
 html_title = f"raxlog {release}"

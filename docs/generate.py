@@ -1,4 +1,4 @@
-"""The reference pages that are made from the program itself: ``python docs/generate.py`` writes them anew.
+"""The reference pages that are made from the program itself: ``python docs/generate.py`` writes them.
 
     reference/cli.md            raxlog --help, and the help of every command
     reference/errors.md         the tree of exceptions, with their docstrings
@@ -70,7 +70,7 @@ def errors_page() -> str:
     tree(raxlog.RaxlogError, 0)
     handlers = "`raxlog.Retry`, `raxlog.Snooze`, `raxlog.Discard`"
     parts += ["", f"A worker's handler may raise {handlers}, which decide what becomes of its",
-              "entry and are no errors, and has `raxlog.TimeLimit` raised in it: see [jobs](../jobs.md).", "",
+              "entry and are not errors, and has `raxlog.TimeLimit` raised in it: see [jobs](../jobs.md).", "",
               "On the command line an error is one line on stderr. The exit status is 1 where the answer is no",
               "(no such stream, group or entry), 2 for wrong usage, 3 where the store cannot be opened, read or",
               "written.", ""]

@@ -30,11 +30,11 @@ class InvalidArgument(RaxlogError, ValueError):
 
 
 class InvalidStreamID(InvalidArgument):
-    """Text or bytes that are no stream ID, or not one allowed in this place."""
+    """Text or bytes that are not a stream ID, or not one allowed in this place."""
 
 
 class InvalidName(InvalidArgument):
-    """A name that cannot be stored: of a wrong type, empty, or too long for a key."""
+    """A name that cannot be stored: of a wrong type, or too long for a key; of a subscription also an empty one."""
 
 
 class InvalidFields(InvalidArgument):

@@ -244,7 +244,7 @@ class Stream:
         return jobs.read_deferred(self._source, self.name, self._encoding)
 
     def cancel_deferred(self, token: str) -> bool:
-        """Drop a deferred entry; False if it has come, or was cancelled. InvalidArgument for what is no token."""
+        """Drop a deferred entry; False if it has come, or was cancelled. InvalidArgument for what is not a token."""
         return jobs.cancel(self._source, self.name, token)
 
     def delete(self, *ids: IDLike) -> int:
@@ -252,7 +252,7 @@ class Stream:
 
         All IDs are parsed before anything is deleted. Outside a transaction in pieces: 10,000 a
         commit. Space is given back when the last entry of a node goes, and when most of a node is
-        dead (delete.py says when).
+        dead.
         """
         wanted = sorted({parse_id(sid) for sid in ids})
 
@@ -478,7 +478,7 @@ class Stream:
     def nodes(self, start: IDLike = "-", end: IDLike = "+") -> Iterator[scan.StoredNode]:
         """The nodes that hold a range's entries, as stored: lazily, as ((ms, seq), listpack).
 
-        In place of a damaged listpack comes the CorruptionError (see scan.py).
+        In place of a damaged listpack comes the CorruptionError.
         """
         return scan.read_nodes(self._source, self.name, parse_start(start), parse_end(end))
 

@@ -57,7 +57,7 @@ class ChannelMessage(NamedTuple):
 class Subscriber(Queue[ChannelMessage]):
     """One client's subscriptions to channels, globs and shard channels. Made by store.channels.
 
-    Take messages as of any subscription (inbox.py). A message that matches a channel
+    Take messages as of any subscription, by iterating or by get(). A message that matches a channel
     and two globs comes three times, as in Redis. ``dropped`` counts those that found the
     queue of ``limit`` messages full, ``missed_at_most`` those that left the ring before this
     process could look (for which subscribers is not known).

@@ -110,7 +110,7 @@ def stream_of(name: bytes) -> bytes:
 class DurableSubscription(Inbox[Message]):
     """One consumer of a durable subscription. Made by store.subscribe(…, durable=…).
 
-    Take messages as inbox.py says, and ack() each: the message's own, or several here. A message
+    Take messages by iterating or by get(), and ack() each: the message's own, or several here. A message
     that is not acknowledged is delivered again, its ``deliveries`` one higher: after ``ack_wait``
     seconds, or sooner if its consumer closes, or dies.
 

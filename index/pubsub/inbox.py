@@ -68,7 +68,7 @@ class Inbox(Generic[M]):
 
         0 does not wait, None waits for ever. ``stop`` is a raxlog.Stop (or a threading.Event): once it
         is set, no message is taken. ``iter(lambda: subscription.get(stop=stop), None)`` iterates until
-        then. InvalidArgument for what is no number of seconds. Raises the exception that ended the
+        then. InvalidArgument for what is not a number of seconds. Raises the exception that ended the
         dispatcher of this process, such as CorruptionError.
         """
         if timeout is not None:

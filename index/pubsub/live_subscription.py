@@ -76,7 +76,7 @@ class Message:
 
 
 class LiveSubscription(Queue[Message]):
-    """A live subscription. Made by store.subscribe(); for taking messages see inbox.py.
+    """A live subscription. Made by store.subscribe(); iterate over it, or call get().
 
     ``subject`` the pattern; ``queue`` the group whose members share the messages, or None; ``id`` in the
     store, never used again.

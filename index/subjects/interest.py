@@ -63,7 +63,7 @@ class Watch:
         """The state, once it is not the one last returned; the first call returns at once.
 
         None after ``timeout`` seconds (None waits for ever), once ``stop`` is set, or once the watch
-        has been closed. InvalidArgument for what is no number of seconds.
+        has been closed. InvalidArgument for what is not a number of seconds.
         """
         if timeout is not None:
             duration_ms("timeout", timeout)

@@ -50,7 +50,7 @@ _NOT_ASCII = 1 << 16
 
 
 def raw_subject(subject: str | bytes) -> bytes:
-    """The subject's bytes. SubjectError for another type, or a str that is no Unicode text."""
+    """The subject's bytes. SubjectError for another type, or a str that is not Unicode text."""
     if isinstance(subject, bytes):
         return subject
     if isinstance(subject, str):
@@ -58,7 +58,7 @@ def raw_subject(subject: str | bytes) -> bytes:
             # bytes that were no UTF-8 come back from a store opened with an encoding like this
             return subject.encode("utf-8", "surrogateescape")
         except UnicodeEncodeError as error:
-            raise SubjectError(f"the subject {subject!r} is no Unicode text: {error.reason}") from None
+            raise SubjectError(f"the subject {subject!r} is not Unicode text: {error.reason}") from None
     raise SubjectError(f"a subject must be str or bytes, not {type(subject).__name__} ({subject!r:.60})")
 
 

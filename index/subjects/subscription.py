@@ -57,7 +57,7 @@ class Subscription(NamedTuple):
 
         SubjectError for a subject that cannot be stored; InvalidName for an owner, queue or name
         that is empty where given (an owner may be), of another type, or of more than 255 bytes;
-        InvalidArgument for an unknown kind or a weight that is no whole number from 1 to 65,535.
+        InvalidArgument for an unknown kind or a weight that is not a whole number from 1 to 65,535.
         Weight 0 is refused: remove the subscription instead.
         """
         return checked(cls(
@@ -72,7 +72,7 @@ def name_bytes(name: str | bytes, what: str) -> bytes:
         try:
             name = name.encode("utf-8", "surrogateescape")
         except UnicodeEncodeError as error:
-            raise InvalidName(f"the {what} {name!r} is no Unicode text: {error.reason}") from None
+            raise InvalidName(f"the {what} {name!r} is not Unicode text: {error.reason}") from None
     if not isinstance(name, bytes):
         raise InvalidName(f"the {what} must be str or bytes, not {type(name).__name__}")
     if not 1 <= len(name) <= MAX_NAME:
@@ -97,10 +97,10 @@ def checked_weight(weight: int) -> int:
 def checked(one: Subscription) -> Subscription:
     """The subscription with all names as bytes, and created now if it does not say; without an ID.
 
-    Raises what Subscription.of() raises, and InvalidArgument for what is no subscription.
+    Raises what Subscription.of() raises, and InvalidArgument for what is not a subscription.
     """
     if not isinstance(one, Subscription):
-        raise InvalidArgument(f"{one!r:.60} is no subscription; make one with Subscription.of()")
+        raise InvalidArgument(f"{one!r:.60} is not a subscription; make one with Subscription.of()")
     if not isinstance(one.options, Mapping):
         raise InvalidArgument(f"options={one.options!r:.60} must be a mapping of names to values")
     pattern = subjects.pattern(one.subject)

@@ -182,7 +182,7 @@ def check_deferred(tree: PageTree, number: int, stream: str, header: StreamHeade
         first, after, many = min(first, due), max(after, place + 1), many + 1
         flat = row[0]
         if not flat or len(flat) % 2 or not all(type(part) is bytes for part in flat):
-            problem(f"the entry deferred to {due} ms, no. {place}, is no row of names and values", key=prefix + suffix)
+            problem(f"the entry deferred to {due} ms, no. {place}, is not names and values", key=prefix + suffix)
     find.counts["deferred"] += many
     if header is not None and (header.deferred, header.due) != (many, first):
         problem(f"{many} deferred entries are there, the first due at {first} ms; the header counts {header.deferred}, "

@@ -23,7 +23,7 @@ from .run.stage import load_main
 def replay(kept: str | Path) -> None:
     """Run the check on a copy of a kept case; it may raise as it did then.
 
-    InvalidArgument if ``kept`` is no such folder. The case is a pickle: replay only your own.
+    InvalidArgument if ``kept`` is not such a folder. The case is a pickle: replay only your own.
     """
     place = Path(kept)
     if not (place / "case.pickle").is_file():

@@ -39,7 +39,7 @@ _FLUSH = 1 << 20
 def make(store: Path, destination: Path, parent: Path, progress: Progress | None) -> Manifest:
     """Make at ``destination`` the increment from the snapshot ``parent`` to the present state.
 
-    NotAStore if the parent is no snapshot, StoreError if it is another store's or a set of
+    NotAStore if the parent is not a snapshot, StoreError if it is another store's or a set of
     shards, CorruptionError if its digest is damaged; and as for a full snapshot.
     """
     before = manifest.read(parent)

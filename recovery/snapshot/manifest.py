@@ -172,7 +172,10 @@ def _no_snapshot(place: Location) -> str:
     if not path.is_dir():
         return f"{path} is a file, not a snapshot. A snapshot is a folder with a {MANIFEST}."
     what = "a store" if (path / "CURRENT").is_file() else "a folder"
-    return f"{path} is {what}, but no snapshot: it has no {MANIFEST}. 'raxlog snapshot STORE DEST' makes one."
+    inside = sorted((one.stat().st_mtime_ns, one.parent.name) for one in path.glob(f"*/{MANIFEST}"))
+    hint = (f"It holds {len(inside)}, the newest is {inside[-1][1]}." if inside
+            else "'raxlog snapshot STORE DEST' makes one.")
+    return f"{path} is {what}, but not a snapshot: it has no {MANIFEST}. {hint}"
 
 
 def sums_of(file: Path, progress: Progress) -> FileSums:
@@ -246,7 +249,7 @@ def decode(data: bytes, place: str) -> Manifest:
             raise ValueError(f"kind {made.kind!r}")
         return made
     except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
-        raise CorruptionError(f"{place} is no manifest: {type(error).__name__} {error}", snapshot=True) from None
+        raise CorruptionError(f"{place} is not a manifest: {type(error).__name__} {error}", snapshot=True) from None
 
 
 def _made(kind: Any, row: dict[str, Any]) -> Any:

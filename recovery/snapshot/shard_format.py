@@ -112,7 +112,7 @@ class ShardReader:
     """Reads one shard from any binary file, without LMDB: every byte is verified before it is used.
 
     ``file`` needs read(n) only; ``name`` names the shard in errors. ``header`` is read at
-    once: NotAStore for a file that is no shard, UnsupportedFormat, CorruptionError.
+    once: NotAStore for a file that is not a shard, UnsupportedFormat, CorruptionError.
     """
 
     def __init__(self, file: BinaryIO, name: str = "the shard") -> None:
@@ -178,7 +178,7 @@ class ShardReader:
     def _read_header(self) -> ShardHeader:
         head = self._file.read(_HEAD.size)
         if len(head) < _HEAD.size or not head.startswith(_MAGIC):
-            raise NotAStore(f"{self._name} is no shard of a raxlog snapshot: it does not begin like one.")
+            raise NotAStore(f"{self._name} is not a shard of a raxlog snapshot: it does not begin like one.")
         _, version, size = _HEAD.unpack(head)
         row = self._file.read(min(size, _MOST_HEADER))
         if self._file.read(_SUM.size) != _SUM.pack(xxh3_64_intdigest(head + row)):

@@ -73,7 +73,7 @@ def _generation_or_why_not(path: Path) -> Path:
         if path.exists() and not path.is_dir():
             raise NotAStore(f"{path} is a file, not a store. A raxlog store is a folder; name another path.")
         if is_vacant(path):
-            raise NotAStore(f"there is no store at {path}: no raxlog store is made by readonly=True or create=False.")
+            raise NotAStore(f"there is no store at {path}, and readonly=True or create=False creates none.")
         name = (path / CURRENT).read_text(encoding="ascii").strip()
         if not name.isdigit():
             raise NotAStore(f"the file {CURRENT} in {path} names no generation (it says {name[:40]!r}).")

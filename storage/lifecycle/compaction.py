@@ -106,7 +106,7 @@ def _compact(env: Environment, reached: Callable[..., None]) -> Compaction:
         held = _settle(env)
         old, last = env.map.generation, env.last_transaction_id()
         before = (old / directory.DATA).stat().st_size
-        size = _size_of_copy(env)
+        size = size_of_copy(env)
         if size >= before:
             return Compaction(int(old.name), before, before, time.monotonic() - began, tuple(held))
         number = generation.next_number(env.path, old)
@@ -162,7 +162,7 @@ def _mark(env: Environment, number: int, transaction: int) -> None:
 # -- the copy -----------------------------------------------------------------------------
 
 
-def _size_of_copy(env: Environment) -> int:
+def size_of_copy(env: Environment) -> int:
     """How many bytes the new file will have: the pages in use, those that journal.renew() takes, and the reserve."""
     stat = env.live().stat()
     return int((2 + pages_in(stat) + stat["depth"] + 1 + RESERVE) * stat["psize"])

@@ -332,7 +332,7 @@ class Decoder:
         return wrong
 
     def add_map(self, walk: Walk, at: int, column: Column, row: int) -> bool:
-        """Add all fields of an entry, whose elements have been checked; False if one is no text.
+        """Add all fields of an entry, whose elements have been checked; False if one is not text.
 
         Such a map is null: it cannot mark a single pair.
         """
@@ -457,9 +457,9 @@ class Decoder:
             text = value_at(walk.p, spot, checked_size(walk.p, spot, walk.end))
             if kind == "decimal":
                 kind = f"decimal({column.precision},{column.scale})"
-            what = f"field {column.name!r} is {text!r:.80}, which is no {kind}"
+            what = f"field {column.name!r} is {text!r:.80}, which is not of type {kind}"
         elif column.kind == MAP:
-            what = "its fields are no map of text: a name, or a value, is no UTF-8"
+            what = "its fields are not a map of text: a name, or a value, is not UTF-8"
         else:
             what = "its ID is beyond what a bigint, or a time, holds"
         raise refused(self.stream, *self.id_at(at), what)

@@ -22,7 +22,7 @@ _SIMPLE = {name: name for name in TYPES.split(", ")[:-1]} | {
 }
 _DECIMAL = re.compile(r"decimal\s*\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\)")
 _MOST_DIGITS = 38  # of a decimal of 128 bits
-_OF_ENTRIES = ("id_ms", "id_seq", "fields")  # the columns of a scan that are no field
+_OF_ENTRIES = ("id_ms", "id_seq", "fields")  # the columns of a scan that are not a field
 
 
 FieldType = tuple[str, int, int]  # its name; precision and scale, of a decimal

@@ -195,7 +195,7 @@ class StreamWriter:
             ms, seq = new.ms, 0
         if (ms, seq) <= last:
             raise IDTooSmall(
-                f"the ID {ms}-{seq} is equal or smaller than the last ID of stream "
+                f"the ID {ms}-{seq} is not greater than the last ID of stream "
                 f"{shown(self.header.name)}, {make_id(*last)}. Append with '*', or with a greater ID."
             )
         return ms, seq

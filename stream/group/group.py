@@ -173,7 +173,7 @@ class Group:
         return sum(in_pieces(self._source, wanted, act, 16 * PIECE if owner is None else max(1, len(wanted))))
 
     def renew(self, consumer: Name, *ids: IDLike) -> list[StreamID]:
-        """Begin the idle time of this consumer's pending entries anew, as the lease of a long job wants it.
+        """Restart the idle time of this consumer's pending entries, as the lease of a long job wants it.
 
         Returns the IDs that are not pending with it (any more): another consumer has claimed or acknowledged
         them. Nothing is delivered and nothing counted. One commit.
@@ -250,7 +250,7 @@ class Group:
         ``timeout``       seconds after which TimeLimit is raised in the handler; where that does not end it, the
                           entry has failed, and the thread is left behind
         ``threads``       how many handlers run at the same time; each reads for itself
-        ``processes``     forks that do so each, of this process, which only begins them anew when they die
+        ``processes``     forks that do so each, of this process, which only restarts them when they die
         ``transaction``   run ``handler(entry, tx)`` in a transaction, which acknowledges too: what it writes by
                           ``tx`` is there exactly once. Other writers wait for it
         ``drain``         seconds that handlers have to end once the worker is stopped
@@ -319,7 +319,7 @@ class Group:
 
     @property
     def dead_letters(self) -> DeadLetters:
-        """The entries that its workers have given up: to be looked at, replayed and purged (dead_letters.py)."""
+        """The entries that its workers have given up: to be looked at, replayed and purged."""
         return self._letters(None)
 
     def _letters(self, name: Name | None) -> DeadLetters:

@@ -125,7 +125,7 @@ def cancel(source: Source, stream: bytes, token: str) -> bool:
     """Stream.cancel_deferred()."""
     match = _TOKEN.fullmatch(token) if isinstance(token, str) else None
     if match is None:
-        raise InvalidArgument(f"{token!r:.60} is no token of a deferred entry")
+        raise InvalidArgument(f"{token!r:.60} is not a token of a deferred entry")
     number, due, place = map(int, match.groups())
 
     def operation(txn: WriteTransaction) -> bool:

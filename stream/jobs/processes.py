@@ -1,4 +1,4 @@
-"""Worker processes: forks of this process that each run a worker, begun anew when they die.
+"""Worker processes: forks of this process that each run a worker, restarted when they die.
 
 The process itself runs no handler: it waits for its children, and ends them by SIGTERM, each with its own drain.
 A child that dies within EARLY of its beginning is begun again after a delay that grows, up to five seconds.

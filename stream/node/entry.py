@@ -93,10 +93,10 @@ class Entry:
 
     @property
     def value(self) -> Any:
-        """What was appended under a codec; without one, the fields as text, but for the subject (values.py).
+        """What was appended under a codec; without one, the fields as text, but for the subject.
 
         An object of the type that the handle was given, else a new dict; decoded at each access.
-        MalformedValue for what cannot be decoded, is no such object, or was deleted while it was pending.
+        MalformedValue for what cannot be decoded, is not such an object, or was deleted while it was pending.
         """
         return decoded(self, getattr(self, "_encoding", None) or "utf-8", getattr(self, "_model", None))
 
@@ -323,7 +323,7 @@ def as_bytes(value: object, name: object, role: str) -> bytes:
                 return text.encode("utf-8")
             return str.encode(value)
         except UnicodeEncodeError as error:
-            raise InvalidFields(f"the {role} of field {name!r:.80} is no UTF-8: {error}") from None
+            raise InvalidFields(f"the {role} of field {name!r:.80} is not UTF-8: {error}") from None
     if isinstance(value, bool):
         raise InvalidFields(f"the {role} of field {name!r:.80} is a bool; store 0 and 1, or text")
     if isinstance(value, int):

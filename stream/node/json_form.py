@@ -34,7 +34,7 @@ def entry_form(entry: Entry) -> dict[str, object]:
 
 
 def fields_form(pairs: Sequence[tuple[bytes, bytes]]) -> dict[str, bytes] | Sequence[tuple[bytes, bytes]]:
-    """The fields of an entry: an object, or a list where a name occurs twice or is no UTF-8."""
+    """The fields of an entry: an object, or a list where a name occurs twice or is not UTF-8."""
     try:
         fields = {name.decode(): value for name, value in pairs}
     except UnicodeDecodeError:

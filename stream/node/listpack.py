@@ -440,7 +440,7 @@ def insert(lp: bytes, offset: int, value: bytes | int, where: str = BEFORE) -> t
     where no element begins at ``offset``, InvalidArgument above 1 GiB.
     """
     if where not in (BEFORE, AFTER, REPLACE):
-        raise InvalidArgument(f"{where!r} is no place; give 'before', 'after' or 'replace'")
+        raise InvalidArgument(f"{where!r} is not a place; give 'before', 'after' or 'replace'")
     element = encode_int(value) if isinstance(value, int) else encode(value)
     end = check_frame(lp)
     p = lp

@@ -22,12 +22,12 @@ class Model(NamedTuple):
 
 
 def model_of(kind: Any) -> Model | None:
-    """The model of a type, None for None. InvalidArgument for what is no type, NotInstalled without msgspec."""
+    """The model of a type, None for None. InvalidArgument for what is not a type, NotInstalled without msgspec."""
     try:
         return None if kind is None else _model(kind)
     except (TypeError, RuntimeError) as error:
         raise InvalidArgument(
-            f"type={kind!r:.100} is no type that values can have: {error}. Give a dataclass, TypedDict, "
+            f"type={kind!r:.100} is not a type that values can have: {error}. Give a dataclass, TypedDict, "
             "msgspec.Struct or pydantic model"
         ) from None
 
@@ -46,6 +46,6 @@ def _model(kind: Any) -> Model:
         import msgspec  # noqa: PLC0415 - an extra
     except ImportError:
         raise NotInstalled(f"type={name} needs msgspec: pip install 'raxlog[models]'") from None
-    msgspec.json.Decoder(kind)  # TypeError for what is no type
+    msgspec.json.Decoder(kind)  # TypeError for what is not a type
     return Model(name, lambda value: msgspec.to_builtins(value, str_keys=True),
                  lambda value, exact: msgspec.convert(value, kind, strict=exact, str_keys=True))

@@ -5,7 +5,7 @@
     bigint, int  sign, digits; within the type's range             7  -1  +1  007
     double       sign, digits, point, exponent; inf, nan           12.5  .5  1e-3  Infinity  NaN
     decimal      the same without inf and nan; rounded half up     12.345 -> 12.35 as decimal(5,2)
-                 to the scale; malformed if it has more digits     1234.5 is no decimal(5,2)
+                 to the scale; malformed if it has more digits     1234.5 is not a decimal(5,2)
     boolean      1 t true y yes / 0 f false n no, in any case      TRUE
     timestamp    milliseconds since 1970, or a date and time of    1526919030474
                  ISO 8601; UTC, or the zone asked for,
@@ -125,7 +125,7 @@ class Literal:
         return GOOD
 
     def scan(self, p: bytes) -> bool:
-        """Read sign, digits, point and exponent between start and stop; False if it is no number."""
+        """Read sign, digits, point and exponent between start and stop; False if it is not a number."""
         at = self.start
         stop = self.stop
         self.negative = p[at] == 0x2D

@@ -57,7 +57,7 @@ class StreamID(_Pair):
     >>> str(StreamID("5") + 1), StreamID("5-1") - StreamID("5-0")
     ('5-1', 1)
 
-    Raises InvalidStreamID for text that is no ID and for numbers outside 0 .. 2**64 - 1.
+    Raises InvalidStreamID for text that is not an ID and for numbers outside 0 .. 2**64 - 1.
     """
 
     __slots__ = ()
@@ -71,9 +71,9 @@ class StreamID(_Pair):
                 seq = 0
             if 0 <= ms <= MAX64 and 0 <= seq <= MAX64:
                 return _new(cls, (ms, seq))
-            raise InvalidStreamID(f"({ms}, {seq}) is no stream ID: each half must lie in 0 .. 2**64 - 1")
+            raise InvalidStreamID(f"({ms}, {seq}) is not a stream ID: each half must lie in 0 .. 2**64 - 1")
         if seq is not None:
-            raise InvalidStreamID(f"({ms!r}, {seq!r}) is no stream ID: the halves must be integers")
+            raise InvalidStreamID(f"({ms!r}, {seq!r}) is not a stream ID: the halves must be integers")
         return _new(cls, parse_id(ms))
 
     def __str__(self) -> str:
@@ -199,7 +199,7 @@ def parse_id(text: IDLike) -> StreamID:
         return _of_ms(text, 0)
     halves = _halves(_ascii(text), 0)
     if halves is None:
-        raise InvalidStreamID(f"{_show(text)} is no stream ID; allowed here: ms-seq or ms")
+        raise InvalidStreamID(f"{_show(text)} is not a stream ID; allowed here: ms-seq or ms")
     return make_id(*halves)
 
 
@@ -259,7 +259,7 @@ def parse_new_id(text: IDLike) -> NewID:
         both = _halves(data, 0)
         halves = None if both is None else NewID(*both)
     if halves is None:
-        raise InvalidStreamID(f"{_show(text)} is no stream ID; allowed here: *, ms-*, ms-seq or ms")
+        raise InvalidStreamID(f"{_show(text)} is not a stream ID; allowed here: *, ms-*, ms-seq or ms")
     return halves
 
 
@@ -278,7 +278,7 @@ def _edge(text: IDLike, missing_seq: int) -> tuple[StreamID, bool]:
     halves = _halves(data[1:] if excluded else data, missing_seq)
     if halves is None:
         raise InvalidStreamID(
-            f"{_show(text)} is no end of a range; allowed here: -, +, ms-seq, ms, "
+            f"{_show(text)} is not an end of a range; allowed here: -, +, ms-seq, ms, "
             "or ( and an ID to exclude it"
         )
     return make_id(*halves), excluded
@@ -291,7 +291,7 @@ def _ascii(text: str | bytes) -> bytes:
         try:
             return text.encode("ascii")
         except UnicodeEncodeError:
-            raise InvalidStreamID(f"{_show(text)} is no stream ID: it is not ASCII") from None
+            raise InvalidStreamID(f"{_show(text)} is not a stream ID: it is not ASCII") from None
     raise InvalidStreamID(
         f"a stream ID is a StreamID, str, bytes, int (milliseconds) or datetime, not {_kind_of(text)}"
     )
@@ -299,6 +299,8 @@ def _ascii(text: str | bytes) -> bytes:
 
 def _kind_of(value: object) -> str:
     kind = type(value).__name__
+    if hasattr(value, "token"):
+        return f"{kind}. A deferred entry has no ID before it is appended"
     return f"{kind}. Give the {kind}'s .id" if isinstance(getattr(value, "id", None), StreamID) else kind
 
 
@@ -308,12 +310,12 @@ def _of_ms(ms: int | datetime, seq: int) -> StreamID:
             raise InvalidStreamID(f"{ms!r} has no time zone; give it one, as by datetime.now(UTC) or .astimezone()")
         ms = (ms - _EPOCH) // timedelta(milliseconds=1)
     if isinstance(ms, bool) or not 0 <= ms <= MAX64:
-        raise InvalidStreamID(f"{ms} is no stream ID: milliseconds must lie in 0 .. 2**64 - 1")
+        raise InvalidStreamID(f"{ms} is not a stream ID: milliseconds must lie in 0 .. 2**64 - 1")
     return make_id(int(ms), seq)
 
 
 def _halves(data: bytes, missing_seq: int) -> tuple[int, int] | None:
-    """Both numbers, split at the first hyphen; None where they are no ID."""
+    """Both numbers, split at the first hyphen; None where they are not an ID."""
     if len(data) > MAX_TEXT:
         return None
     first, hyphen, second = data.partition(b"-")

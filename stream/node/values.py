@@ -8,7 +8,7 @@
     tags     ["new"]
 
 So fields stay fields for what knows no codec. The note goes with every copy of the entry: each is read as it was
-written, whatever codec its stream has now. What is before the note is no part of the value. Without a note every
+written, whatever codec its stream has now. What is before the note is not part of the value. Without a note every
 field but the subject is text.
 """
 
@@ -67,7 +67,7 @@ def encoded(given: Any, codec: str, model: Model | None) -> Iterator[tuple[Any, 
             value = model.dump(given)
             model.load(value, True)
         except _FAULTS as error:
-            raise InvalidFields(f"{given!r:.200} is no {model.name}: {error}") from None
+            raise InvalidFields(f"{given!r:.200} is not of type {model.name}: {error}") from None
     if not isinstance(value, Mapping):
         raise InvalidFields(
             f"under a codec an entry is a mapping of names to values, not {type(value).__name__}. For objects give the "
@@ -129,7 +129,7 @@ def decoded(entry: Entry, encoding: str, model: Model | None) -> Any:
         at = None
         return value if model is None else model.load(value, noted is not None)
     except _FAULTS as error:
-        wrong = f"the value is no {model.name}" if model and at is None else f"field {at!r} cannot be decoded"
+        wrong = f"the value is not of type {model.name}" if model and at is None else f"field {at!r} cannot be decoded"
         raise MalformedValue(f"entry {entry.id}: {wrong}: {error}. entry.fields has its bytes") from None
 
 

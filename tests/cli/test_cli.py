@@ -298,6 +298,18 @@ def test_info_lists_streams_and_tells_all_figures_of_one(raxlog_cli: Run, orders
     assert "last-generated-id" in raxlog_cli("info", orders, "orders")[1]
 
 
+def test_info_shows_what_a_trim_has_left_free_until_the_store_is_compacted(raxlog_cli: Run, orders: str) -> None:
+    assert "bytes are free" not in raxlog_cli("info", orders)[1]
+    with raxlog.open(orders) as store:
+        store.stream("orders").extend({"n": "x" * 1000} for _ in range(5000))
+        store.stream("orders").trim(maxlen=1)
+    free = json.loads(raxlog_cli("info", orders, "--json")[1])["bytes_free"]
+    assert free > 5_000_000
+    assert f"{free:,} bytes are free: they are used again, and 'raxlog compact'" in raxlog_cli("info", orders)[1]
+    assert raxlog_cli("compact", orders)[0] == 0
+    assert "bytes are free" not in raxlog_cli("info", orders)[1]
+
+
 def test_info_draws_the_rax_and_a_node(raxlog_cli: Run, orders: str) -> None:
     with raxlog.open(orders) as store:
         store.stream("orders").delete("2-1")

@@ -146,7 +146,7 @@ def test_a_range_of_ids_is_cut_out(raxlog_cli: Run, sales: str) -> None:
 @pytest.mark.parametrize(("arguments", "what"), [
     (["out.txt"], "give --format"), (["out.csv"], "CSV holds no maps"),
     (["out.parquet", "--columns", "item"], "a name and a type"),
-    (["out.parquet", "--columns", "a int, a int"], "is listed twice"), (["out.parquet", "x"], "no end of a range"),
+    (["out.parquet", "--columns", "a int, a int"], "is listed twice"), (["out.parquet", "x"], "not an end of a range"),
     (["out.parquet", "--columns", "a varchar"], "unknown type 'varchar'"), (["out.parquet", "--mode", "no"], "--mode"),
     (["no/such/folder/out.parquet"], "cannot be written"), (["there.parquet"], "--force"),
 ])  # fmt: skip

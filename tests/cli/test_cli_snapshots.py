@@ -57,6 +57,15 @@ def test_damage_is_told_with_status_1(raxlog_cli: Run, orders: str) -> None:
     assert not Path("r.rax").exists()
 
 
+def test_a_folder_of_snapshots_that_is_to_be_restored_names_the_newest(raxlog_cli: Run, orders: str) -> None:
+    Path("backups").mkdir()
+    for name in ("tuesday", "monday"):
+        assert raxlog_cli("snapshot", orders, f"backups/{name}")[0] == 0
+    status, _, err = raxlog_cli("restore", "backups", "r.rax")
+    assert status == 3
+    assert "It holds 2, the newest is monday." in one_line(err)
+
+
 @pytest.mark.parametrize(
     ("arguments", "status"),
     [

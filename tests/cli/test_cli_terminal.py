@@ -160,6 +160,11 @@ def test_completion_knows_commands_options_choices_and_streams(
     assert found("add", "--durability", "relaxed", orders, "o") == ["orders"]
     assert found("range", "--reverse", orders, "") == ["orders"]
     assert found("dlq", "re") == ["replay"]
+    with raxlog.open(orders) as store:
+        store.stream("orders").create_group("billing")
+    assert found("lag", orders, "orders", "") == found("dlq", "list", orders, "orders", "") == ["billing"]
+    assert found("dlq", "list", "--reason", "f") == ["failed"]
+    assert found("lag", orders, "missing", "") == found("lag", "missing.rax", "orders", "") == []
     assert found("worker", "a:b", orders, "") == ["orders"]
     assert found("range", "") == found("range", "missing.rax", "") == found("nonsense", "") == []
     assert not Path("missing.rax").exists()
@@ -203,6 +208,7 @@ def test_the_doctor_looks_at_a_folder_and_leaves_nothing(raxlog_cli: Run) -> Non
     assert list(Path().iterdir()) == []
     lines = raxlog_cli("doctor", ".")[1].splitlines()
     assert [line.split()[0] for line in lines[:8]] == [one["state"] for one in findings(out).values()]
+    assert ("nothing is wrong" in lines[-1]) is not any(line.startswith(("warning", "wrong")) for line in lines[:8])
 
 
 def test_the_doctor_shows_how_a_store_was_left_and_changes_nothing(raxlog_cli: Run, orders: str) -> None:
@@ -213,7 +219,8 @@ def test_the_doctor_shows_how_a_store_was_left_and_changes_nothing(raxlog_cli: R
     assert {path: path.read_bytes() for path in before} == before
     killed = "import os, sys, raxlog; raxlog.open(sys.argv[1]).stream('a').append({'a': 1}); os._exit(1)"
     subprocess.run([sys.executable, "-c", killed, orders], timeout=60, check=False)
-    assert "not closed by process " in findings(raxlog_cli("doctor", orders, "--json")[1])["store"]["value"]
+    left = findings(raxlog_cli("doctor", orders, "--json")[1])["store"]["value"]
+    assert "ended without closing the store (killed, or close() was not called)" in left
     (Path(orders) / "000001" / "data.mdb").write_bytes(b"")
     status, out, _ = raxlog_cli("doctor", orders)
     assert status == 1
@@ -236,6 +243,7 @@ def test_the_doctor_names_what_is_too_little_and_what_is_not_there(raxlog_cli: R
     if Path("/proc/self/mountinfo").exists():
         status, out, _ = raxlog_cli("doctor", "/proc", "--json")
         assert (status, findings(out)["flushes"]["state"]) == (1, "wrong")
+        assert raxlog_cli("doctor", "/proc")[1].count("see to the permissions and the room") == 1
 
 
 def test_a_path_is_on_the_innermost_file_system_mounted_there() -> None:

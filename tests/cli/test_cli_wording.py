@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import raxlog
@@ -74,6 +75,11 @@ def test_every_command_is_found_when_two_of_its_letters_are_swapped(raxlog_cli: 
     (("read", "orders=$", "--block", "1e40"), "--block"),
     (("plan", "orders", "--start", "x"), "--start 'x'"),
     (("plan", "orders", "--end", "x"), "--end 'x'"),
+    (("range", "order"), "did you mean 'orders'? 'raxlog streams' lists them"),
+    (("range", "orders", "--coutn", "1"), "unknown option '--coutn'; did you mean '--count'?"),
+    (("range", "--hlep"), "unknown option '--hlep'; did you mean '--help'?"),
+    (("add", "item=book", "qty=2"), "'item=book' looks like a field: the stream's name comes before the fields"),
+    (("range", "orders", "2026-11-24T08:00:00"), "is not an end of a range"),
 ])
 def test_errors_name_the_options_of_the_command(
         raxlog_cli: Run, billing: str, typed: tuple[str, ...], told: str) -> None:
@@ -83,6 +89,28 @@ def test_errors_name_the_options_of_the_command(
     assert told in one_line(err)
     assert not PYTHON.search(err), err
     assert len(entries(billing)) == 3
+
+
+def test_a_stream_with_an_equals_sign_in_its_name_is_appended_to_where_there_is_one(
+        raxlog_cli: Run, billing: str) -> None:
+    assert raxlog_cli("add", "new.rax", "item=book", "qty=2")[0] == 2
+    assert not Path("new.rax").exists()
+    with raxlog.open(billing) as store:
+        store.stream("a=b").append({"n": 1})
+    assert raxlog_cli("add", billing, "a=b", "n=2")[0] == 0
+
+
+def test_a_time_with_its_zone_stands_for_the_id_of_a_bound(raxlog_cli: Run) -> None:
+    time, after = "2026-11-24T08:00:00Z", "2026-11-24T10:00:00.001+01:00"
+    for number in range(2):
+        assert raxlog_cli("add", "s.rax", "orders", "a=1", "--id", f"{1795507200000 + 3_600_001 * number}-0")[0] == 0
+    shown = raxlog_cli("range", "s.rax", "orders", time, time)[1]
+    assert shown == "1795507200000-0\ta=1\n"
+    assert raxlog_cli("range", "s.rax", "orders", f"({time}")[1] == "1795510800001-0\ta=1\n"
+    assert raxlog_cli("create-group", "s.rax", "orders", "g", "--start", time)[1].endswith("1795507200000-0\n")
+    assert "1795510800001-0, lag 0" in raxlog_cli("set-group-id", "s.rax", "orders", "g", after)[1]
+    assert raxlog_cli("trim", "s.rax", "orders", "--minid", after)[1] == "1 entry evicted\n"
+    assert raxlog_cli("add", "s.rax", "orders", "a=1", "--id", "2027-11-24T08:00:00Z")[0] == 2
 
 
 def test_a_snapshot_is_said_to_be_for_reading_by_commands(raxlog_cli: Run, billing: str) -> None:

@@ -316,10 +316,10 @@ def test_a_time_of_no_zone_is_read_as_it_is_written_whatever_the_zone(text: str,
 
 def test_failfast_names_stream_entry_field_and_value() -> None:
     nodes = [node_of([(1, 1, [(b"qty", b"3")]), (1, 2, [(b"qty", b"many")])])]
-    told = r"stream orders: entry 1-2: field b'qty' is b'many', which is no bigint"
+    told = r"stream orders: entry 1-2: field b'qty' is b'many', which is not of type bigint"
     with pytest.raises(raxlog.MalformedValue, match=told):
         table_of(nodes, {"qty": "bigint"}, mode="failfast", stream="orders")
-    with pytest.raises(raxlog.MalformedValue, match=r"no decimal\(5,2\)"):
+    with pytest.raises(raxlog.MalformedValue, match=r"not of type decimal\(5,2\)"):
         table_of(nodes, {"qty": "decimal(5,2)"}, mode="FAILFAST")
     assert table_of(nodes, {"qty": "bigint"}).column("qty").to_pylist() == [3, None]
 
@@ -333,7 +333,7 @@ def test_a_map_of_text_is_null_where_a_name_or_value_is_no_text() -> None:
     assert tally.malformed == 2
     texts = table_of(nodes, {"fields": "map<string,string>"}).column("fields").to_pylist()
     assert texts == [[("a", "1")], None, None, [("a", "2")], None]
-    with pytest.raises(raxlog.MalformedValue, match="entry 1-3: its fields are no map of text"):
+    with pytest.raises(raxlog.MalformedValue, match="entry 1-3: its fields are not a map of text"):
         table_of(nodes, mode="FAILFAST")
 
 

@@ -207,7 +207,7 @@ def test_a_projection_travels_to_another_process(filled: raxlog.Store) -> None:
     (None, {"mode": "DROPMALFORMED"}, "mode='DROPMALFORMED'"),
     (None, {"id_column": "x", "timestamp_column": "x"}, "both"), (None, {"batch_size": 0}, "batch_size=0"),
     (None, {"batch_size": True}, "batch_size=True"), (pa.schema([("a", pa.decimal128(5, -1))]), {}, "the scale"),
-    (None, {"start": "x"}, "no end of a range"),
+    (None, {"start": "x"}, "not an end of a range"),
 ])  # fmt: skip
 def test_what_no_column_can_be_is_refused_at_once(store: raxlog.Store, schema: Any, options: dict[str, Any],
                                                   what: str) -> None:

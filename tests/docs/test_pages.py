@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -15,8 +16,9 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 NEEDS = {  # modules without which a page cannot be run
     "tutorial": ["duckdb", "pyarrow"],
     "howto/duckdb-and-polars": ["duckdb", "polars", "pyarrow"],
-    "howto/fastapi": ["fastapi", "httpx"],
-    "howto/servers-and-forks": ["gunicorn", "flask"],
+    "howto/fastapi": ["fastapi", "httpx", "uvicorn"],
+    "howto/log-collector": ["duckdb", "pyarrow"],
+    "howto/servers-and-forks": ["gunicorn", "flask", "httpx"],
     "howto/nightly-report": ["matplotlib", "pyspark"],
 }
 SLOW = {"tutorial": pytest.mark.storm, "howto/nightly-report": pytest.mark.spark,
@@ -34,6 +36,32 @@ def test_what_a_page_shows_is_what_happens(name: str, tmp_path: Path, monkeypatc
         pytest.importorskip(module)
     monkeypatch.chdir(tmp_path)
     assert run_page(DOCS / f"{name}.md", tmp_path) > 0
+
+
+def test_the_backup_program_goes_on_after_a_kill_a_restore_and_damage_and_creates_no_store(tmp_path: Path) -> None:
+    program = next(block.text for block in blocks(DOCS / "howto" / "backup.md") if block.about == "file: backup.py")
+    (tmp_path / "backup.py").write_text(program, encoding="utf-8")
+    shop, backups = tmp_path / "shop.rax", tmp_path / "backups"
+
+    def run(source: str = "shop.rax") -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "backup.py", source, "backups"]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    assert "NotAStore" in run("shpo.rax").stderr
+    assert not (tmp_path / "shpo.rax").exists()
+    with raxlog.open(shop) as store:
+        store.stream("orders").append({"item": "book"})
+    assert run().stdout == "full snapshot, 0 problems\n"
+    last = max(backups.iterdir())
+    (backups / f"{last.name}.creating-99999-0123abcd").mkdir()  # as a run that was killed leaves it
+    assert run().stdout == "increment snapshot, 0 problems\n"
+    last = max(backups.glob("*/manifest.json")).parent
+    (last / "digest").write_bytes(b"damaged")
+    assert run().stdout == "full snapshot, 0 problems\n"
+    shop.rename(tmp_path / "shop.rax.old")
+    raxlog.restore(max(backups.glob("*/manifest.json")).parent, shop)
+    assert run().stdout == "full snapshot, 0 problems\n"
+    assert run().stdout == "increment snapshot, 0 problems\n"
 
 
 def test_output_is_compared_line_by_line() -> None:

@@ -72,6 +72,9 @@ def test_a_result_is_waited_for_in_another_process(store: raxlog.Store, group: r
 def test_waiting_ends_in_time_and_when_it_is_stopped(store: raxlog.Store, group: raxlog.Group) -> None:
     began = time.monotonic()
     assert group.wait_result("1-1", 0.1) is None
+    later = store.stream("jobs").defer({"n": 1}, delay=60)
+    with pytest.raises(raxlog.InvalidStreamID, match="A deferred entry has no ID before it is appended"):
+        group.wait_result(later, 0.1)  # type: ignore[arg-type]
     assert 0.1 <= time.monotonic() - began < SOON
     stop = raxlog.Stop()
     threading.Timer(0.1, stop.set).start()

@@ -69,6 +69,9 @@ def test_a_worker_calls_a_function_and_what_it_gives_up_is_listed_replayed_and_p
     assert status == 0
     assert out.splitlines()[1].split()[2:] == ["2", "failed", "ValueError:", "no", "three"]
     letter = json.loads(raxlog_cli("dlq", "list", *of, "--json")[1])
+    timed = json.loads(raxlog_cli("dlq", "list", *of, "--json", "--time")[1])
+    assert timed == letter | {"time": timed["time"]}
+    assert timed["time"] in raxlog_cli("dlq", "list", *of, "--time")[1]
     assert (letter["fields"], letter["reason"], letter["deliveries"]) == ({"n": "3"}, "failed", 2)
     out = raxlog_cli("dlq", "show", *of, letter["id"])[1]
     assert "n=3" in out

@@ -265,7 +265,7 @@ def test_what_is_no_set_of_shards_is_named(store: raxlog.Store, tmp_path: Path) 
             ShardSet(where)
     with pytest.raises(raxlog.StoreError, match="cannot be opened"):
         ShardSet("nonsense://a/b")
-    with (tmp_path / "full" / "digest").open("rb") as file, pytest.raises(raxlog.NotAStore, match="is no shard"):
+    with (tmp_path / "full" / "digest").open("rb") as file, pytest.raises(raxlog.NotAStore, match="is not a shard"):
         ShardReader(file)
 
 

@@ -101,7 +101,7 @@ def test_sums_and_counts_are_those_of_a_range(spark: Any, history: Path) -> None
     prices = [decimal.Decimal(fields[b"price"].decode()) for fields in entries if b"price" in fields]
     weights = [float(fields[b"weight"]) for fields in entries if b"weight" in fields]
     assert (row.n, row.with_qty, row.qty, row.price) == (ENTRIES, len(numbers), sum(numbers), sum(prices))
-    # what is no UTF-8 is no string
+    # what is not UTF-8 is no string
     assert row["items"] == sum(b"item" in fields and b"\xff" not in fields[b"item"] for fields in entries)
     assert row.weight == pytest.approx(sum(weights))
 

@@ -88,7 +88,7 @@ COMMANDS = {
     "scan": ("history.scan", "run SQL over a stream on a Spark of its own"),
     "plan": ("history.scan", "show how a scan would be cut into partitions"),
     "crashtest": ("care.crashtest", "crash what a Python file does to a folder, and check what is left"),
-    "bench": ("care.bench", "measure what commits, queues and scans cost, beside SQLite in the same run"),
+    "bench": ("care.bench", "measure what commits, queues and scans cost, next to SQLite in the same run"),
     "demo": ("demo.demo", "import real text, kill a writer, show that nothing was lost"),
     "completion": ("completion", "print what has a shell complete raxlog's commands: bash, zsh or fish"),
 }
@@ -155,7 +155,7 @@ def _run(arguments: list[str]) -> int:
         name, rest = arguments[0], arguments[1:]
         importlib.import_module(f".commands.{COMMANDS[name][0]}", __name__)
         command = LOADED[name]
-        return command.run(command.parser(name, COMMANDS[name][1]).parse_intermixed_args(rest)) or DONE
+        return command.run(command.parser(name, COMMANDS[name][1]).read(rest)) or DONE
     if any(not argument.startswith("-") for argument in arguments):
         raise CommandError(_unknown(arguments), USAGE)
     width = max(map(len, COMMANDS)) + 2
@@ -167,7 +167,7 @@ def _run(arguments: list[str]) -> int:
                     usage="raxlog [--help] [--version] COMMAND STORE …")
     flag("--version", "print the versions, and whether the kernels run compiled or as plain Python")(parser)
     JSON(parser)
-    args = parser.parse_args(arguments)
+    args = parser.read(arguments)
     if args.version:
         text = "raxlog {version} (kernels: {kernels}; LMDB {lmdb}, Python {python})"
         output.answer(args.json, versions(), text.format(**versions()))
@@ -177,7 +177,7 @@ def _run(arguments: list[str]) -> int:
 
 
 def _unknown(arguments: list[str]) -> str:
-    """The message where the first argument is no command; it names a command that is like it."""
+    """The message where the first argument is not a command; it names a command that is like it."""
     name = next(argument for argument in arguments if not argument.startswith("-"))
     if name != arguments[0] and name in COMMANDS:
         return f"options come after the command: raxlog {name} … {arguments[0]}"

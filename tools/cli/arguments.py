@@ -6,15 +6,16 @@ import argparse
 import contextlib
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from functools import partial
+from itertools import takewhile
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from ...storage.engine.open_options import DURABILITIES
 from ...stream.node.arguments import member_name, name_bytes
-from ...stream.node.stream_id import parse_end, parse_id, parse_start
-from .status import USAGE, CommandError
+from ...stream.node.stream_id import StreamID, parse_end, parse_id, parse_start
+from .status import USAGE, CommandError, did_you_mean
 
 
 class Parser(argparse.ArgumentParser):
@@ -27,6 +28,20 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise CommandError(f"{message} (see '{self.prog} --help')", USAGE)
+
+    def read(self, typed: Sequence[str]) -> argparse.Namespace:
+        """The arguments as typed. An unknown option is reported before what is missing."""
+        for word in takewhile(lambda word: word != "--", typed):
+            option = word.partition("=")[0]
+            if option.startswith("--") and " " not in word and option not in self._option_string_actions:
+                self.error(f"unknown option {option!r}{did_you_mean(option, self._option_string_actions)}")
+        return self.parse_intermixed_args(typed)
+
+    def _check_value(self, action: argparse.Action, value: object) -> None:
+        if action.choices is not None and value not in action.choices:
+            known = list(map(str, action.choices))
+            raise argparse.ArgumentError(
+                action, f"invalid choice: {value!r}{did_you_mean(str(value), known)} (choose from {', '.join(known)})")
 
 
 # -- arguments ----------------------------------------------------------------------------
@@ -54,7 +69,7 @@ def _at_least(least: int, kind: Callable[[str], Number], text: str, what: str) -
         number = kind(text)
         if number >= least:
             return number
-    raise argparse.ArgumentTypeError(f"{text!r} is no {what} >= {least}")
+    raise argparse.ArgumentTypeError(f"{text!r} is not a {what} >= {least}")
 
 
 def moment(text: str) -> datetime:
@@ -63,7 +78,21 @@ def moment(text: str) -> datetime:
         time = datetime.fromisoformat(text)
         if time.tzinfo is not None:
             return time
-    raise argparse.ArgumentTypeError(f"{text!r} is no time with its zone, as in 2026-11-24T08:00:00Z")
+    raise argparse.ArgumentTypeError(f"{text!r} is not a time with its zone, as in 2026-11-24T08:00:00Z")
+
+
+def time_as_id(text: str) -> str:
+    """An ID as typed; for a time with its zone, as --time prints it, the milliseconds of that time."""
+    edge = "(" if text.startswith("(") else ""
+    with contextlib.suppress(argparse.ArgumentTypeError):
+        if "T" in text:  # which no ID has
+            return f"{edge}{parse_id(moment(text.removeprefix(edge))).ms}"
+    return text
+
+
+def bound(read: Callable[[str], StreamID]) -> Callable[[str], StreamID]:
+    """Reads an ID from which, or up to which, something is done: a time may stand for it."""
+    return lambda text: read(time_as_id(text))
 
 
 Add = Callable[[argparse._ActionsContainer], object]  # adds arguments to a parser, or to a group of its
@@ -120,9 +149,10 @@ OF_STORE = (argument("store", metavar="STORE", help="the store's directory"),)
 OF_STREAM = (*OF_STORE, argument("stream", metavar="STREAM", read=stream_name, help="the stream's name"))
 OF_GROUP = (*OF_STREAM, argument("group", metavar="GROUP", read=group_name, help="the consumer group's name"))
 OF_CONSUMER = (*OF_GROUP, argument("consumer", metavar="CONSUMER", read=consumer_name, help="the consumer's name"))
-RANGE = (argument("start", metavar="START", nargs="?", default="-", read=parse_start,
-                  help="first ID (default: -, the first)"),
-         argument("end", metavar="END", nargs="?", default="+", read=parse_end, help="last ID (default: +, the last)"))
+RANGE = (argument("start", metavar="START", nargs="?", default="-", read=bound(parse_start),
+                  help="first ID, or a time (default: -, the first)"),
+         argument("end", metavar="END", nargs="?", default="+", read=bound(parse_end),
+                  help="last ID, or a time (default: +, the last)"))
 IDS = argument("ids", metavar="ID", nargs="+", read=parse_id, help="the entries' IDs")
 TIME = flag("--time", "also print the time that an ID holds (UTC)")
 JSON = flag("--json", "print JSON: one document, or one line an entry")

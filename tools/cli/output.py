@@ -3,11 +3,11 @@ r"""Entries, names and figures as they are printed: as text to read, as JSON for
     text    1526919030474-55<tab>item=book<tab>qty=2          one line an entry, whatever it holds
     JSON    {"id": "1526919030474-55", "fields": {"item": "book", "qty": "2"}}
 
-In text every byte sequence that is no UTF-8 is \xNN, a control character is its escape, a
+In text every byte sequence that is not UTF-8 is \xNN, a control character is its escape, a
 backslash is doubled and "=" in a name is \x3d: no two entries look the same.
 
-In JSON what is no UTF-8 is {"base64": "…"}. ``fields`` is an object; where a name occurs
-twice or is no UTF-8 it is a list of [name, value] instead. 'raxlog import --format entries'
+In JSON what is not UTF-8 is {"base64": "…"}. ``fields`` is an object; where a name occurs
+twice or is not UTF-8 it is a list of [name, value] instead. 'raxlog import --format entries'
 reads these lines back, byte for byte.
 
 On a terminal IDs and headings are coloured. What comes from a store has no escapes left by then.
@@ -22,6 +22,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Any, TextIO
 
+from ...storage.files.presence import LastEnd
 from ...stream.node.entry import Entry
 from ...stream.node.json_form import entry_form, json_form
 from ...stream.node.stream_id import StreamID
@@ -90,7 +91,7 @@ def entry_json(entry: Entry, raw: bool) -> dict[str, Any]:
 
 
 def pairs_text(pairs: Iterable[tuple[Any, Any]]) -> list[str]:
-    """Fields as name=value each, a value that is no text as JSON."""
+    """Fields as name=value each, a value that is not text as JSON."""
     shown = [(name, value if isinstance(value, bytes | str) else _json(value))
              for name, value in pairs]
     return [f"{text(name).replace('=', chr(92) + 'x3d')}={text(value)}" for name, value in shown]
@@ -138,6 +139,18 @@ def print_text(*lines: object) -> None:
             sys.stdout.write(f"{line}\n")
         except UnicodeEncodeError:
             sys.stdout.write(str(line).encode(encoding, "backslashreplace").decode(encoding) + "\n")
+
+
+def note(line: str) -> None:
+    """A line on stderr for what has no output, where stdout is a terminal."""
+    if sys.stdout.isatty():
+        print(line, file=sys.stderr)
+
+
+def unclosed(end: LastEnd) -> str:
+    """How a store was left, where it was not closed."""
+    how = "killed, or close() was not called" if end.how == "killed" else end.how
+    return f"process {', '.join(map(str, end.processes))} ended without closing the store ({how})"
 
 
 def table(rows: Iterable[Sequence[str]], right: Sequence[int] = (), head: Sequence[str] | None = None) -> list[str]:

@@ -19,6 +19,8 @@ import raxlog
 
 from ...storage.errors import NoStream
 from ...stream.entries.header import shown
+from .output import text
+from .status import did_you_mean
 
 if TYPE_CHECKING:
     from raxlog import Group, Store, Stream
@@ -38,7 +40,8 @@ def existing(store: Store, name: bytes) -> Stream:
     """A handle on a stream that exists, else NoStream."""
     stream = store.stream(name)
     if not stream.exists():
-        raise NoStream(f"there is no stream {shown(name)} in {store.path}; 'raxlog streams' lists those")
+        near = did_you_mean(text(name), map(text, store.streams())) or ";"
+        raise NoStream(f"there is no stream {shown(name)} in {store.path}{near} 'raxlog streams' lists them")
     return stream
 
 

@@ -78,7 +78,7 @@ def _newest(where: str, held: dict[str, Manifest], as_of: tuple[str, int] | None
 
 
 def _store(there: Path, as_of: tuple[str, int] | None) -> DataLocation:
-    """A store that is no snapshot."""
+    """A store that is not a snapshot."""
     if there.is_dir() and not (there / directory.CURRENT).exists():
         raise NotAStore(f"{there} is a folder but no raxlog store, no snapshot, and holds no full ones. A set of shards"
                         f" needs its {directory.MANIFEST}; 'raxlog restore' makes a store of an increment.")

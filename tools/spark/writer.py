@@ -350,4 +350,4 @@ def _entries(table: pa.Table, digest: _Digest | None = None) -> Flattened:
             return Flattened([flatten([pair for pair in row or () if pair[1] is not None]) for row in columns[0]])
         return flatten_columns([name.encode() for name in table.column_names], columns)
     except InvalidFields as error:
-        raise InvalidFields(f"{error}: a row of nulls only is no entry. Filter it out") from None
+        raise InvalidFields(f"{error}: a row of nulls only is not an entry. Filter it out") from None

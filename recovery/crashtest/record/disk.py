@@ -148,7 +148,7 @@ class DiskModel:
         for part in above:
             inner = folder.cache.get(part)
             if not isinstance(inner, Folder):
-                raise ValueError(f"the log names {path}, and {part} is no folder in it")
+                raise ValueError(f"the log names {path}, and {part} is not a folder in it")
             folder = inner
         return folder, name
 

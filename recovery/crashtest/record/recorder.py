@@ -100,7 +100,7 @@ def classes_of(names: tuple[str, ...]) -> int:
     """The bits of some classes of calls, by default all."""
     for name in names:
         if name not in CLASSES:
-            raise InvalidArgument(f"{name!r} is no class of calls; there are {', '.join(CLASSES)}")
+            raise InvalidArgument(f"{name!r} is not a class of calls; there are {', '.join(CLASSES)}")
     return sum(CLASSES[name] for name in names or CLASSES)
 
 

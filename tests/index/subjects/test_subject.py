@@ -126,7 +126,7 @@ def test_every_pattern_that_matches_covers_the_subject_and_overlaps_it() -> None
     ("", "is empty"), (".", "empty token"), ("a..b", "empty token"), (".a", "empty token"), ("a.", "empty token"),
     ("a.>.b", "not its last"), (">.a", "not its last"), ("a b", "0x20"), ("a.\t", "0x09"), ("a\0b", "0x00"),
     ("a.\x01", "0x01"), ("a.\x02.b", "0x02"), ("a\x7f", "0x7f"), ("a\x0bb", "0x0b"), (b"a.\xff\xfe", "not UTF-8"),
-    ("a" * 600, "600 bytes"), (".".join(["abcd"] * 200), "999 bytes"), ("\ud800", "no Unicode text"),
+    ("a" * 600, "600 bytes"), (".".join(["abcd"] * 200), "999 bytes"), ("\ud800", "not Unicode text"),
     (7, "must be str or bytes"), (None, "must be str or bytes"), (["a"], "must be str or bytes"),
     (bytearray(b"a"), "must be str or bytes"),
 ])

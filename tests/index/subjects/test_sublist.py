@@ -128,7 +128,7 @@ def test_what_else_is_wrong_with_a_subscription_is_refused_too(index: Sublist, o
 
 
 def test_what_is_no_subscription_is_refused(index: Sublist) -> None:
-    with pytest.raises(raxlog.InvalidArgument, match="no subscription"):
+    with pytest.raises(raxlog.InvalidArgument, match="not a subscription"):
         index.insert_many([Subscription(b"a"), "b"])  # type: ignore[list-item]
     assert len(index) == 0
 

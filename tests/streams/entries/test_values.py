@@ -242,10 +242,10 @@ def test_values_that_are_not_of_the_type_are_refused_or_named(store: Any) -> Non
                 stream.append(bad)
         assert not stream.exists()
     store.stream("s", codec="json").append({"qty": 1})
-    with pytest.raises(MalformedValue, match="is no Line"):
+    with pytest.raises(MalformedValue, match="is not of type Line"):
         next(store.stream("s", type=Line).range()).value  # noqa: B018
     for bad in (5, "Line", lambda: 1):
-        with pytest.raises(InvalidArgument, match="is no type"):
+        with pytest.raises(InvalidArgument, match="is not a type"):
             store.stream("s", type=bad)
 
 
@@ -287,7 +287,7 @@ def test_workers_and_dead_letters_have_values_and_what_cannot_be_decoded_is_buri
     assert (seen, discarded.entry.value, discarded.reason) == ([Line("kept", 2)], Line("kept", 2), "discarded")
     assert [(letter.reason, letter.deliveries) for letter in malformed] == [("malformed", 1)] * 2
     assert "b'qty'" in malformed[0].error
-    assert "is no Line" in malformed[1].error
+    assert "is not of type Line" in malformed[1].error
     with pytest.raises(MalformedValue, match=f"{malformed[0].origin}: field"):
         malformed[0].entry.value  # noqa: B018
     before = [entry.pairs for entry in stream]

@@ -270,7 +270,7 @@ def read_deferred(number: int, families: Families) -> list[Deferred]:
     for key, value in rows_of(families, number, 0x26).items():
         flat = record(value)[0]
         demand(len(flat) >= 2 and len(flat) % 2 == 0, "a deferred entry has no pairs")
-        demand(all(isinstance(part, bytes) for part in flat), "a deferred entry is no row of bins")
+        demand(all(isinstance(part, bytes) for part in flat), "a deferred entry is not a row of bins")
         found.append(Deferred(*identity(key), list(zip(flat[::2], flat[1::2], strict=True))))
     (header,) = rows_of(families, number, 0x31).values()
     row = record(header)

@@ -32,7 +32,7 @@ def live_records(store: raxlog.Store) -> dict[bytes, bytes]:
 
 
 def fill(store: raxlog.Store, entries: int = 3000) -> None:
-    """Streams of both codecs, deleted entries, groups, pending and released ones, state, a name that is no text."""
+    """Streams of both codecs, deleted entries, groups, pending and released ones, state, a name that is not text."""
     orders = store.stream("orders")
     orders.extend([{"item": f"book {n}", "n": n} for n in range(entries)])
     ids = [entry.id for entry in orders.range()]

@@ -1,4 +1,4 @@
-"""completion: has a shell complete raxlog's commands, options, choices and the names of streams.
+"""completion: has a shell complete raxlog's commands, options, choices and the names of streams and groups.
 
     raxlog ad<TAB>              the shell's function, printed by 'raxlog completion SHELL', asks for
       └─ RAXLOG_WORDS=ad raxlog completion bash ──> COMMANDS, or the arguments of a command ──> add
@@ -44,9 +44,10 @@ complete -c raxlog -f -a '(_raxlog)'""",
 @command(
     "completion", (argument("shell", metavar="SHELL", choices=list(_SCRIPTS), help="bash, zsh or fish"),),
     """Prints what the shell reads when it starts. The function in it asks raxlog at each TAB, which takes a
-tenth of a second.""",
+tenth of a second, so raxlog must be on the shell's PATH.""",
     "raxlog completion fish | source            # in ~/.config/fish/config.fish",
-    'eval "$(raxlog completion bash)"           # in ~/.bashrc; zsh: in ~/.zshrc, after compinit',
+    "# ~/.bashrc; for zsh the same with 'zsh' in ~/.zshrc, after compinit:",
+    'command -v raxlog >/dev/null && eval "$(raxlog completion bash)"',
 )
 def _completion(args: argparse.Namespace) -> int:
     typed = os.environ.get("RAXLOG_WORDS")
@@ -62,7 +63,7 @@ def _completion(args: argparse.Namespace) -> int:
 
 
 def _fitting(given: list[str], word: str) -> Iterator[tuple[str, str]]:
-    """What may stand behind the words ``given``, with its meaning; ``word`` is what there is of it."""
+    """What may stand after the words ``given``, with its meaning; ``word`` is what there is of it."""
     from .. import COMMANDS  # noqa: PLC0415 - the table that has this module imported
 
     if not given or given[0] not in COMMANDS:
@@ -85,6 +86,9 @@ def _fitting(given: list[str], word: str) -> Iterator[tuple[str, str]]:
         return
     for action in [wanted] if wanted else places[:1]:
         yield from ((str(choice), "") for choice in action.choices or ())
-        if action.dest == "stream":
+        if wanted is None and action.dest == "stream":
             with contextlib.suppress(RaxlogError), raxlog.open(given[-1], readonly=True) as store:
                 yield from ((output.text(stream), "") for stream in store.streams())
+        elif wanted is None and action.dest == "group":
+            with contextlib.suppress(RaxlogError), raxlog.open(given[-2], readonly=True) as store:
+                yield from ((output.text(group.name), "") for group in store.stream(given[-1]).groups())

@@ -44,7 +44,7 @@ def _listed(names: dict[str, tuple[str, str]]) -> str:
           "compiled functions are seen with RAXLOG_PURE=1 only")),
     f"""Contenders run in turn, a slice each. The table has medians with quartiles, the ratio to the first
 contender slice by slice, and the processor time (user and kernel) of one operation with its ratio;
-beside them the disk, 4 KB written and flushed. Trust ratios within a run: disks and machines drift.
+next to them the disk, 4 KB written and flushed. Trust ratios within a run: disks and machines drift.
 
 what a commit costs:
 {_listed(TABLE)}

@@ -28,7 +28,7 @@ _SHOWN = 50  # problems or losses in a table; --json has all
     "check", OF_STORE,
     """Checks every invariant of the store: pages, checksums, nodes and their entries, counters, ordinals,
 groups and their pending entries in both directions, subjects; looks every key up again. It runs
-in a process of its own, so damage cannot kill the caller, changes nothing, and may run beside
+in a process of its own, so damage cannot kill the caller, changes nothing, and may run next to
 writers; the space they free during the check is reused after it. The exit status is 1 if there are
 problems.""",
     "raxlog check events.rax",

@@ -114,7 +114,7 @@ def _run_long(options: argparse.Namespace) -> int:
     if not program.is_file():
         raise CommandError("the long crash tests are in raxlog's repository, and this is an installed package", USAGE)
     if unknown := set(options.only or ()) - set(LONG):
-        raise CommandError(f"--only {min(unknown)} is no part of --long; there are {', '.join(LONG)}", USAGE)
+        raise CommandError(f"--only {min(unknown)} is not a part of --long; there are {', '.join(LONG)}", USAGE)
     command = [sys.executable, str(program), "--jobs", str(options.jobs)]
     command += [word for part in options.only or () for word in ("--only", part)]
     command += ["--seed", str(options.seed)] if options.seed is not None else []

@@ -63,9 +63,13 @@ def _doctor(args: argparse.Namespace) -> int:
     lines = output.table([(one["state"], one["what"], output.one_line(one["value"])) for one in found])
     marked = [line.replace(one["state"], output.styled(one["state"], _STYLES[one["state"]]), 1)
               for one, line in zip(found, lines, strict=True)]
-    below = [f"\n{one['what']}: {output.one_line(one['advice'])}" for one in found if one["advice"]]
+    advised: dict[str, list[str]] = {}
+    for one in found:
+        advised.setdefault(one["advice"], []).append(one["what"])
+    below = [f"\n{', '.join(whats)}: {output.one_line(advice)}" for advice, whats in advised.items() if advice]
     ok = not any(one["state"] == "wrong" for one in found)
-    output.answer(args.json, {"path": os.fsencode(path.absolute()), "ok": ok, "findings": found}, *marked, *below)
+    output.answer(args.json, {"path": os.fsencode(path.absolute()), "ok": ok, "findings": found}, *marked,
+                  *below or ["\nnothing is wrong: a store can be used here"])
     return DONE if ok else NO
 
 
@@ -149,6 +153,6 @@ def _store(path: Path) -> Iterator[dict[str, str]]:
     with raxlog.open(path, readonly=True) as store:
         end, streams = store.last_end, len(store.streams())
         size = (directory.generation(store.path) / directory.DATA).stat().st_blocks * 512
-    left = "" if end.how == "clean" else f", not closed by process {', '.join(map(str, end.processes))} ({end.how})"
+    left = "" if end.how == "clean" else f"; {output.unclosed(end)}"
     yield _finding("store", f"{output.many(streams, 'stream')}, {size / 1e6:,.1f} MB on disk{left}",
                    wrong="; ".join([*end.problems, "'raxlog check' shows it all"]) if end.problems else "")

@@ -30,7 +30,7 @@ _COLUMNS = ("{task.description}", "TaskProgressColumn", "TimeElapsedColumn")
             argument("--shard-bytes", type=positive, metavar="BYTES",
                      help="the same, a shard for so many bytes of a stream's nodes")),
      argument("--keep", type=positive, metavar="N",
-              help="then remove the store's older snapshots beside DEST: N stay, and those they build on")),
+              help="then remove the store's older snapshots next to DEST: N stay, and those they build on")),
     """Copies one consistent state of the store, while writers go on. A full snapshot is a
 read-only store, which all reading commands open. An increment holds only what has changed since an
 earlier snapshot; shards are ranges of IDs in compressed files, for machines that share no disk.

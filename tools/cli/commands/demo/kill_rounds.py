@@ -53,7 +53,7 @@ def kill_rounds(path: Path, events: list[Pairs], rounds: int, chance: random.Ran
         acknowledged += len(acked)
         unacknowledged += len(extra)
         seconds += took
-        beside = "and one not yet acknowledged" if extra else "and no other"
+        beside = "and one whose append had not returned" if extra else "and no other"
         say(
             f"  kill {number}: SIGKILL after {delay:.3f} s and {len(acked):,} acknowledged appends; "
             f"opened again in {opened * 1e3:.1f} ms, all {len(known):,} there {beside}"

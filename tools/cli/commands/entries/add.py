@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 from typing import Any
 
-from .....storage.errors import IDTooSmall, InvalidFields, NoStream
+from .....storage.errors import IDTooSmall, InvalidFields, NoStream, NotAStore
 from .....stream.entries.header import shown
 from .....stream.entries.idempotent import MAX_CAP, MAX_WINDOW
 from .....stream.entries.retention import Retention, parsed_retention
@@ -31,10 +32,11 @@ from ...arguments import (
     parsed_columns,
     positive,
     stream_name,
+    time_as_id,
     whole,
 )
 from ...status import DONE, NO, USAGE, CommandError
-from ...stores import existing, stream_of, writing
+from ...stores import existing, reading, stream_of, writing
 
 _REFS = argument("--refs", choices=POLICIES, default=KEEPREF,
                  help="keepref: pending entries stay pending (default); delref: they leave every group; "
@@ -44,7 +46,8 @@ _REFS = argument("--refs", choices=POLICIES, default=KEEPREF,
 def _trimming(required: bool) -> tuple[Add, ...]:
     """--maxlen or --minid, and how to trim by them."""
     return (one_of(argument("--maxlen", type=whole, metavar="N", help="keep the N newest entries"),
-                   argument("--minid", metavar="ID", help="keep the entries from this ID on"), required=required),
+                   argument("--minid", metavar="ID", read=time_as_id,
+                            help="keep the entries from this ID, or time, on"), required=required),
             flag("--approximate", "evict whole nodes only: cheaper, keeps a little more"),
             argument("--limit", type=whole, metavar="N", help="with --approximate: evict at most N (0: no limit)"),
             _REFS)
@@ -54,7 +57,7 @@ def pair(typed: str) -> tuple[bytes, bytes]:
     """FIELD=VALUE as the bytes that were typed."""
     name, equals, value = os.fsencode(typed).partition(b"=")
     if not equals:
-        raise InvalidFields(f"{typed!r} is no FIELD=VALUE: it has no '='. Every field needs a value")
+        raise InvalidFields(f"{typed!r} is not FIELD=VALUE: it has no '='. Every field needs a value")
     return name, value
 
 
@@ -67,6 +70,16 @@ def fields_for(stream: Stream, args: argparse.Namespace) -> Any:
     if len(value) < len(args.fields):
         raise InvalidFields("a field is given twice, which the stream's codec cannot store; or use --raw")
     return value if codec == "str" else {name: _parsed(typed) for name, typed in value.items()}
+
+
+def refuse_field_as_stream(args: argparse.Namespace) -> None:
+    """CommandError if STREAM looks like a field, unless there is a stream of that name."""
+    if b"=" in args.stream:
+        with contextlib.suppress(NotAStore), reading(args) as store:
+            if store.stream(args.stream).exists():
+                return
+        name = os.fsdecode(args.stream)
+        raise CommandError(f"{name!r} looks like a field: the stream's name comes before the fields", USAGE)
 
 
 def _parsed(typed: str) -> Any:
@@ -95,6 +108,7 @@ is a number, zip='"01"' is text), unless --raw. Put '--' before fields that begi
     "raxlog add events.rax orders item=pen --id 1526919030474-55 --maxlen 1000",
 )
 def _add(args: argparse.Namespace) -> None:
+    refuse_field_as_stream(args)
     flatten(args.fields)
     new = parse_new_id(args.id)
     if (new.ms, new.seq) == (0, 0):
@@ -186,7 +200,7 @@ def _retention(typed: str) -> Retention:
         try:
             rules[name] = json.loads(value or "true")
         except ValueError:
-            raise CommandError(f"--retention: {word!r} has no number behind its '='", USAGE) from None
+            raise CommandError(f"--retention: {word!r} needs a number after '='", USAGE) from None
     parsed_retention(Retention(**rules))
     return Retention(**rules)
 

@@ -11,7 +11,7 @@ from ... import output
 from ...arguments import OF_STREAM, RAW, WRITING, argument, command, moment, one_of, seconds
 from ...status import DONE, NO
 from ...stores import stream_of, writing
-from .add import fields_for, pair
+from .add import fields_for, pair, refuse_field_as_stream
 
 
 def _show(args: argparse.Namespace, one: Deferred) -> None:
@@ -31,6 +31,7 @@ Fields are encoded as by 'add'.""",
     "raxlog defer events.rax mail to=ann@example.org --delay 3600",
 )
 def _defer(args: argparse.Namespace) -> None:
+    refuse_field_as_stream(args)
     flatten(args.fields)
     with writing(args, create=True) as store:
         stream = store.stream(args.stream)

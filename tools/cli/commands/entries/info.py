@@ -6,6 +6,7 @@ The row of a damaged stream shows what is wrong; the others are listed, and the 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -13,6 +14,8 @@ from typing import Any
 
 from .....storage.errors import CorruptionError
 from .....storage.files import directory
+from .....storage.lifecycle import registry
+from .....storage.lifecycle.compaction import size_of_copy
 from .....store import Store
 from .....stream.entries.header import shown
 from .....stream.info import COUNT, PendingDetail, draw_rax, header_of, stored_node
@@ -25,6 +28,8 @@ from ...status import DONE, NO, STORE, USAGE, CommandError
 from ...stores import reading, stream_of
 from ..groups.groups import group_json, groups_table
 from .node_diagram import DrawnNode
+
+_WORTH_A_LINE = 1 << 20  # bytes free
 
 
 @command(
@@ -72,6 +77,9 @@ def _store(store: Store, as_json: bool) -> int:
     # The data file's size, and how much of it is on disk: pages never used are holes.
     status = (directory.generation(store.path) / "data.mdb").stat()
     size, on_disk = status.st_size, status.st_blocks * 512
+    share = registry.read_only(store.path)  # the same that is open
+    with contextlib.closing(share):
+        free = max(0, size - size_of_copy(share.env))
     cells = [
         (output.text(row["name"]),
          *(_said(row.get(what)) for what in ("length", "nodes", "first", "last_generated_id")),
@@ -81,20 +89,22 @@ def _store(store: Store, as_json: bool) -> int:
     path, streams = output.text(os.fsencode(store.path)), output.many(len(rows), "stream")
     output.answer(
         as_json,
-        {"store": os.fsencode(store.path), "bytes": size, "bytes_on_disk": on_disk,
+        {"store": os.fsencode(store.path), "bytes": size, "bytes_on_disk": on_disk, "bytes_free": free,
          "last_end": store.last_end._asdict(), "readers": [reader._asdict() for reader in store.readers()],
          "streams": rows},
-        f"{path}: {streams}, {size:,} bytes ({on_disk:,} on disk)", *_noteworthy(store),
+        f"{path}: {streams}, {size:,} bytes ({on_disk:,} on disk)", *_noteworthy(store, free),
         *output.table(cells, (1, 2), ("stream", "entries", "nodes", "first", "last", "")),
     )
     return STORE if any("damaged" in row for row in rows) else DONE
 
 
-def _noteworthy(store: Store) -> Iterator[str]:
-    """The processes that did not close the store, and those whose reads keep old pages."""
+def _noteworthy(store: Store, free: int) -> Iterator[str]:
+    """What is free in the file; the processes that did not close the store, and those whose reads keep old pages."""
+    if free >= _WORTH_A_LINE:
+        yield f"{free:,} bytes are free: they are used again, and 'raxlog compact' gives them back"
     end = store.last_end
     if end.how != "clean":
-        yield f"not closed by process {', '.join(map(str, end.processes))} ({end.how})"
+        yield output.unclosed(end)
     yield from (f"damaged: {problem}" for problem in end.problems)
     for reader in store.readers():
         if reader.lag:

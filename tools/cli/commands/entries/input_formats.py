@@ -40,7 +40,7 @@ class Record(NamedTuple):
 
 
 class Bad(NamedTuple):
-    """Lines that are no entry: the first one, and what is wrong."""
+    """Lines that are not an entry: the first one, and what is wrong."""
 
     line: int
     what: str

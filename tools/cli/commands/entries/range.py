@@ -33,7 +33,7 @@ _LOOK_ANYWAY = 1.0  # seconds; an append wakes at once, a deletion is found by l
 last, 'ms' for all of a millisecond, '(ms-seq' to exclude that ID. Entries come in the order
 of their IDs, a line each: the ID, then field=value, separated by tabs. With --json a line is
 {"id": "ms-seq", "fields": {…}}; fields is a list of [name, value] where a name occurs twice
-or is no UTF-8. Of an entry that a codec has encoded the decoded fields are printed, with --json as
+or is not UTF-8. Of an entry that a codec has encoded the decoded fields are printed, with --json as
 "value"; --raw prints them as they are stored, for 'raxlog import'. Exit status 1 if the range has no entry.""",
     "raxlog range events.rax orders - + --count 2",
     "raxlog range events.rax orders '(1526919030474-55' --json",

@@ -36,6 +36,7 @@ from ...arguments import (
     flag,
     moment,
     one_of,
+    time_as_id,
 )
 from ...status import NO, CommandError
 from ...stores import existing, group_of, stream_of, writing
@@ -80,12 +81,14 @@ def _lag(args: argparse.Namespace) -> None:
 
 
 def _place(text: str, *ends: str) -> str:
-    """A position for a group: an ID, or one of these ends of the stream."""
+    """A position for a group: an ID, a time, or one of these ends of the stream."""
     if text not in ends:
+        text = time_as_id(text)
         try:
             parse_id(text)
         except InvalidStreamID:
-            raise InvalidStreamID(f"{text!r} is no stream ID; allowed here: {', '.join(ends)}, ms-seq or ms") from None
+            allowed = ", ".join(ends)
+            raise InvalidStreamID(f"{text!r} is not a stream ID; allowed here: {allowed}, ms-seq or ms") from None
     return text
 
 
@@ -93,7 +96,7 @@ def _place(text: str, *ends: str) -> str:
     "create-group",
     (*OF_GROUP,
      argument("--start", default="$", metavar="ID", read=lambda text: _place(text, "$"),
-              help="deliver what follows this ID: $ for new entries only (default), 0 for all"),
+              help="deliver what follows this ID, or time: $ for new entries only (default), 0 for all"),
      flag("--create-stream", "create the stream, and the store, if missing"),
      flag("--exist-ok", "leave a group of that name as it is"),
      argument("--subject", action="append", metavar="PATTERN",
@@ -136,7 +139,7 @@ def _destroy_group(args: argparse.Namespace) -> None:
     "set-group-id",
     (*OF_GROUP,
      argument("id", metavar="ID", read=lambda text: _place(text, "$", "-", "+"),
-              help="the new last delivered ID; $ for the stream's last, 0 for none"), *WRITING),
+              help="the new last delivered ID, or a time; $ for the stream's last, 0 for none"), *WRITING),
     """Forward skips entries, back delivers them once more. Pending entries stay pending.""",
     "raxlog set-group-id events.rax orders billing 0       # everything again",
     "raxlog set-group-id events.rax orders billing '$'     # only what is new",
@@ -188,6 +191,8 @@ def _consumers(args: argparse.Namespace) -> None:
         {"stream": group.stream, "group": group.name, "consumers": [consumer._asdict() for consumer in consumers]},
         *output.table(rows, (1, 2, 3), ("consumer", "pending", "idle (s)", "inactive (s)")),
     )
+    if not rows:
+        output.note("no consumers")
 
 
 @command(

@@ -23,6 +23,7 @@ from ...arguments import (
     WRITING,
     Add,
     argument,
+    bound,
     command,
     consumer_name,
     flag,
@@ -40,10 +41,10 @@ _DELIVERY = (argument("--retrycount", type=whole, metavar="N", help="set the del
 
 @command(
     "pending",
-    (*OF_GROUP, argument("start", metavar="START", nargs="?", read=parse_start,
-                         help="first ID to list (default: -, the first)"),
-     argument("end", metavar="END", nargs="?", default="+", read=parse_end,
-              help="last ID to list (default: +, the last)"),
+    (*OF_GROUP, argument("start", metavar="START", nargs="?", read=bound(parse_start),
+                         help="first ID, or time, to list (default: -, the first)"),
+     argument("end", metavar="END", nargs="?", default="+", read=bound(parse_end),
+              help="last ID, or time, to list (default: +, the last)"),
      flag("--list", "a line for each entry; START and the filters imply it"),
      argument("--consumer", metavar="NAME", read=consumer_name, help="only this consumer's"),
      argument("--min-idle", type=seconds, metavar="SECONDS", help="only those idle so long"),
@@ -133,8 +134,8 @@ def _claimed_text(entry: Entry | StreamID) -> str:
 @command(
     "autoclaim",
     (*OF_CONSUMER, *_taking("those idle so long (default: 0, everything)"),
-     argument("--start", default="0", metavar="ID", read=parse_start,
-              help="where to begin (default: 0, at the beginning)"),
+     argument("--start", default="0", metavar="ID", read=bound(parse_start),
+              help="where to begin, an ID or a time (default: 0, at the beginning)"),
      argument("--count", type=positive, default=100, metavar="N", help="at most N entries (default: 100)"), *WRITING),
     """Claims entries idle for --min-idle, in the order of IDs, and prints where to continue. What 'raxlog nack'
 released is claimed too, regardless of its --delay. Pending entries that have been deleted are removed. With

@@ -27,6 +27,7 @@ from ...arguments import (
     TIME,
     WRITING,
     argument,
+    bound,
     command,
     consumer_name,
     flag,
@@ -62,7 +63,7 @@ def _ids(text: str) -> list[StreamID]:
             argument("--consumer", metavar="NAME", read=consumer_name,
                      help="which consumer; created if it is new"),
             flag("--history", "this consumer's own pending entries, again"),
-            argument("--after", metavar="ID", read=parse_id, help="with --history: only those after this ID"),
+            argument("--after", metavar="ID", read=bound(parse_id), help="with --history: only those after this ID"),
             argument("--claim-idle", type=seconds, metavar="SECONDS", help="first claim what is idle so long"),
             argument("--ack", type=_ids, action="extend", metavar="ID,ID…", help="acknowledge these first"),
             flag("--noack", "new entries do not become pending: at most once")), TIME, *WRITING),
@@ -120,9 +121,9 @@ def _after_ids(args: argparse.Namespace) -> dict[bytes, list[Entry]]:
             raise CommandError(f"--{option.replace('_', '-')} is for reading in a consumer group: add --group", USAGE)
     for typed in args.streams:
         if "=" not in typed:
-            raise CommandError(f"{typed!r} is no STREAM=ID; only with --group a stream needs no ID", USAGE)
-    behind = (typed.rpartition("=") for typed in args.streams)
-    streams = _once((name, after if after in ("$", "+") else parse_id(after)) for name, _, after in behind)
+            raise CommandError(f"{typed!r} is not STREAM=ID; only with --group a stream needs no ID", USAGE)
+    given = (typed.rpartition("=") for typed in args.streams)
+    streams = _once((name, after if after in ("$", "+") else bound(parse_id)(after)) for name, _, after in given)
     with reading(args) as store:
         if args.block is None:
             for name in streams:

@@ -21,7 +21,7 @@ from .....stream.jobs.worker import is_async
 from .....stream.node.json_form import fields_form
 from .....stream.node.stream_id import parse_id
 from ... import output
-from ...arguments import OF_GROUP, WRITING, argument, command, consumer_name, flag, positive, seconds, whole
+from ...arguments import OF_GROUP, TIME, WRITING, argument, command, consumer_name, flag, positive, seconds, whole
 from ...status import DONE, NO, USAGE, CommandError
 from ...stores import group_of, writing
 
@@ -31,12 +31,12 @@ from ...stores import group_of, writing
     (argument("handler", metavar="MODULE:FUNCTION", help="what to call with each entry"), *OF_GROUP,
      argument("--threads", type=positive, default=1, metavar="N", help="handlers at the same time (default: 1)"),
      argument("--processes", type=whole, default=0, metavar="N",
-              help="worker processes, begun anew when they die (default: this one alone)"),
+              help="worker processes, restarted when they die (default: this one alone)"),
      flag("--burst", "end when there is nothing to be read"),
      flag("--transaction", "call the function with a transaction, too, which also acknowledges"),
      argument("--lease", type=seconds, default=30.0, metavar="SECONDS",
-              help="others take over from a worker that died so long ago (default: 30)"),
-     argument("--attempts", type=positive, default=20, metavar="N", help="so many deliveries at most (default: 20)"),
+              help="how long after a worker's death others take over its entries (default: 30)"),
+     argument("--attempts", type=positive, default=20, metavar="N", help="deliveries at most (default: 20)"),
      argument("--retry", metavar="SECONDS,…",
               help="delays after the first failure, the second … (default: 1 s, doubled each time, up to an hour)"),
      argument("--timeout", type=seconds, metavar="SECONDS", help="how long a handler may take (default: for ever)"),
@@ -74,7 +74,7 @@ def _delay(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise CommandError(f"--retry: {text!r} is no number of seconds", USAGE) from None
+        raise CommandError(f"--retry: {text!r} is not a number of seconds", USAGE) from None
 
 
 def _function(name: str) -> Callable[..., object]:
@@ -96,8 +96,8 @@ def _function(name: str) -> Callable[..., object]:
     "dlq",
     (argument("action", choices=("list", "show", "replay", "purge"), help="what to do"), *OF_GROUP,
      argument("ids", metavar="ID", nargs="*", read=parse_id, help="these letters only"),
-     argument("--reason", metavar="REASON", help="only those given up for it: failed, discarded, exhausted, malformed"),
-     *WRITING),
+     argument("--reason", choices=("failed", "discarded", "exhausted", "malformed"), help="only those given up for it"),
+     TIME, *WRITING),
     """The dead letters of a group. list: a line each, its ID, the entry's ID, the deliveries, the reason and the
 error; show: all of each, with its traceback; replay: append the entries to their stream again;
 purge: delete them. Without IDs all of them. Exit status 1 if there are none.""",
@@ -121,16 +121,19 @@ def _dlq(args: argparse.Namespace) -> int:
         shown = [letter for letter in found if letter is not None and wanted(letter)]
     if args.json:
         for letter in shown:
-            output.print_json(_document(letter))
+            output.print_json(output.timed(_document(letter), letter.id, args.time))
     elif args.action == "list":
-        rows = [(str(one.id), str(one.origin), str(one.deliveries), one.reason, output.one_line(one.error))
-                for one in shown]
-        output.print_text(*output.table(rows, (2,), ("id", "entry", "deliveries", "reason", "error")))
+        rows = [(str(one.id), *([output.time_of(one.id)] if args.time else []), str(one.origin), str(one.deliveries),
+                 one.reason, output.one_line(one.error)) for one in shown]
+        output.print_text(*output.table(
+            rows, (2 + args.time,), ("id", *["time"] * args.time, "entry", "deliveries", "reason", "error")))
     else:
         for letter in shown:
             output.print_text(f"{letter.id}  {letter.reason} after {output.many(letter.deliveries, 'delivery')}",
                               "\t".join([str(letter.origin), *output.pairs_text(letter.entry.pairs)]),
                               *letter.traceback.splitlines())
+    if not shown:
+        output.note("no dead letters")
     return DONE if shown else NO
 
 

@@ -27,15 +27,17 @@ from ....spark.plan import Part, Window, chosen
 from ....spark.requirements import require, require_java
 from ....spark.session import session
 from ... import messages, output
-from ...arguments import OF_STREAM, argument, command, flag, positive
+from ...arguments import OF_STREAM, argument, command, flag, positive, time_as_id
 from ...status import DONE, NO, USAGE, CommandError, status_of
 
 _WIDTH = 50
 _VIEW = "entries"
 
 
-_RANGE = (*OF_STREAM, argument("--start", metavar="ID", default="earliest", help="first ID (default: earliest)"),
-          argument("--end", metavar="ID", default="latest", help="last ID, included (default: latest)"),
+_RANGE = (*OF_STREAM, argument("--start", metavar="ID", default="earliest", read=time_as_id,
+                   help="first ID, or a time (default: earliest)"),
+          argument("--end", metavar="ID", default="latest", read=time_as_id,
+                   help="last ID, included, or a time (default: latest)"),
           argument("--as-of", metavar="TIME", help="where STORE holds several snapshots: the newest up to this time, "
                    "2026-11-22T10:00:00Z or milliseconds since 1970; or up to 'transaction 57'"),
           argument("--partitions", type=positive, metavar="N", help="cut it into N partitions"),
