@@ -10,6 +10,7 @@ from weakref import WeakMethod
 
 from .index.pubsub.live_subscription import LiveSubscription, LiveSubscriptions, Message
 from .index.pubsub.pubsub import Binding, PubSub, Reached
+from .pipeline import Pipeline
 from .storage.engine.open_options import BUFFER_WINDOW, DURABILITIES, MAX_READERS, Durability, OpenOptions
 from .storage.errors import InvalidArgument, TransactionError
 from .storage.lifecycle import registry
@@ -17,6 +18,7 @@ from .storage.lifecycle.registry import Share
 from .storage.wake.stop import StopFlag
 from .stream.entries.header import NodeLimits
 from .stream.entries.session import Direct
+from .stream.entries.sweep import sweep
 from .stream.multi_read import read_group_streams, read_streams
 from .stream.node.arguments import Fields, Name, Text, whole
 from .stream.node.entry import Entry
@@ -50,6 +52,8 @@ class Store:
         self._source = Direct(share, lock_timeout)
         self._source.transaction = WeakMethod(self.transaction)
         self._streams = Streams(self._source, limits, encoding)
+        if not share.env.readonly:
+            sweep(self._source)
         self._pubsub = PubSub(self._source, limits, encoding)
 
     @classmethod
@@ -208,6 +212,14 @@ class Store:
         """
         return self._streams.rename(old, new)
 
+    def copy_stream(self, name: Name, to: Name) -> None:
+        """Copy a stream with all that is in it: entries, groups, pending and deferred entries, settings. COPY.
+
+        One commit, which writes all of its nodes anew. NoStream if there is none, StreamExists if there is a stream
+        ``to``. Its bindings still lead to the stream copied from.
+        """
+        self._streams.copy(name, to)
+
     def delete_stream(self, name: Name) -> bool:
         """Delete a stream with everything in it; False if there is none. DEL.
 
@@ -229,7 +241,20 @@ class Store:
         of others wait.
         """
         self._source.require_writable("write")
-        return Transaction(self._streams, self._pubsub)
+        return Transaction(self._source, self._streams, self._pubsub)
+
+    def pipeline(self) -> Pipeline:
+        """Different calls in one commit, queued first: ``with store.pipeline() as pipe`` (pipeline.py).
+
+            pipe.stream("orders").append({"item": "book"})
+            pipe.group("orders", "billing").ack("5-0")
+            sid, acked = pipe.execute()          # of what is refused the error, with raise_on_error=False
+
+        ``pipe`` has the calls of the store, of stream(), group() and state that need no wait, each of which returns
+        ``pipe``. What was not executed when the ``with`` ends is dropped.
+        """
+        self._source.require_writable("write")
+        return Pipeline(self._source, self._streams, self._pubsub)
 
     def read(self, streams: Mapping[N, IDLike], count: int | None = None, block: float | None = None, *,
              total: int | None = None, max_bytes: int | None = None,

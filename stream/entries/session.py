@@ -62,6 +62,12 @@ def ask(source: Source, question: Callable[[RaxTransaction], T]) -> T:
         return question(txn)
 
 
+def require_writable(source: Source, to: str) -> None:
+    """ReadOnlyStore at once, with what was to be done, where the source is a store open with readonly=True."""
+    if isinstance(source, Direct):
+        source.require_writable(to)
+
+
 class Handle(Protocol):
     """An object with a source for its calls."""
 

@@ -319,11 +319,13 @@ class StreamWriter:
         """Put tail and header, if changed, into the transaction."""
         if txn.dirty.pop(self.number, None) is None:
             return
+        counted = txn.changes  # as they were made: what is put here is none that an error after it would undo
         if self.tail_changed and self.tail is not None:
             self._put_tail(txn, self.tail.sealed(self.tail_seed, self.tail_ordinal, self.tail_span))
         header = self.header.sealed(self.header_seed)
         txn.put(self.header_key, header)
         self.stored = header
+        txn.changes = counted
 
     def is_current(self, txn: WriteTransaction) -> bool:
         """Whether the stream is as it was left, beside what other processes have committed since.

@@ -113,7 +113,7 @@ def read_group(source: Source, times: SeenTimes, wanted: GroupRead, targets: lis
         if any(target.ack for target in targets):
             attempts(source, wanted._replace(most=0), targets)
         return []
-    line = (wanted.group, wanted.min_idle, tuple(target.stream for target in targets))
+    line = line_of(wanted, targets)
     may_wait = isinstance(source, Direct) and all(target.after is None for target in targets)
     is_empty = (
         may_wait and (line, wanted.consumer) in times.empty_reads and not source.env.commits.in_own_transaction()
@@ -141,6 +141,11 @@ def read_group(source: Source, times: SeenTimes, wanted: GroupRead, targets: lis
             if not waiting.wait(seen, deadline, due, turn=waiter, stop=stop):
                 break
     return []
+
+
+def line_of(wanted: GroupRead, targets: list[Target]) -> Hashable:
+    """The line (waiter.py) of the readers that can be given the same, threads and tasks."""
+    return wanted.group, wanted.min_idle, tuple(target.stream for target in targets)
 
 
 def attempts(source: Source, wanted: GroupRead, targets: list[Target]) -> Answer:

@@ -28,7 +28,7 @@ from ...stream.stream import Stream
 from ...transaction import Transaction
 from .lane import Lane, run_each
 from .threads import Attribute, Handle, Property, Threads, made, making, on
-from .waits import Ahead, AsyncFollower, Look, read_group, seconds_of, timeout_of, until
+from .waits import Ahead, AsyncFollower, Look, Readiness, read_group, readiness, seconds_of, timeout_of, until
 from .worker import serving
 
 N = TypeVar("N", bound=Name)
@@ -263,6 +263,7 @@ class AsyncStore(Handle[Store]):
 
     flush = on("others", Store.flush)
     rename_stream = on("others", Store.rename_stream)
+    copy_stream = on("others", Store.copy_stream)
     delete_stream = on("others", Store.delete_stream)
     bind = on("others", Store.bind)
     unbind = on("others", Store.unbind)
@@ -303,6 +304,22 @@ class AsyncStore(Handle[Store]):
             group, consumer, streams, count, total, max_bytes, noack, claim_idle, ack, None)
         answer = await read_group(self._threads, wanted, targets, block)
         return {keys[name]: texts_of(entries, self._threads.streams.encoding) for name, entries in answer}
+
+    def readiness(self, streams: Mapping[N, IDLike], *, group: Name | None = None, claim_idle: float | None = None,
+                  timeout: float | None = None) -> Readiness[bool]:
+        """Wait until a read would find something, and read nothing.
+
+            async with store.readiness({"orders": ">"}, group="billing", timeout=5) as ready:
+                while await ready():                      # False (None) after 5 s, from the call of readiness() on
+                    if batch := await store.stream("orders").group("billing").read("w1", count=10):
+                        break
+
+        ``streams``, and with ``group`` ``claim_idle``, are those of read() and read_group(). From ``async with`` on
+        the task has a place in the line of the group's readers, threads and tasks of this process, and keeps it where
+        its read finds nothing: another process can be faster. While the first of a line is inside the ``async with``
+        the others wait. It costs a look, some 20 µs, and no thread. True also where a read would raise NoGroup.
+        """
+        return readiness(self._threads, streams, group, claim_idle, timeout)
 
 
 def _opens(opener: Callable[P, Store]) -> Callable[P, AsyncStore]:
