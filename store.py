@@ -19,9 +19,8 @@ from .storage.wake.stop import StopFlag
 from .stream.entries.header import NodeLimits
 from .stream.entries.session import Direct
 from .stream.entries.sweep import sweep
-from .stream.multi_read import read_group_streams, read_streams
+from .stream.multi_read import Asked, Found, read_group_streams, read_streams
 from .stream.node.arguments import Fields, Name, Text, whole
-from .stream.node.entry import Entry
 from .stream.node.stream_id import IDLike
 from .stream.state import State
 from .stream.stream import Stream
@@ -256,9 +255,9 @@ class Store:
         self._source.require_writable("write")
         return Pipeline(self._source, self._streams, self._pubsub)
 
-    def read(self, streams: Mapping[N, IDLike], count: int | None = None, block: float | None = None, *,
+    def read(self, streams: Asked[N], count: int | None = None, block: float | None = None, *,
              total: int | None = None, max_bytes: int | None = None,
-             stop: StopFlag | None = None) -> dict[N, list[Entry]]:
+             stop: StopFlag | None = None) -> Found[N]:
         """Entries behind an ID of each of several streams, without a group. XREAD.
 
         ``streams``    {name: ID}: entries with a greater ID; ``$`` for what comes from now
@@ -268,21 +267,23 @@ class Store:
         ``block``      wait so many seconds for the first entry; 0 for ever, None not at all
         ``stop``       a raxlog.Stop (or threading.Event) that ends the wait: {} once it is set
 
-        Returns {name: entries} of those streams that have any, in the order asked for.
+        Returns {name: entries} of those streams that have any, in the order asked for. ``streams`` may also be pairs,
+        [(name, ID)], which may name a stream twice; the result's ``pairs`` then has both.
         """
         self._source.require_open()
         return read_streams(self._source, streams, count, block, total, max_bytes, stop, self._streams.encoding)
 
-    def read_group(self, group: Name, consumer: Name, streams: Mapping[N, IDLike], count: int | None = None,
+    def read_group(self, group: Name, consumer: Name, streams: Asked[N], count: int | None = None,
                    block: float | None = None, *, total: int | None = None, max_bytes: int | None = None,
                    noack: bool = False, claim_idle: float | None = None,
                    ack: Mapping[N, Iterable[IDLike]] | None = None,
-                   stop: StopFlag | None = None) -> dict[N, list[Entry]]:
+                   stop: StopFlag | None = None) -> Found[N]:
         """Deliver from several streams to a consumer of the group of that name in each. XREADGROUP.
 
         ``streams`` is {name: ">"} for new entries, {name: ID} for the consumer's own history;
         ``ack`` {name: IDs} acknowledges first. The rest as in read() and Group.read(). One
-        commit for all; NoGroup, with nothing changed, where a stream lacks the group.
+        commit for all; NoGroup, with nothing changed, where a stream lacks the group. The result's
+        ``consumers_created`` names the streams in which the consumer is new.
         """
         self._source.require_open()
         return read_group_streams(

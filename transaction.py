@@ -34,9 +34,8 @@ from .storage.files.lmdb_errors import translate_error
 from .stream.entries.session import Direct, Source
 from .stream.entries.sweep import sweep
 from .stream.group.group import Group
-from .stream.multi_read import read_group_streams, read_streams
+from .stream.multi_read import Asked, Found, read_group_streams, read_streams
 from .stream.node.arguments import Fields, Name, Text, member_name, name_bytes
-from .stream.node.entry import Entry
 from .stream.node.stream_id import IDLike
 from .stream.state import State
 from .stream.stream import Stream
@@ -158,15 +157,15 @@ class Calls:
         self._open()
         return self._streams.delete(name)
 
-    def read(self, streams: Mapping[N, IDLike], count: int | None = None, *, total: int | None = None,
-             max_bytes: int | None = None) -> dict[N, list[Entry]]:
+    def read(self, streams: Asked[N], count: int | None = None, *, total: int | None = None,
+             max_bytes: int | None = None) -> Found[N]:
         """Store.read(), which sees what the commit has done so far."""
         return read_streams(self._open(), streams, count, None, total, max_bytes, None, self._streams.encoding)
 
-    def read_group(self, group: Name, consumer: Name, streams: Mapping[N, IDLike], count: int | None = None, *,
+    def read_group(self, group: Name, consumer: Name, streams: Asked[N], count: int | None = None, *,
                    total: int | None = None, max_bytes: int | None = None, noack: bool = False,
                    claim_idle: float | None = None,
-                   ack: Mapping[N, Iterable[IDLike]] | None = None) -> dict[N, list[Entry]]:
+                   ack: Mapping[N, Iterable[IDLike]] | None = None) -> Found[N]:
         """Store.read_group()."""
         return read_group_streams(self._open(), group, consumer, streams, count, None, total, max_bytes, noack,
                                   claim_idle, ack, None, self._streams.encoding)

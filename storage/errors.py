@@ -3,8 +3,9 @@
     RaxlogError
     ├── InvalidArgument (ValueError)    InvalidStreamID, InvalidName, InvalidFields, SubjectError
     ├── StreamError                     NoStream (KeyError), StreamExists, NoGroup (KeyError), GroupExists,
-    │                                   ConsumerBusy, NotOwner, IDTooSmall, Conflict, StreamExhausted,
-    │                                   MalformedValue (ValueError)
+    │                                   ConsumerBusy, NotOwner, Conflict, StreamExhausted, MalformedValue (ValueError),
+    │                                   IDTooSmall (IDZero, IDBelowEntries, IDBelowDeleted),
+    │                                   CountTooSmall (InvalidArgument)
     ├── SubscriptionError               NoSubscription (KeyError), SubscriptionExists
     ├── StoreError                      NotAStore, UnsupportedFormat, StoreFull, StoreClosed, ReadOnlyStore,
     │                                   SettingsConflict, AppendsLost, LockTimeout (TimeoutError)
@@ -86,6 +87,22 @@ class NotOwner(StreamError):
 
 class IDTooSmall(StreamError):
     """An ID that is not greater than the last ID of the stream."""
+
+
+class IDZero(IDTooSmall):
+    """The ID 0-0, which no entry can have."""
+
+
+class IDBelowEntries(IDTooSmall):
+    """A last ID for set_id() that is smaller than the newest entry."""
+
+
+class IDBelowDeleted(IDTooSmall):
+    """A last ID for set_id() that is smaller than the greatest ID that was deleted."""
+
+
+class CountTooSmall(StreamError, InvalidArgument):
+    """A count of entries added, for set_id(), that is smaller than the number of entries there are."""
 
 
 class Conflict(StreamError):

@@ -13,7 +13,7 @@ import asyncio
 import math
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterator
 from functools import partial
 from itertools import islice
 from typing import Generic, Self, TypeVar
@@ -25,10 +25,10 @@ from ...stream.group import claim, deliver
 from ...stream.group.deliver import Answer, GroupRead, Position, Target
 from ...stream.group.state import SeenTimes
 from ...stream.group.waiter import Seen, Waiter
-from ...stream.multi_read import look_behind, parse_group_read
+from ...stream.multi_read import Asked, look_behind, parse_group_read
 from ...stream.node.arguments import Name, duration_ms
 from ...stream.node.entry import Entry
-from ...stream.node.stream_id import IDLike, StreamID
+from ...stream.node.stream_id import StreamID
 from .threads import Threads
 
 N = TypeVar("N", bound=Name)
@@ -123,7 +123,7 @@ async def until(threads: Threads, look: Callable[[], Awaitable[Look[T]]], second
     return nothing if found is None else found
 
 
-def readiness(threads: Threads, streams: Mapping[N, IDLike], group: Name | None, claim_idle: float | None,
+def readiness(threads: Threads, streams: Asked[N], group: Name | None, claim_idle: float | None,
               timeout: float | None) -> Readiness[bool]:
     """AsyncStore.readiness()."""
     seconds = timeout_of(timeout)
@@ -165,16 +165,23 @@ async def read_group(threads: Threads, wanted: GroupRead, targets: list[Target],
         return before, deliver.attempts(threads.batch, wanted, targets)
 
     def undo(delivery: Delivery) -> None:
+        ids: dict[bytes, list[tuple[int, int]]] = {}
         for name, entries in delivery[1]:
-            threads.batch.submit(partial(claim.take_back, wanted=wanted, name=name, before=delivery[0].get(name),
-                                         ids=[(one.ms, one.seq) for one in entries]))
+            ids.setdefault(name, []).extend((one.ms, one.seq) for one in entries)
+        for name, before in delivery[0].items():
+            threads.batch.submit(partial(claim.take_back, wanted=wanted, name=name, before=before,
+                                         ids=ids.get(name, [])))
+
+    created: set[bytes] = set()
 
     async def attempt() -> Look[Answer]:
         nonlocal targets, times
         look = partial(deliver.look, wanted=wanted, targets=targets, times=times)
         is_ready, seen, due = await threads.call("reads", partial(ask, threads.source, look))
         threads.require_open()
-        answer = (await threads.lanes["writes"].finish(deliver_now, undo))[1] if is_ready else []
+        answer = (await threads.lanes["writes"].finish(deliver_now, undo))[1] if is_ready else Answer()
+        created.update(answer.created)
+        answer.created = created
         targets, times = [target._replace(ack=b"") for target in targets], None
         return answer, seen, due
 
