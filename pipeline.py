@@ -109,6 +109,7 @@ class QueuedStream(_Part[Stream]):
     exists = _queued(Stream.exists)
     count = _queued(Stream.count)
     info = _queued(Stream.info)
+    dump = _queued(Stream.dump)
     groups = _queued(Stream.groups)
 
 
@@ -183,6 +184,7 @@ class Pipeline(Queue[Calls]):
     unbind = _queued(Calls.unbind)
     rename_stream = _queued(Calls.rename_stream)
     copy_stream = _queued(Calls.copy_stream)
+    restore_stream = _queued(Calls.restore_stream)
     delete_stream = _queued(Calls.delete_stream)
     read = _queued(Calls.read)
     read_group = _queued(Calls.read_group)

@@ -219,6 +219,17 @@ class Store:
         """
         self._streams.copy(name, to)
 
+    def restore_stream(self, name: Name, payload: bytes, *, replace: bool = False) -> None:
+        """Make a stream of a payload: of Stream.dump(), or of Redis' DUMP from 5.0 to 8.8, packed or not. RESTORE.
+
+        Nodes, groups, consumers, what is pending, times, counts and remembered appends are as they were there.
+        ``replace``: in place of the stream that has the name; StreamExists else.
+
+        One commit. All of the payload is checked first: DumpChecksum, InvalidDump (both InvalidArgument), InvalidName
+        change nothing.
+        """
+        self._streams.restore(name, payload, replace)
+
     def delete_stream(self, name: Name) -> bool:
         """Delete a stream with everything in it; False if there is none. DEL.
 

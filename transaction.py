@@ -152,6 +152,11 @@ class Calls:
         self._open()
         self._streams.copy(name, to)
 
+    def restore_stream(self, name: Name, payload: bytes, *, replace: bool = False) -> None:
+        """Store.restore_stream()."""
+        self._open()
+        self._streams.restore(name, payload, replace)
+
     def delete_stream(self, name: Name) -> bool:
         """Store.delete_stream(); its space is freed after the commit."""
         self._open()

@@ -1,7 +1,8 @@
 """Every error raxlog raises on purpose, in one tree.
 
     RaxlogError
-    ├── InvalidArgument (ValueError)    InvalidStreamID, InvalidName, InvalidFields, SubjectError
+    ├── InvalidArgument (ValueError)    InvalidStreamID, InvalidName, InvalidFields, SubjectError,
+    │                                   InvalidDump (DumpChecksum)
     ├── StreamError                     NoStream (KeyError), StreamExists, NoGroup (KeyError), GroupExists,
     │                                   ConsumerBusy, NotOwner, Conflict, StreamExhausted, MalformedValue (ValueError),
     │                                   IDTooSmall (IDZero, IDBelowEntries, IDBelowDeleted),
@@ -40,6 +41,14 @@ class InvalidName(InvalidArgument):
 
 class InvalidFields(InvalidArgument):
     """Fields of an entry that cannot be stored: none, odd, of a wrong type, or too large."""
+
+
+class InvalidDump(InvalidArgument):
+    """A payload for restore_stream() that is of no stream, of an unknown type, or contradicts itself."""
+
+
+class DumpChecksum(InvalidDump):
+    """A payload for restore_stream() whose checksum is wrong: it is cut off, or damaged."""
 
 
 class SubjectError(InvalidArgument):

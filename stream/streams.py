@@ -82,6 +82,15 @@ class Streams:
         require_writable(self.source, "write")
         self.source.submit(operation)
 
+    def restore(self, name: Name, payload: bytes, replace: bool) -> None:
+        """Make a stream of a payload of DUMP, in one commit."""
+        from .dump import dump  # noqa: PLC0415 - loaded where it is used
+
+        require_writable(self.source, "write")
+        dump.restore(self.source, name_bytes(name), payload, self.limits, replace)
+        if replace and isinstance(self.source, Direct):
+            sweep(self.source)
+
     def delete(self, name: Name) -> bool:
         """Delete a stream in one commit, then its nodes in further ones; False if there is none."""
         wanted = name_bytes(name)
