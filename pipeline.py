@@ -182,6 +182,7 @@ class Pipeline(Queue[Calls]):
     publish = _queued(Calls.publish)
     bind = _queued(Calls.bind)
     unbind = _queued(Calls.unbind)
+    streams = _queued(Calls.streams)
     rename_stream = _queued(Calls.rename_stream)
     copy_stream = _queued(Calls.copy_stream)
     restore_stream = _queued(Calls.restore_stream)

@@ -142,6 +142,11 @@ class Calls:
         """Store.unbind()."""
         return self._pubsub.unbind(subject, stream, self._open())
 
+    def streams(self) -> list[Text]:
+        """Store.streams()."""
+        self._open()
+        return self._streams.names()
+
     def rename_stream(self, old: Name, new: Name) -> bool:
         """Store.rename_stream()."""
         self._open()

@@ -73,10 +73,10 @@ def look_behind(source: Source, streams: Asked[N], count: int | None, total: int
     while True:
         with source.read() as txn:
             moves = {name: stream_moves(txn, name) for _, name, _ in starts}
-        dues = [release_due(source, name, seen[3]) for name, seen in moves.items() if seen is not None]
+        dues = [release_due(source, name, move[3]) for name, move in moves.items() if move is not None]
         found = _read_once(source, starts, count, total, max_bytes, encoding)
-        conditions = {} if found else {Condition(stream_moves, name): move for name, move in moves.items()}
-        yield found, conditions, min((due for due in dues if due is not None), default=None)
+        seen = {Condition(stream_moves, name): move for name, move in moves.items()}
+        yield found, seen, min((due for due in dues if due is not None), default=None)
 
 
 def _read_once(source: Source, starts: list[tuple[N, bytes, StreamID | None]], count: int | None,

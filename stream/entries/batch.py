@@ -45,19 +45,19 @@ class Batch:
     def __init__(self, direct: Direct) -> None:
         self.env = direct.env
         self._direct = direct
-        self._txn: WriteTransaction | None = None  # the one that the calls are applied to
+        self.txn: WriteTransaction | None = None  # the one that the calls are applied to
         self._has_begun = False  # the call that is applied has come to the transaction
-        self._spoiled: BaseException | None = None  # it failed there half way
+        self.spoiled: BaseException | None = None  # it failed there half way
 
     def read(self) -> AbstractContextManager[WriteTransaction]:
         """The transaction itself, with nothing left in memory."""
         self.submit(WriteTransaction.flush)
-        assert self._txn is not None
-        return nullcontext(self._txn)
+        assert self.txn is not None
+        return nullcontext(self.txn)
 
     def submit(self, operation: Callable[[WriteTransaction], T]) -> T:
         """Apply the operation at once."""
-        txn = self._txn
+        txn = self.txn
         assert txn is not None, "a handle of the batch, used outside it"
         self._has_begun = True
         before = txn.changes
@@ -65,7 +65,7 @@ class Batch:
             return operation(txn)
         except BaseException as error:
             if not txn.is_untouched(before, error):
-                self._spoiled = error
+                self.spoiled = error
             raise
 
     def commit(self, calls: Sequence[BatchCall]) -> None:
@@ -81,7 +81,7 @@ class Batch:
 
     def _apply(self, call: BatchCall, txn: WriteTransaction) -> None:
         """The operation of one call; may be applied more than once, each time to a fresh transaction."""
-        self._txn, self._has_begun, self._spoiled = txn, False, None
+        self.txn, self._has_begun, self.spoiled = txn, False, None
         if not call.begin():
             return
         try:
@@ -90,8 +90,8 @@ class Batch:
             if self._has_begun:
                 raise
             call.error = error  # its arguments are wrong
-        if self._spoiled is not None:  # the method has gone on after it, which the transaction cannot
-            raise self._spoiled
+        if self.spoiled is not None:  # the method has gone on after it, which the transaction cannot
+            raise self.spoiled
 
 
 def kept(argument: Any) -> Any:

@@ -55,6 +55,7 @@ class Readiness(Generic[T]):
         self._deadline = time.monotonic() + seconds
         self._event = asyncio.Event()
         self._waiter = Waiter(key or object(), self)
+        self._last: tuple[Seen, float | None] | None = None  # of the last look that found something
 
     async def __aenter__(self) -> Self:
         if not self._threads.waiting.is_watched:
@@ -70,9 +71,12 @@ class Readiness(Generic[T]):
 
     async def __call__(self) -> T | None:
         """What a look finds, once it is this one's turn and there is something; None after the time. StoreClosed."""
+        if self._last is not None:  # what that one found may be nothing for this reader: so until it changes
+            await self.arm(*self._last)
         while await self._comes():
             found, seen, due = await self._look()
             if found:
+                self._last = seen, due
                 return found
             await self.arm(seen, due)
         return None
