@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from ...storage.errors import RaxlogError
 
-_MOST_WORDS = 1 << 20  # as in Redis
+_MOST_WORDS = (1 << 31) - 1  # as in Redis; what they take counts against the limit
 _MOST_WORDS_UNKNOWN = 10  # and of a client that has not said its password
+_WORD = 16  # bytes that a word takes at least
 _LONGEST_LINE = 1 << 16
 _LONGEST_UNKNOWN = 1 << 14
 _ESCAPES = {ord("n"): 10, ord("r"): 13, ord("t"): 9, ord("b"): 8, ord("a"): 7}
@@ -93,7 +94,7 @@ class RequestParser:
                 raise ProtocolError("invalid bulk length")
             if not self.is_trusted and size > _LONGEST_UNKNOWN:
                 raise ProtocolError("unauthenticated bulk length")
-            self._taken += size
+            self._taken += size + _WORD
             if self._taken > self._limit:
                 raise ProtocolError("too big request")
             self._size = size

@@ -50,6 +50,7 @@ class Session:
         self._writer = writer
         self._parser = RequestParser(server.options.request_limit)
         self._parser.is_trusted = self.is_authenticated
+        self._error: ProtocolError | None = None
 
     async def serve(self) -> None:
         """Answer until the client, or the server, ends the connection."""
@@ -90,13 +91,16 @@ class Session:
     def _parsed(self) -> list[list[bytes]]:
         """The next requests, up to one that can block: what follows it waits for it."""
         requests: list[list[bytes]] = []
+        if self._error is not None:
+            raise self._error
         while len(requests) < _AT_ONCE:
             try:
                 words = self._parser.next()
-            except ProtocolError:
-                if requests:
-                    return requests  # these first; the parser raises it again
-                raise
+            except ProtocolError as error:
+                if not requests:
+                    raise
+                self._error = error  # after the replies to these
+                break
             if words is None:
                 break
             requests.append(words)
