@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .index.pubsub.live_subscription import LiveSubscription, LiveSubscriptions, Message
     from .index.pubsub.pubsub import Binding, Reached
     from .index.subjects.subject import matches as subject_matches
+    from .pipeline import Pipeline
     from .recovery.check.check import check
     from .recovery.check.report import Report
     from .recovery.salvage.report import SalvageReport
@@ -95,6 +96,7 @@ _WHERE = {  # all others are errors
     "stream.jobs.outcome": "Backoff Discard Retry Snooze TimeLimit",
     "stream.jobs.worker": "Worker",
     "stream.state": "State",
+    "pipeline": "Pipeline",
     "transaction": "Transaction",
 }
 
@@ -102,14 +104,15 @@ __version__ = "0.1.0"
 
 __all__ = [  # noqa: F405
     "AppendsLost", "Backoff", "Binding", "ChannelMessage", "Conflict", "ConsumerBusy", "ConsumerDetail", "ConsumerInfo",
-    "CorruptionError", "DeadLetter", "DeadLetters", "Deferred", "DeleteResult", "Discard", "DurableSubscription",
-    "Entry", "Follower", "FullInfo", "Group", "GroupDetail", "GroupExists", "GroupInfo", "IDTooSmall",
-    "InvalidArgument", "InvalidFields", "InvalidName", "InvalidStreamID", "LiveSubscription", "LiveSubscriptions",
-    "LockTimeout", "Lost", "MalformedValue", "Manifest", "Message", "NoGroup", "NoStream", "NoSubscription",
-    "NotAStore", "NotInstalled", "NotOwner", "Pending", "PendingDetail", "PendingSummary", "RaxlogError", "Reached",
-    "ReadOnlyStore", "Report", "Result", "Retention", "Retry", "SalvageReport", "SettingsConflict", "Snooze", "State",
-    "Stop", "Store", "StoreClosed", "StoreError", "StoreFull", "Stream", "StreamError", "StreamExhausted",
-    "StreamExists", "StreamID", "StreamInfo", "SubjectError", "Subscriber", "SubscriptionError", "SubscriptionExists",
-    "TimeLimit", "Transaction", "TransactionError", "UnsupportedFormat", "Verification", "Worker", "__version__",
-    "check", "glob_matches", "open", "restore", "salvage", "subject_matches", "verify",
+    "CorruptionError", "CountTooSmall", "DeadLetter", "DeadLetters", "Deferred", "DeleteResult", "Discard",
+    "DumpChecksum", "DurableSubscription", "Entry", "Follower", "FullInfo", "Group", "GroupDetail", "GroupExists",
+    "GroupInfo", "IDBelowDeleted", "IDBelowEntries", "IDTooSmall", "IDZero", "InvalidArgument", "InvalidDump",
+    "InvalidFields", "InvalidName", "InvalidStreamID", "LiveSubscription", "LiveSubscriptions", "LockTimeout", "Lost",
+    "MalformedValue", "Manifest", "Message", "NoGroup", "NoStream", "NoSubscription", "NotAStore", "NotInstalled",
+    "NotOwner", "Pending", "PendingDetail", "PendingSummary", "Pipeline", "RaxlogError", "Reached", "ReadOnlyStore",
+    "Report", "Result", "Retention", "Retry", "SalvageReport", "SettingsConflict", "Snooze", "State", "Stop", "Store",
+    "StoreClosed", "StoreError", "StoreFull", "Stream", "StreamError", "StreamExhausted", "StreamExists", "StreamID",
+    "StreamInfo", "SubjectError", "Subscriber", "SubscriptionError", "SubscriptionExists", "TimeLimit", "Transaction",
+    "TransactionError", "UnsupportedFormat", "Verification", "Worker", "__version__", "check", "glob_matches", "open",
+    "restore", "salvage", "subject_matches", "verify",
 ]

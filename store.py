@@ -10,6 +10,7 @@ from weakref import WeakMethod
 
 from .index.pubsub.live_subscription import LiveSubscription, LiveSubscriptions, Message
 from .index.pubsub.pubsub import Binding, PubSub, Reached
+from .pipeline import Pipeline
 from .storage.engine.open_options import BUFFER_WINDOW, DURABILITIES, MAX_READERS, Durability, OpenOptions
 from .storage.errors import InvalidArgument, TransactionError
 from .storage.lifecycle import registry
@@ -17,9 +18,9 @@ from .storage.lifecycle.registry import Share
 from .storage.wake.stop import StopFlag
 from .stream.entries.header import NodeLimits
 from .stream.entries.session import Direct
-from .stream.multi_read import read_group_streams, read_streams
+from .stream.entries.sweep import sweep
+from .stream.multi_read import Asked, Found, read_group_streams, read_streams
 from .stream.node.arguments import Fields, Name, Text, whole
-from .stream.node.entry import Entry
 from .stream.node.stream_id import IDLike
 from .stream.state import State
 from .stream.stream import Stream
@@ -50,6 +51,8 @@ class Store:
         self._source = Direct(share, lock_timeout)
         self._source.transaction = WeakMethod(self.transaction)
         self._streams = Streams(self._source, limits, encoding)
+        if not share.env.readonly:
+            sweep(self._source)
         self._pubsub = PubSub(self._source, limits, encoding)
 
     @classmethod
@@ -208,6 +211,25 @@ class Store:
         """
         return self._streams.rename(old, new)
 
+    def copy_stream(self, name: Name, to: Name) -> None:
+        """Copy a stream with all that is in it: entries, groups, pending and deferred entries, settings. COPY.
+
+        One commit, which writes all of its nodes anew. NoStream if there is none, StreamExists if there is a stream
+        ``to``. Its bindings still lead to the stream copied from.
+        """
+        self._streams.copy(name, to)
+
+    def restore_stream(self, name: Name, payload: bytes, *, replace: bool = False) -> None:
+        """Make a stream of a payload: of Stream.dump(), or of Redis' DUMP from 5.0 to 8.8, packed or not. RESTORE.
+
+        Nodes, groups, consumers, what is pending, times, counts and remembered appends are as they were there.
+        ``replace``: in place of the stream that has the name; StreamExists else.
+
+        One commit. All of the payload is checked first: DumpChecksum, InvalidDump (both InvalidArgument), InvalidName
+        change nothing.
+        """
+        self._streams.restore(name, payload, replace)
+
     def delete_stream(self, name: Name) -> bool:
         """Delete a stream with everything in it; False if there is none. DEL.
 
@@ -229,11 +251,24 @@ class Store:
         of others wait.
         """
         self._source.require_writable("write")
-        return Transaction(self._streams, self._pubsub)
+        return Transaction(self._source, self._streams, self._pubsub)
 
-    def read(self, streams: Mapping[N, IDLike], count: int | None = None, block: float | None = None, *,
+    def pipeline(self) -> Pipeline:
+        """Different calls in one commit, queued first: ``with store.pipeline() as pipe`` (pipeline.py).
+
+            pipe.stream("orders").append({"item": "book"})
+            pipe.group("orders", "billing").ack("5-0")
+            sid, acked = pipe.execute()          # of what is refused the error, with raise_on_error=False
+
+        ``pipe`` has the calls of the store, of stream(), group() and state that need no wait, each of which returns
+        ``pipe``. What was not executed when the ``with`` ends is dropped.
+        """
+        self._source.require_writable("write")
+        return Pipeline(self._source, self._streams, self._pubsub)
+
+    def read(self, streams: Asked[N], count: int | None = None, block: float | None = None, *,
              total: int | None = None, max_bytes: int | None = None,
-             stop: StopFlag | None = None) -> dict[N, list[Entry]]:
+             stop: StopFlag | None = None) -> Found[N]:
         """Entries behind an ID of each of several streams, without a group. XREAD.
 
         ``streams``    {name: ID}: entries with a greater ID; ``$`` for what comes from now
@@ -243,21 +278,23 @@ class Store:
         ``block``      wait so many seconds for the first entry; 0 for ever, None not at all
         ``stop``       a raxlog.Stop (or threading.Event) that ends the wait: {} once it is set
 
-        Returns {name: entries} of those streams that have any, in the order asked for.
+        Returns {name: entries} of those streams that have any, in the order asked for. ``streams`` may also be pairs,
+        [(name, ID)], which may name a stream twice; the result's ``pairs`` then has both.
         """
         self._source.require_open()
         return read_streams(self._source, streams, count, block, total, max_bytes, stop, self._streams.encoding)
 
-    def read_group(self, group: Name, consumer: Name, streams: Mapping[N, IDLike], count: int | None = None,
+    def read_group(self, group: Name, consumer: Name, streams: Asked[N], count: int | None = None,
                    block: float | None = None, *, total: int | None = None, max_bytes: int | None = None,
                    noack: bool = False, claim_idle: float | None = None,
                    ack: Mapping[N, Iterable[IDLike]] | None = None,
-                   stop: StopFlag | None = None) -> dict[N, list[Entry]]:
+                   stop: StopFlag | None = None) -> Found[N]:
         """Deliver from several streams to a consumer of the group of that name in each. XREADGROUP.
 
         ``streams`` is {name: ">"} for new entries, {name: ID} for the consumer's own history;
         ``ack`` {name: IDs} acknowledges first. The rest as in read() and Group.read(). One
-        commit for all; NoGroup, with nothing changed, where a stream lacks the group.
+        commit for all; NoGroup, with nothing changed, where a stream lacks the group. The result's
+        ``consumers_created`` names the streams in which the consumer is new.
         """
         self._source.require_open()
         return read_group_streams(

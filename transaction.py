@@ -18,7 +18,7 @@ begins: the map grows first when less than a quarter, or 64 MB, is free.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
@@ -27,13 +27,16 @@ from weakref import ref
 
 import lmdb
 
-from .index.pubsub.pubsub import PubSub, Reached
+from .index.pubsub.pubsub import Binding, PubSub, Reached
 from .storage.commit.write_transaction import WriteTransaction
 from .storage.errors import NotOwner, TransactionError
 from .storage.files.lmdb_errors import translate_error
+from .stream.entries.session import Direct, Source
 from .stream.entries.sweep import sweep
 from .stream.group.group import Group
+from .stream.multi_read import Asked, Found, read_group_streams, read_streams
 from .stream.node.arguments import Fields, Name, Text, member_name, name_bytes
+from .stream.node.stream_id import IDLike
 from .stream.state import State
 from .stream.stream import Stream
 from .stream.streams import Streams
@@ -43,6 +46,7 @@ if TYPE_CHECKING:
 
 _UNFINISHED = TransactionError("it was broken off")
 
+N = TypeVar("N", bound=Name)
 T = TypeVar("T")
 
 
@@ -98,18 +102,94 @@ class _Exit:
         tx._leave(*raised)
 
 
-class Transaction:
+class Calls:
+    """What a store can be asked for as a part of one commit: of a transaction's, or of a pipeline's (pipeline.py)."""
+
+    __slots__ = ("_pubsub", "_source", "_streams")
+
+    def __init__(self, streams: Streams, pubsub: PubSub, source: Source) -> None:
+        self._streams = streams.bound(source)
+        self._pubsub = pubsub
+        self._source = source
+
+    def _open(self) -> Source:
+        return self._source
+
+    def stream(self, name: Name, *, compression: str | None = None, node_max_bytes: int | None = None,
+               node_max_entries: int | None = None, codec: str | None = None, type: Any = None) -> Stream:
+        """The stream of that name, inside this commit; the options are those of Store.stream()."""
+        self._open()
+        return self._streams.handle(name, compression, node_max_bytes, node_max_entries, codec, type)
+
+    def group(self, stream: Name, group: Name) -> Group:
+        """A consumer group of a stream, inside this commit."""
+        return Group(self._open(), name_bytes(stream), member_name(group, "group"), self._streams.encoding)
+
+    @property
+    def state(self) -> State:
+        """The durable key-value space, inside this commit."""
+        return State(self._open())
+
+    def publish(self, subject: Text, fields: Fields) -> Reached:
+        """Store.publish() as part of the commit: subscribers get the message after it."""
+        return self._open().submit(self._pubsub.publication(subject, fields))
+
+    def bind(self, subject: Text, stream: Name) -> Binding:
+        """Store.bind()."""
+        return self._pubsub.bind(subject, stream, self._open())
+
+    def unbind(self, subject: Text | None, stream: Name) -> bool:
+        """Store.unbind()."""
+        return self._pubsub.unbind(subject, stream, self._open())
+
+    def streams(self) -> list[Text]:
+        """Store.streams()."""
+        self._open()
+        return self._streams.names()
+
+    def rename_stream(self, old: Name, new: Name) -> bool:
+        """Store.rename_stream()."""
+        self._open()
+        return self._streams.rename(old, new)
+
+    def copy_stream(self, name: Name, to: Name) -> None:
+        """Store.copy_stream()."""
+        self._open()
+        self._streams.copy(name, to)
+
+    def restore_stream(self, name: Name, payload: bytes, *, replace: bool = False) -> None:
+        """Store.restore_stream()."""
+        self._open()
+        self._streams.restore(name, payload, replace)
+
+    def delete_stream(self, name: Name) -> bool:
+        """Store.delete_stream(); its space is freed after the commit."""
+        self._open()
+        return self._streams.delete(name)
+
+    def read(self, streams: Asked[N], count: int | None = None, *, total: int | None = None,
+             max_bytes: int | None = None) -> Found[N]:
+        """Store.read(), which sees what the commit has done so far."""
+        return read_streams(self._open(), streams, count, None, total, max_bytes, None, self._streams.encoding)
+
+    def read_group(self, group: Name, consumer: Name, streams: Asked[N], count: int | None = None, *,
+                   total: int | None = None, max_bytes: int | None = None, noack: bool = False,
+                   claim_idle: float | None = None,
+                   ack: Mapping[N, Iterable[IDLike]] | None = None) -> Found[N]:
+        """Store.read_group()."""
+        return read_group_streams(self._open(), group, consumer, streams, count, None, total, max_bytes, noack,
+                                  claim_idle, ack, None, self._streams.encoding)
+
+
+class Transaction(Calls):
     """All or nothing, one commit: made by ``store.transaction()``, used with ``with``."""
 
-    __slots__ = ("_direct", "_ended", "_owner", "_pubsub", "_source", "_spoiled", "_steps", "_streams", "_thread",
-                 "_txn")
+    __slots__ = ("_direct", "_ended", "_owner", "_spoiled", "_steps", "_thread", "_txn")
 
-    def __init__(self, streams: Streams, pubsub: PubSub) -> None:
-        self._direct = streams.source
-        self._streams = streams
-        self._pubsub = pubsub
+    def __init__(self, direct: Direct, streams: Streams, pubsub: PubSub) -> None:
+        super().__init__(streams, pubsub, _Within(self))
+        self._direct = direct
         self._txn: WriteTransaction | None = None
-        self._source = _Within(self)
         self._thread = 0
         self._ended = False
         self._spoiled: BaseException | None = None
@@ -151,24 +231,7 @@ class Transaction:
                 f"a call inside the transaction failed half way ({self._spoiled}), so all of it was undone"
             ) from self._spoiled
 
-    def stream(self, name: Name, *, codec: str | None = None, type: Any = None) -> Stream:
-        """The stream of that name, inside this transaction; the options are those of Store.stream()."""
-        return self._streams.handle(name, None, None, None, codec, type, self._open())
-
-    def group(self, stream: Name, group: Name) -> Group:
-        """A consumer group of a stream, inside this transaction."""
-        return Group(self._open(), name_bytes(stream), member_name(group, "group"), self._streams.encoding)
-
-    @property
-    def state(self) -> State:
-        """The durable key-value space, inside this transaction."""
-        return State(self._open())
-
-    def publish(self, subject: Text, fields: Fields) -> Reached:
-        """Store.publish() as part of the transaction: subscribers get the message after the commit."""
-        return self.apply(self._pubsub.publication(subject, fields))
-
-    def _open(self) -> _Within:
+    def _open(self) -> Source:
         self.require()
         return self._source
 

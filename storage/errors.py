@@ -1,10 +1,12 @@
 """Every error raxlog raises on purpose, in one tree.
 
     RaxlogError
-    ├── InvalidArgument (ValueError)    InvalidStreamID, InvalidName, InvalidFields, SubjectError
+    ├── InvalidArgument (ValueError)    InvalidStreamID, InvalidName, InvalidFields, SubjectError,
+    │                                   InvalidDump (DumpChecksum)
     ├── StreamError                     NoStream (KeyError), StreamExists, NoGroup (KeyError), GroupExists,
-    │                                   ConsumerBusy, NotOwner, IDTooSmall, Conflict, StreamExhausted,
-    │                                   MalformedValue (ValueError)
+    │                                   ConsumerBusy, NotOwner, Conflict, StreamExhausted, MalformedValue (ValueError),
+    │                                   IDTooSmall (IDZero, IDBelowEntries, IDBelowDeleted),
+    │                                   CountTooSmall (InvalidArgument)
     ├── SubscriptionError               NoSubscription (KeyError), SubscriptionExists
     ├── StoreError                      NotAStore, UnsupportedFormat, StoreFull, StoreClosed, ReadOnlyStore,
     │                                   SettingsConflict, AppendsLost, LockTimeout (TimeoutError)
@@ -39,6 +41,14 @@ class InvalidName(InvalidArgument):
 
 class InvalidFields(InvalidArgument):
     """Fields of an entry that cannot be stored: none, odd, of a wrong type, or too large."""
+
+
+class InvalidDump(InvalidArgument):
+    """A payload for restore_stream() that is of no stream, of an unknown type, or contradicts itself."""
+
+
+class DumpChecksum(InvalidDump):
+    """A payload for restore_stream() whose checksum is wrong: it is cut off, or damaged."""
 
 
 class SubjectError(InvalidArgument):
@@ -86,6 +96,22 @@ class NotOwner(StreamError):
 
 class IDTooSmall(StreamError):
     """An ID that is not greater than the last ID of the stream."""
+
+
+class IDZero(IDTooSmall):
+    """The ID 0-0, which no entry can have."""
+
+
+class IDBelowEntries(IDTooSmall):
+    """A last ID for set_id() that is smaller than the newest entry."""
+
+
+class IDBelowDeleted(IDTooSmall):
+    """A last ID for set_id() that is smaller than the greatest ID that was deleted."""
+
+
+class CountTooSmall(StreamError, InvalidArgument):
+    """A count of entries added, for set_id(), that is smaller than the number of entries there are."""
 
 
 class Conflict(StreamError):

@@ -40,6 +40,7 @@ KERNELS = (
     "raxlog.stream.node.packed_ids",
     "raxlog.stream.node.decode",
     "raxlog.stream.node.builder",
+    "raxlog.stream.dump.crc64",
     "raxlog.index.pubsub.glob",
     "raxlog.index.subjects.subject",
     "raxlog.stream.node.parse_values",

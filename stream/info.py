@@ -1,7 +1,7 @@
 """The figures of a stream: XINFO STREAM, with our own added, and all of XINFO STREAM FULL.
 
     FullInfo ── stream    a StreamInfo: the figures of XINFO STREAM
-             ├─ entries   the first ``count``
+             ├─ entries   the first ``count``               all of one state of the stream
              └─ groups ── GroupDetail ── pending      the first ``count``, with their consumers
                                       └─ consumers ── ConsumerDetail ── pending   the same, of one consumer
 """
@@ -18,7 +18,7 @@ from .entries import header as headers
 from .entries.header import shown
 from .entries.range_read import read_range
 from .entries.retention import Retention
-from .entries.session import Source
+from .entries.session import Moment, Source
 from .group import deliver
 from .group.state import UNKNOWN, UNOWNED, GroupState, SeenTimes, all_groups
 from .node.arguments import Text, text_of, whole
@@ -34,7 +34,7 @@ COUNT = 10  # entries, and pending entries of each list, as in Redis
 
 
 class StreamInfo(NamedTuple):
-    """A stream at one moment. The first eight figures are those of XINFO STREAM."""
+    """A stream at one moment. The figures from ``length`` to ``last_entry`` are those of XINFO STREAM."""
 
     name: Text
     length: int  # live entries
@@ -44,6 +44,7 @@ class StreamInfo(NamedTuple):
     max_deleted_entry_id: StreamID
     entries_added: int
     recorded_first_entry_id: StreamID
+    groups: int
     first_entry: Entry | None
     last_entry: Entry | None
     next_ordinal: int  # entries really ever added, whatever set_id made of entries_added
@@ -94,7 +95,8 @@ class GroupDetail(NamedTuple):
     name: Text
     last_delivered_id: StreamID
     entries_read: int | None
-    lag: int
+    lag: int  # exact
+    redis_lag: int | None  # as Redis counts it; None where it cannot know
     pel_count: int
     nacked_count: int  # of those: released, with no consumer
     subjects: list[str]  # the patterns it is filtered by; none: it gets every entry
@@ -133,21 +135,23 @@ def _named(row: dict[str, object]) -> dict[str, object]:
     return {_NAMES.get(name) or name.replace("_", "-"): value for name, value in row.items()}
 
 
-def describe(source: Source, name: bytes, number: int | None, encoding: str | None,
-             full: bool = False) -> StreamInfo | None:
-    """The figures of a stream, None if there is none. With ``full`` the keys of all nodes are walked once."""
+def describe(source: Source, name: bytes, number: int | None, encoding: str | None) -> StreamInfo | None:
+    """The figures of a stream, None if there is none."""
     with source.read() as txn:
         found = headers.find(txn, name, number)
-        if found is None:
-            return None
-        number, header = found
-        inner = None
-        if full:
-            nodes = Rax(txn, keys.family(number, keys.NODE))
-            inner, leaves = nodes.numnodes, nodes.numele
-            if leaves != header.leaves:
-                raise CorruptionError(f"{header.leaves} nodes should be there and {leaves} are", stream=shown(name))
-    everything = (source, name, StreamID.MIN, StreamID.MAX, 1)
+        return None if found is None else _describe(Moment(source.env, txn), txn, name, *found, encoding)
+
+
+def _describe(moment: Moment, txn: RaxTransaction, name: bytes, number: int, header: headers.StreamHeader,
+              encoding: str | None, full: bool = False) -> StreamInfo:
+    """The figures of a stream, all of this transaction. With ``full`` the keys of all nodes are walked once."""
+    inner = None
+    if full:
+        nodes = Rax(txn, keys.family(number, keys.NODE))
+        inner, leaves = nodes.numnodes, nodes.numele
+        if leaves != header.leaves:
+            raise CorruptionError(f"{header.leaves} nodes should be there and {leaves} are", stream=shown(name))
+    everything = (moment, name, StreamID.MIN, StreamID.MAX, 1)
     first = next(iter(read_range(*everything, False, encoding)), None)
     last = next(iter(read_range(*everything, True, encoding)), None)
     limits = header.limits
@@ -160,6 +164,7 @@ def describe(source: Source, name: bytes, number: int | None, encoding: str | No
         max_deleted_entry_id=make_id(*header.max_deleted),
         entries_added=header.entries_added,
         recorded_first_entry_id=make_id(*header.first),
+        groups=header.groups,
         first_entry=first,
         last_entry=last,
         next_ordinal=header.next_ordinal,
@@ -178,19 +183,15 @@ def describe(source: Source, name: bytes, number: int | None, encoding: str | No
 
 def describe_fully(source: Source, name: bytes, number: int | None, encoding: str | None,
                    count: int | None) -> FullInfo | None:
-    """A stream with its first entries and its groups, None if there is none.
-
-    Entries and figures are of one state within a transaction only; each group always is.
-    """
+    """A stream with its first entries and its groups, all of one state; None if there is none."""
     whole("count", count, 0, none="; 0 and None are for all")
-    figures = describe(source, name, number, encoding, full=True)
-    if figures is None:
-        return None
-    entries = list(read_range(source, name, StreamID.MIN, StreamID.MAX, count or None, False, encoding))
     with source.read() as txn:
         found = headers.find(txn, name, number)
         if found is None:
-            return None  # deleted since
+            return None
+        moment = Moment(source.env, txn)
+        figures = _describe(moment, txn, name, *found, encoding, full=True)
+        entries = list(read_range(moment, name, StreamID.MIN, StreamID.MAX, count or None, False, encoding))
         times = source.env.attached(SeenTimes)
         groups = [_group_detail(txn, state, *found, count or None, encoding, times)
                   for state in all_groups(txn, *found)]
@@ -235,6 +236,7 @@ def _group_detail(txn: RaxTransaction, state: GroupState, number: int, header: h
         make_id(*state.last),
         None if state.entries_read == UNKNOWN else state.entries_read,
         deliver.lag(txn, number, header, state.last, state.subjects),
+        deliver.redis_lag(header, state),
         state.pending,
         state.pending - sum(one.pel_count for one in consumers),
         [pattern.decode("utf-8", UNDECODABLE) for pattern in state.subjects],

@@ -12,7 +12,7 @@ from ..storage.wake.stop import StopFlag, is_stopped
 from .entries import header as headers
 from .entries.range_read import read_range
 from .entries.session import Direct, Source, parse_block
-from .group.deliver import GroupRead, Room, Target, history_start, parse_ids, read_group
+from .group.deliver import Answer, GroupRead, Room, Target, history_start, parse_ids, read_group
 from .group.state import SeenTimes
 from .group.waiter import Condition, Seen, Waiting, stream_moves
 from .jobs.deferred import release_due
@@ -22,12 +22,30 @@ from .node.stream_id import MAX64, IDLike, StreamID, make_id, parse_id
 
 N = TypeVar("N", bound=Name)  # the names as they are given, under which entries are returned
 M = TypeVar("M", bound=Name)
-T = TypeVar("T")
+
+Asked = Mapping[N, IDLike] | Iterable[tuple[N, IDLike]]  # streams, each with an ID; pairs may name one twice
 
 
-def read_streams(source: Source, streams: Mapping[N, IDLike], count: int | None, block: float | None,
+class Found(dict[N, list[Entry]]):
+    """What a read has found: {name: entries}, of those streams that have any.
+
+    ``pairs``               (name, entries), one for each time that a stream was named, in their order
+    ``consumers_created``   the streams in whose group the consumer is new
+    """
+
+    __slots__ = ("consumers_created", "pairs")
+
+    def __init__(self, pairs: Iterable[tuple[N, list[Entry]]] = (), consumers_created: Iterable[N] = ()) -> None:
+        super().__init__()
+        self.pairs = list(pairs)
+        self.consumers_created = list(consumers_created)
+        for name, entries in self.pairs:
+            self[name] = self[name] + entries if name in self else entries
+
+
+def read_streams(source: Source, streams: Asked[N], count: int | None, block: float | None,
                  total: int | None, max_bytes: int | None, stop: StopFlag | None,
-                 encoding: str | None) -> dict[N, list[Entry]]:
+                 encoding: str | None) -> Found[N]:
     """Entries behind an ID of each stream, under the names asked for; only streams with such."""
     wait = None if block is None else parse_block(source, block)
     looks = look_behind(source, streams, count, total, max_bytes, encoding)
@@ -39,15 +57,15 @@ def read_streams(source: Source, streams: Mapping[N, IDLike], count: int | None,
             return found
         if not source.env.attached(Waiting).wait(seen, deadline, due, stop=stop):
             break
-    return {}
+    return Found()
 
 
-def look_behind(source: Source, streams: Mapping[N, IDLike], count: int | None, total: int | None,
+def look_behind(source: Source, streams: Asked[N], count: int | None, total: int | None,
                 max_bytes: int | None, encoding: str | None,
-                ) -> Iterator[tuple[dict[N, list[Entry]], Seen, float | None]]:
+                ) -> Iterator[tuple[Found[N], Seen, float | None]]:
     """What is there now, at each next(); else what was seen, and when to look again."""
     _check_counts(count, total, max_bytes)
-    named = [(key, name_bytes(key), after) for key, after in _mapping("streams", streams).items()]
+    named = [(key, name_bytes(key), after) for key, after in _pairs(streams)]
     if not named:
         raise InvalidArgument("read() needs at least one stream: {name: ID behind which to read}")
     with source.read() as txn:
@@ -55,16 +73,16 @@ def look_behind(source: Source, streams: Mapping[N, IDLike], count: int | None, 
     while True:
         with source.read() as txn:
             moves = {name: stream_moves(txn, name) for _, name, _ in starts}
-        dues = [release_due(source, name, seen[3]) for name, seen in moves.items() if seen is not None]
+        dues = [release_due(source, name, move[3]) for name, move in moves.items() if move is not None]
         found = _read_once(source, starts, count, total, max_bytes, encoding)
-        conditions = {} if found else {Condition(stream_moves, name): move for name, move in moves.items()}
-        yield found, conditions, min((due for due in dues if due is not None), default=None)
+        seen = {Condition(stream_moves, name): move for name, move in moves.items()}
+        yield found, seen, min((due for due in dues if due is not None), default=None)
 
 
 def _read_once(source: Source, starts: list[tuple[N, bytes, StreamID | None]], count: int | None,
-               total: int | None, max_bytes: int | None, encoding: str | None) -> dict[N, list[Entry]]:
+               total: int | None, max_bytes: int | None, encoding: str | None) -> Found[N]:
     room = Room(total, max_bytes)
-    found: dict[N, list[Entry]] = {}
+    found: list[tuple[N, list[Entry]]] = []
     for key, name, start in starts:
         if start is None:
             continue
@@ -75,8 +93,8 @@ def _read_once(source: Source, starts: list[tuple[N, bytes, StreamID | None]], c
             entries.append(entry)
         room.took(len(entries))
         if entries:
-            found[key] = texts_of(entries, encoding)
-    return found
+            found.append((key, texts_of(entries, encoding)))
+    return Found(found)
 
 
 def _start(txn: RaxTransaction, source: Source, name: bytes, after: IDLike) -> StreamID | None:
@@ -93,34 +111,42 @@ def _start(txn: RaxTransaction, source: Source, name: bytes, after: IDLike) -> S
     return None if last == (MAX64, MAX64) else last.next()
 
 
-def read_group_streams(source: Source, group: Name, consumer: Name, streams: Mapping[N, IDLike],
+def read_group_streams(source: Source, group: Name, consumer: Name, streams: Asked[N],
                        count: int | None, block: float | None, total: int | None, max_bytes: int | None,
                        noack: bool, claim_idle: float | None, ack: Mapping[M, Iterable[IDLike]] | None,
-                       stop: StopFlag | None, encoding: str | None) -> dict[N, list[Entry]]:
+                       stop: StopFlag | None, encoding: str | None) -> Found[N]:
     """Deliver from several streams that have a group of the same name, in one commit."""
     wait = None if block is None else parse_block(source, block)
     wanted, targets, keys = parse_group_read(group, consumer, streams, count, total, max_bytes, noack, claim_idle, ack,
                                              stop)
-    answer = read_group(source, source.env.attached(SeenTimes), wanted, targets, wait)
-    return {keys[name]: texts_of(entries, encoding) for name, entries in answer}
+    return found_by(read_group(source, source.env.attached(SeenTimes), wanted, targets, wait), keys, encoding)
 
 
-def parse_group_read(group: Name, consumer: Name, streams: Mapping[N, IDLike], count: int | None, total: int | None,
+def found_by(answer: Answer, keys: Mapping[bytes, N], encoding: str | None) -> Found[N]:
+    """A group's answer under the names that were given."""
+    return Found([(keys[name], texts_of(entries, encoding)) for name, entries in answer],
+                 [keys[name] for name in answer.created])
+
+
+def parse_group_read(group: Name, consumer: Name, streams: Asked[N], count: int | None, total: int | None,
                      max_bytes: int | None, noack: bool, claim_idle: float | None,
                      ack: Mapping[M, Iterable[IDLike]] | None,
                      stop: StopFlag | None) -> tuple[GroupRead, list[Target], dict[bytes, N]]:
     """The arguments of a read, checked, and the streams' names as they were given."""
     _check_counts(count, total, max_bytes)
     acked: dict[bytes, bytes] = {}
-    for acked_key, ids in _mapping("ack", {} if ack is None else ack).items():
+    if ack is not None and not isinstance(ack, Mapping):
+        raise InvalidArgument(f"ack must be a mapping from stream names, not {type(ack).__name__}")
+    for acked_key, ids in (ack or {}).items():
         _once("ack", acked, name_bytes(acked_key))
         acked[name_bytes(acked_key)] = parse_ids(f"ack[{acked_key!r}]", ids)
     keys: dict[bytes, N] = {}
     targets = []
-    for key, after in _mapping("streams", streams).items():
+    for key, after in _pairs(streams):
         name = name_bytes(key)
-        _once("streams", keys, name)
-        keys[name] = key
+        if isinstance(streams, Mapping):
+            _once("streams", keys, name)
+        keys.setdefault(name, key)
         behind = None if after in (">", b">") else history_start(after)
         targets.append(Target(name, behind, acked.pop(name, b"")))
     if not targets:
@@ -133,10 +159,14 @@ def parse_group_read(group: Name, consumer: Name, streams: Mapping[N, IDLike], c
     ), targets, keys
 
 
-def _mapping(what: str, given: Mapping[N, T]) -> Mapping[N, T]:
-    if not isinstance(given, Mapping):
-        raise InvalidArgument(f"{what} must be a mapping from stream names, not {type(given).__name__}")
-    return given
+def _pairs(streams: Asked[N]) -> list[tuple[N, IDLike]]:
+    if isinstance(streams, Mapping):
+        return list(streams.items())
+    try:
+        return [(name, after) for name, after in streams]
+    except (TypeError, ValueError):
+        raise InvalidArgument(
+            f"streams must be a mapping from stream names, or pairs of a name and an ID, not {streams!r:.60}") from None
 
 
 def _once(what: str, names: Container[bytes], name: bytes) -> None:

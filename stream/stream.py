@@ -16,7 +16,18 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from ..storage.commit.write_transaction import WriteTransaction
-from ..storage.errors import Conflict, GroupExists, IDTooSmall, InvalidArgument, NoStream, StoreError
+from ..storage.errors import (
+    Conflict,
+    CountTooSmall,
+    GroupExists,
+    IDBelowDeleted,
+    IDBelowEntries,
+    IDTooSmall,
+    IDZero,
+    InvalidArgument,
+    NoStream,
+    StoreError,
+)
 from ..storage.wake.stop import StopFlag
 from .columns import scan
 from .entries import count as counting
@@ -126,7 +137,7 @@ class Stream:
         ``expect_last`` appends only if that is the stream's last_id, 0-0 for one that is new or not there:
         Conflict otherwise, with the ID that is (of an append sent again its first ID is returned).
 
-        Raises InvalidFields, InvalidStreamID, IDTooSmall, Conflict, MalformedValue (see configure()),
+        Raises InvalidFields, InvalidStreamID, IDTooSmall (IDZero for 0-0), Conflict, MalformedValue (see configure()),
         StreamExhausted, LockTimeout, StoreFull. Costs one durable commit, shared with concurrent appends.
 
         With ``durability="buffered"`` it returns at once, and is committed within the store's
@@ -139,7 +150,7 @@ class Stream:
         flat = flatten(fields)  # type: ignore[arg-type]
         new = AUTO if id == "*" else parse_new_id(id)
         if new.ms == 0 and new.seq == 0:
-            raise IDTooSmall("the ID 0-0 is refused: an entry's ID must be greater than 0-0")
+            raise IDZero("the ID 0-0 is refused: an entry's ID must be greater than 0-0")
         wanted = claim = None
         if maxlen is not None or minid is not None or limit is not None:
             wanted = trim.parse_trim(maxlen, minid, approximate, limit)
@@ -325,8 +336,9 @@ class Stream:
                max_deleted_id: IDLike | None = None) -> None:
         """Set the last ID, and the counters that go with it. XSETID.
 
-        ``last_id`` must not be smaller than the newest live entry, nor than any ID deleted.
-        NoStream where there is none, InvalidArgument or IDTooSmall where it contradicts.
+        Raises NoStream; IDBelowEntries, where ``last_id`` is smaller than the newest live entry, IDBelowDeleted, where
+        it is smaller than an ID deleted, CountTooSmall, where there are more entries than ``entries_added``, and
+        IDTooSmall, where ``max_deleted_id`` itself is greater than ``last_id``.
         """
         last = parse_id(last_id)
         whole("entries_added", entries_added, 0, (1 << 63) - 1, none="")
@@ -338,22 +350,22 @@ class Stream:
             stream = writer.require(txn, self.name)
             header = stream.header
             if last < header.max_deleted:
-                raise IDTooSmall(
+                raise IDBelowDeleted(
                     f"the last ID {last} is smaller than the greatest ID deleted so far, "
                     f"{make_id(*header.max_deleted)}"
                 )
             if header.length:
                 newest = make_id(*deleting.last_live(txn, stream))
                 if last < newest:
-                    raise IDTooSmall(f"the last ID {last} is smaller than the newest entry, {newest}")
+                    raise IDBelowEntries(f"the last ID {last} is smaller than the newest entry, {newest}")
                 if entries_added is not None and entries_added < header.length:
-                    raise InvalidArgument(
+                    raise CountTooSmall(
                         f"entries_added={entries_added} is smaller than the stream's length, {header.length}"
                     )
             if last < header.last:
                 buried = make_id(*deleting.last_written(txn, stream))
                 if last < buried:
-                    raise IDTooSmall(
+                    raise IDBelowDeleted(
                         f"the last ID {last} is smaller than {buried}, an entry deleted whose place has not "
                         "been given back yet; the stream's order would be lost"
                     )
@@ -588,7 +600,7 @@ class Stream:
         0.1 ms, but for ``full``, which walks all node keys: it alone counts ``radix_tree_nodes`` (else
         None), finds a node that has vanished, and adds the first ``count`` entries, and the
         groups: the first ``count`` pending entries of each group and of each consumer. None or 0
-        is for all of them.
+        is for all of them. All of it is of one state, read in one transaction.
         """
         info: StreamInfo | FullInfo | None
         if full:
@@ -598,6 +610,22 @@ class Stream:
         if info is None:
             raise NoStream(f"there is no stream {shown(self.name)} in {self._source.env.path}")
         return info
+
+    def dump(self, redis_version: str = "7.2") -> bytes:
+        """The stream as a payload, with its groups and what is pending: for restore_stream(), or Redis' RESTORE. DUMP.
+
+        ``redis_version``: the oldest Redis that is to take it, from "5.0" on; "7.2" has all that 8.4 has. The nodes'
+        bytes and all IDs, times, counts and counters are those of the stream. In no payload are deferred entries,
+        remembered appends and settings; a released entry has the consumer "" and the time 0 there.
+
+        Reads the stream in one transaction, into memory. NoStream; CorruptionError at a damaged node.
+        """
+        from .dump import dump  # noqa: PLC0415 - loaded where it is used
+
+        payload = dump.dump(self._source, self.name, redis_version)
+        if payload is None:
+            raise NoStream(f"there is no stream {shown(self.name)} in {self._source.env.path}")
+        return payload
 
     def groups(self) -> list[GroupInfo]:
         """All consumer groups of the stream, by name. XINFO GROUPS; NoStream where there is none."""

@@ -8,11 +8,11 @@ from typing import Any
 from ..storage.commit.write_transaction import WriteTransaction
 from ..storage.errors import StreamExists
 from ..storage.format import keys, records
-from ..storage.trees.rax import RaxTransaction
+from ..storage.trees.rax import Rax, RaxTransaction
 from .entries import header as headers
 from .entries import writer
 from .entries.header import NodeLimits, shown
-from .entries.session import Direct, Source, ask
+from .entries.session import Direct, Source, ask, require_writable
 from .entries.sweep import doom_stream, sweep
 from .group.expiry import expire_named
 from .node.arguments import Name, Text, name_bytes, text_of
@@ -27,19 +27,21 @@ class Streams:
 
     __slots__ = ("encoding", "limits", "source")
 
-    def __init__(self, source: Direct, limits: NodeLimits, encoding: str | None) -> None:
+    def __init__(self, source: Source, limits: NodeLimits, encoding: str | None) -> None:
         self.source = source
         self.limits = limits
         self.encoding = encoding
-        if not source.env.readonly:
-            sweep(source)
+
+    def bound(self, source: Source) -> Streams:
+        """The same streams, with calls that go elsewhere (entries/session.py)."""
+        return Streams(source, self.limits, self.encoding)
 
     def handle(self, name: Name, compression: str | None, node_max_bytes: int | None,
-               node_max_entries: int | None, codec: str | None, kind: Any, source: Source | None = None) -> Stream:
-        """A handle on the stream of that name: of a transaction, if ``source`` is its."""
+               node_max_entries: int | None, codec: str | None, kind: Any) -> Stream:
+        """A handle on the stream of that name."""
         limits = self.limits.changed(compression, node_max_bytes, node_max_entries)
         checked_codec(codec)
-        return Stream(source or self.source, name_bytes(name), limits, self.encoding, codec, model_of(kind))
+        return Stream(self.source, name_bytes(name), limits, self.encoding, codec, model_of(kind))
 
     def names(self) -> list[Text]:
         """The names of all streams, in order of their bytes."""
@@ -53,8 +55,7 @@ class Streams:
             stream = writer.require(txn, before)
             if before == after:
                 return False
-            if writer.locate(txn, after) is not None:
-                raise StreamExists(f"there is a stream {shown(after)} already; delete it first")
+            _require_free(txn, after)
             txn.delete(keys.NAMES + before)
             txn.put(keys.NAMES + after, records.seal(keys.NAMES + after, [stream.number]))
             stream.header.name = after
@@ -62,21 +63,46 @@ class Streams:
             stream.changed(txn)
             return True
 
-        self.source.require_writable("write")
+        require_writable(self.source, "write")
         return self.source.submit(operation)
+
+    def copy(self, name: Name, to: Name) -> None:
+        """Copy a stream with everything in it, in one commit. NoStream, StreamExists."""
+        before, after = name_bytes(name), name_bytes(to)
+
+        def operation(txn: WriteTransaction) -> None:
+            stream = writer.require(txn, before)
+            _require_free(txn, after)
+            txn.flush()
+            copy = writer.create(txn, after, stream.header.limits)
+            _copy_rows(txn, stream.number, copy.number)
+            copy.header = headers.StreamHeader.from_row([after, *stream.header.row()[1:]])
+            copy.forget_tail()
+
+        require_writable(self.source, "write")
+        self.source.submit(operation)
+
+    def restore(self, name: Name, payload: bytes, replace: bool) -> None:
+        """Make a stream of a payload of DUMP, in one commit."""
+        from .dump import dump  # noqa: PLC0415 - loaded where it is used
+
+        require_writable(self.source, "write")
+        dump.restore(self.source, name_bytes(name), payload, self.limits, replace)
+        if replace and isinstance(self.source, Direct):
+            sweep(self.source)
 
     def delete(self, name: Name) -> bool:
         """Delete a stream in one commit, then its nodes in further ones; False if there is none."""
         wanted = name_bytes(name)
-        self.source.require_writable("write")
+        require_writable(self.source, "write")
         gone = self.source.submit(lambda txn: doom_stream(txn, wanted))
-        if gone:
+        if gone and isinstance(self.source, Direct):
             sweep(self.source)
         return gone
 
     def maintain(self) -> dict[Text, int]:
         """Apply every stream's retention, in pieces; the entries that went, by stream."""
-        self.source.require_writable("maintain")
+        require_writable(self.source, "maintain")
         freed: dict[Text, int] = {}
         for name in ask(self.source, _retaining):
             gone, more = 0, True
@@ -86,6 +112,24 @@ class Streams:
             if gone:
                 freed[text_of(name, self.encoding)] = gone
         return freed
+
+
+def _require_free(txn: WriteTransaction, name: bytes) -> None:
+    if writer.locate(txn, name) is not None:
+        raise StreamExists(f"there is a stream {shown(name)} already; delete it first")
+
+
+def _copy_rows(txn: WriteTransaction, number: int, to: int) -> None:
+    """Copy all rows of a stream but its header. Those of groups that were destroyed, and are to be swept, stay."""
+    groups = {key for key, _ in Rax(txn, keys.family(number, keys.GROUP)).items()}
+    start, behind = keys.stream_span(number)
+    head = to.to_bytes(8, "big")
+    cursor = txn.cursor()
+    there = cursor.set_range(start)
+    while there and (key := bytes(cursor.key())) < behind:
+        if key[8] != keys.HEADER and (key[8] not in keys.GROUP_KINDS or key[9:13] in groups):
+            txn.put(head + key[8:], records.moved(key, bytes(cursor.value()), head + key[8:]))
+        there = cursor.set_range(key + b"\0")
 
 
 def _retaining(txn: RaxTransaction) -> list[bytes]:

@@ -74,6 +74,16 @@ def redis_address(tmp_path_factory: pytest.TempPathFactory, require: Callable[[s
         yield address
 
 
+@pytest.fixture(scope="session")
+def newer_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]]:
+    """Host and port of a server that RAXLOG_REDIS_82 names."""
+    program = os.environ.get("RAXLOG_REDIS_82")
+    if not program:
+        pytest.skip("missing oracle: redis 8.2 (its path in RAXLOG_REDIS_82)")
+    with redis_server(program, tmp_path_factory.mktemp("redis82")) as address:
+        yield address
+
+
 @pytest.fixture
 def real_redis(redis_address: tuple[str, int]) -> Iterator[object]:
     """A client on an empty redis-server; replies are bytes."""

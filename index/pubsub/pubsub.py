@@ -47,7 +47,7 @@ from ...storage.format.keys import sha256
 from ...storage.trees.rax import RaxTransaction
 from ...stream.entries import deferred, writer
 from ...stream.entries.header import NodeLimits
-from ...stream.entries.session import Direct, ask
+from ...stream.entries.session import Direct, Source, ask
 from ...stream.entries.sweep import sweep
 from ...stream.group import subject_filter as group_filter
 from ...stream.group.expiry import expire_begun
@@ -289,15 +289,16 @@ class PubSub:
 
     # -- bindings -----------------------------------------------------------------------
 
-    def bind(self, subject: Text, stream: Name) -> Binding:
-        """Put a binding into the index, unless it is there."""
+    def bind(self, subject: Text, stream: Name, source: Source | None = None) -> Binding:
+        """Put a binding into the index, unless it is there; in a transaction, if ``source`` is its."""
         wanted = _bound(subject, name_bytes(stream))
         self._source.require_writable("bind")
-        record = self._source.submit(lambda txn: sublist.get(txn, sublist.insert_many(txn, [wanted])[0]))
+        record = (source or self._source).submit(
+            lambda txn: sublist.get(txn, sublist.insert_many(txn, [wanted])[0]))
         return self._binding(record)
 
-    def unbind(self, subject: Text | None, stream: Name) -> bool:
-        """Remove one binding of a stream, or all (``subject`` None); False if there is none."""
+    def unbind(self, subject: Text | None, stream: Name, source: Source | None = None) -> bool:
+        """Remove one binding of a stream, or all (``subject`` None); False if there is none. ``source``: as above."""
         name = name_bytes(stream)
         wanted = None if subject is None else _bound(subject, name).name
 
@@ -308,7 +309,7 @@ class PubSub:
             return found is not None and bool(sublist.remove_many(txn, [found.id]))
 
         self._source.require_writable("unbind")
-        return self._source.submit(operation)
+        return (source or self._source).submit(operation)
 
     def bindings(self, stream: Name | None) -> list[Binding]:
         """The bindings that lead to a stream, or (None) all, by age. For all, every subscription is read."""

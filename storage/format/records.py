@@ -81,6 +81,15 @@ def unseal(key: bytes, value: bytes) -> list[Any]:
     return row
 
 
+def moved(key: bytes, value: bytes, to: bytes) -> bytes:
+    """The record or block under ``key`` as it is to be stored under another key. CorruptionError if it is damaged."""
+    body = value[8:]
+    if checksum(body, seed_of(key))[::-1] != value[:8]:
+        raise CorruptionError(f"the record under key {key.hex()} fails its checksum", offset=0)
+    sealed: bytes = checksum(body, seed_of(to))[::-1] + body
+    return sealed
+
+
 def node_key(number: int, ms: int, seq: int) -> bytes:
     """The key of the node with the master ID ``ms-seq``."""
     return _NODE_KEY.pack(number, NODE, ms, seq)

@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial, wraps
 from typing import Any, Concatenate, NoReturn, ParamSpec, Protocol, TypeVar
 
@@ -62,6 +62,12 @@ def ask(source: Source, question: Callable[[RaxTransaction], T]) -> T:
         return question(txn)
 
 
+def require_writable(source: Source, to: str) -> None:
+    """ReadOnlyStore at once, with what was to be done, where the source is a store open with readonly=True."""
+    if isinstance(source, Direct):
+        source.require_writable(to)
+
+
 class Handle(Protocol):
     """An object with a source for its calls."""
 
@@ -102,6 +108,27 @@ def parse_block(source: Source, block: float) -> float:
             f"block={block!r} inside a transaction: nothing comes while it is open; wait before it begins"
         )
     return duration_ms("block", block) / 1000
+
+
+class Moment:
+    """One transaction to read in: whatever is read by way of it is of one state."""
+
+    __slots__ = ("_txn", "env")
+
+    buffer = None
+    lock_timeout = 0.0
+
+    def __init__(self, env: Environment, txn: RaxTransaction) -> None:
+        self.env = env
+        self._txn = txn
+
+    def read(self) -> Read:
+        """The transaction itself."""
+        return nullcontext(self._txn)
+
+    def submit(self, operation: Callable[[WriteTransaction], T]) -> T:
+        """Refused."""
+        raise TransactionError("a transaction to read in takes no write")
 
 
 class Direct:

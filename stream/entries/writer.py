@@ -19,7 +19,15 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ...storage.commit.write_transaction import WriteTransaction
-from ...storage.errors import CorruptionError, IDTooSmall, MalformedValue, NoStream, StreamExhausted, StreamExists
+from ...storage.errors import (
+    CorruptionError,
+    IDTooSmall,
+    IDZero,
+    MalformedValue,
+    NoStream,
+    StreamExhausted,
+    StreamExists,
+)
 from ...storage.format import keys, records
 from ...storage.trees.ordinals import EVERY, DeadCounts, OrdinalIndex
 from ...storage.trees.rax import Rax
@@ -179,7 +187,7 @@ class StreamWriter:
         if new.ms is None and now > last[0]:
             return now, 0
         if new.ms == 0 and new.seq == 0:
-            raise IDTooSmall("the ID 0-0 is refused: an entry's ID must be greater than 0-0")
+            raise IDZero("the ID 0-0 is refused: an entry's ID must be greater than 0-0")
         if last == _MAX:
             raise StreamExhausted(
                 f"stream {shown(self.header.name)} has used the last possible ID, {make_id(*last)}; nothing "
@@ -319,11 +327,13 @@ class StreamWriter:
         """Put tail and header, if changed, into the transaction."""
         if txn.dirty.pop(self.number, None) is None:
             return
+        counted = txn.changes  # as they were made: what is put here is none that an error after it would undo
         if self.tail_changed and self.tail is not None:
             self._put_tail(txn, self.tail.sealed(self.tail_seed, self.tail_ordinal, self.tail_span))
         header = self.header.sealed(self.header_seed)
         txn.put(self.header_key, header)
         self.stored = header
+        txn.changes = counted
 
     def is_current(self, txn: WriteTransaction) -> bool:
         """Whether the stream is as it was left, beside what other processes have committed since.

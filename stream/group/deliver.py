@@ -99,21 +99,25 @@ class GroupRead(NamedTuple):
     owned: bool = False  # acknowledge only what is pending with the consumer itself
 
 
-Answer = list[tuple[bytes, list[Entry]]]
+class Answer(list[tuple[bytes, list[Entry]]]):
+    """(stream, entries) of those streams that have any, histories always; where the consumer was created."""
+
+    __slots__ = ("created",)
+
+    def __init__(self, rows: Iterable[tuple[bytes, list[Entry]]] = (), created: Iterable[bytes] = ()) -> None:
+        super().__init__(rows)
+        self.created = set(created)
 
 
 def read_group(source: Source, times: SeenTimes, wanted: GroupRead, targets: list[Target],
                wait: float | None) -> Answer:
-    """XREADGROUP: (stream, entries) of those streams that have any, histories always.
-
-    ``wait`` in seconds; 0 for ever, None not at all.
-    """
+    """XREADGROUP. ``wait`` in seconds; 0 for ever, None not at all."""
     stop = wanted.stop
     if stop is not None and is_stopped(stop):
         if any(target.ack for target in targets):
             attempts(source, wanted._replace(most=0), targets)
-        return []
-    line = (wanted.group, wanted.min_idle, tuple(target.stream for target in targets))
+        return Answer()
+    line = line_of(wanted, targets)
     may_wait = isinstance(source, Direct) and all(target.after is None for target in targets)
     is_empty = (
         may_wait and (line, wanted.consumer) in times.empty_reads and not source.env.commits.in_own_transaction()
@@ -121,12 +125,12 @@ def read_group(source: Source, times: SeenTimes, wanted: GroupRead, targets: lis
     if is_empty:
         with source.read() as txn:
             is_empty = not look(txn, wanted, targets, times)[0]
-    answer = [] if is_empty else attempts(source, wanted, targets)
+    answer = Answer() if is_empty else attempts(source, wanted, targets)
     if may_wait:
         times.note_read(line, wanted.consumer, bool(answer))
     if answer or wait is None or not may_wait:
         return answer
-    again = _acknowledged(targets)
+    again, created = _acknowledged(targets), answer.created
     deadline = None if wait == 0 else time.monotonic() + wait
     waiting = source.env.attached(Waiting)
     with waiting.turn(line, deadline, stop) as waiter:
@@ -135,12 +139,18 @@ def read_group(source: Source, times: SeenTimes, wanted: GroupRead, targets: lis
                 is_ready, seen, due = look(txn, wanted, again)
             if is_ready:
                 answer = attempts(source, wanted, again)
+                created |= answer.created
                 if answer:
                     times.note_read(line, wanted.consumer, True)
-                    return answer
+                    return Answer(answer, created)
             if not waiting.wait(seen, deadline, due, turn=waiter, stop=stop):
                 break
-    return []
+    return Answer((), created)
+
+
+def line_of(wanted: GroupRead, targets: list[Target]) -> Hashable:
+    """The line (waiter.py) of the readers that can be given the same, threads and tasks."""
+    return wanted.group, wanted.min_idle, tuple(target.stream for target in targets)
 
 
 def attempts(source: Source, wanted: GroupRead, targets: list[Target]) -> Answer:
@@ -154,11 +164,13 @@ def attempts(source: Source, wanted: GroupRead, targets: list[Target]) -> Answer
         with source.read() as txn:
             if look(txn, wanted, targets)[0]:
                 raise
-        return [(target.stream, []) for target in targets if target.after is not None]
+        return Answer((target.stream, []) for target in targets if target.after is not None)
     if passing and not answer:
         again = _acknowledged(targets)
         while passing and not answer and not is_stopped(wanted.stop):
+            created = answer.created
             answer, passing = source.submit(lambda txn: _attempt(txn, wanted, again))
+            answer.created |= created
     return answer
 
 
@@ -178,7 +190,7 @@ def _attempt(txn: WriteTransaction, wanted: GroupRead, targets: list[Target]) ->
     for target in targets:
         stream = writer.locate(txn, target.stream)
         found.append((stream, require_group(txn, stream, target.stream, wanted.group)))
-    answer: Answer = []
+    answer = Answer()
     room = Room(wanted.total, wanted.max_bytes)
     claiming = wanted.min_idle is not None
     for target, (stream, group) in zip(targets, found, strict=True):
@@ -189,6 +201,8 @@ def _attempt(txn: WriteTransaction, wanted: GroupRead, targets: list[Target]) ->
         if target.ack:
             own = [*_own(txn, group, wanted.consumer, target.ack)] if wanted.owned else None
             ack(txn, group, target.ack if own is None else pack_ids(own))
+        if group.consumer(txn, wanted.consumer) is None:
+            answer.created.add(target.stream)
         consumer = group.ensure_consumer(txn, wanted.consumer, now)
         count = room.left_of(wanted.most)
         if target.after is not None:
@@ -552,6 +566,18 @@ def lag(txn: RaxTransaction, number: int, header: StreamHeader, last: ID, subjec
     if last < header.first:
         return header.length
     return header.length - Counter(txn, number, header).rank(make_id(*last).next())
+
+
+def redis_lag(header: StreamHeader, group: GroupState) -> int | None:
+    """The lag as Redis 8 counts it, from counters: None (nil) where it cannot know, and at times wrong."""
+    if not header.length:
+        return 0
+    if group.last < header.first and header.max_deleted < header.first:
+        return header.length
+    if group.entries_read != UNKNOWN and not tombstones(header, group.last):
+        return header.entries_added - group.entries_read
+    read = estimate(header, group.last)
+    return None if read == UNKNOWN else header.entries_added - read
 
 
 def fetch(txn: WriteTransaction, stream: StreamWriter, ids: list[ID]) -> list[Entry | None]:

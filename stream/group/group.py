@@ -35,7 +35,7 @@ from .claim import ClaimOptions
 from .dead_letters import DeadLetters
 from .delete_policy import KEEPREF, DeleteResult, ack_delete, checked_policy
 from .deliver import GroupRead, Target, history_start, parse_ids, read_group
-from .info import ConsumerInfo, GroupInfo, Pending, PendingSummary, describe_group
+from .info import ConsumerInfo, Delivered, GroupInfo, Pending, PendingSummary, describe_group
 from .state import (
     UNKNOWN,
     UNOWNED,
@@ -91,7 +91,7 @@ class Group:
 
     def read(self, consumer: Name, count: int | None = None, *, block: float | None = None,
              ids: IDLike = ">", noack: bool = False, ack: Iterable[IDLike] = (), ack_owned: bool = False,
-             claim_idle: float | None = None, stop: StopFlag | None = None) -> list[Entry]:
+             claim_idle: float | None = None, stop: StopFlag | None = None) -> Delivered[Entry]:
         """Deliver entries to a consumer, which is created if it is new. XREADGROUP.
 
         ``ids=">"``     entries that the group has not delivered yet; each becomes pending
@@ -109,11 +109,11 @@ class Group:
         ``claim_idle``  take over what has been pending elsewhere for so many seconds (released
                         entries first, then the most idle), then fill up with new entries
 
-        ``deliveries`` of an entry is how often it has been delivered, this time included, and
-        ``idle`` how long a claimed one had been idle. Durable when it returns; one commit, or
-        without ``claim_idle`` in pieces outside a transaction: 10,000 entries a commit, up to what
-        was there when it began. A read that finds nothing commits nothing; the consumer's
-        seen-time is on disk with its next commit, or every five seconds with all of the group.
+        The list says whether the consumer is new (``consumer_created``), an entry how often it has been
+        delivered (``deliveries``), this time included, and for how long a claimed one had been idle (``idle``).
+        Durable when it returns; one commit, or without ``claim_idle`` in pieces outside a transaction: 10,000
+        entries a commit, up to what was there when it began. A read that finds nothing commits nothing; the
+        consumer's seen-time is on disk with its next commit, or every five seconds with all of the group.
         LockTimeout where another holds the writer's lock and there is something to deliver.
         """
         reader = member_name(consumer, "consumer")
@@ -125,6 +125,7 @@ class Group:
         at_once = min_idle is not None or not isinstance(self._source, Direct)
         target = Target(self.stream, after, acked)
         found: list[Entry] = []
+        created = False
         end: deliver.ID | None = None
         while True:
             left = None if count is None else count - len(found)
@@ -137,6 +138,7 @@ class Group:
                     break
                 raise
             piece = answer[0][1] if answer else []
+            created = created or bool(answer.created)
             found += piece
             if at_once or len(piece) < PIECE or len(found) == count:
                 break
@@ -146,7 +148,7 @@ class Group:
             if piece[-1].id >= end:
                 break
             target, wait = Target(self.stream, None if after is None else piece[-1].id, b""), None
-        return self.shown(found)
+        return Delivered(self.shown(found), created)
 
     def ack(self, *ids: IDLike, consumer: Name | None = None) -> int:
         """Acknowledge entries: they are pending no more. How many were. XACK.
@@ -330,16 +332,16 @@ class Group:
     @overload
     def claim(self, consumer: Name, *ids: IDLike, min_idle: float = 0.0, idle: float | None = None,
               time: float | None = None, retrycount: int | None = None, force: bool = False,
-              justid: Literal[False] = False, lastid: IDLike | None = None) -> list[Entry]: ...
+              justid: Literal[False] = False, lastid: IDLike | None = None) -> Delivered[Entry]: ...
 
     @overload
     def claim(self, consumer: Name, *ids: IDLike, min_idle: float = 0.0, idle: float | None = None,
               time: float | None = None, retrycount: int | None = None, force: bool = False,
-              justid: bool, lastid: IDLike | None = None) -> list[Entry] | list[StreamID]: ...
+              justid: bool, lastid: IDLike | None = None) -> Delivered[Entry] | Delivered[StreamID]: ...
 
     def claim(self, consumer: Name, *ids: IDLike, min_idle: float = 0.0, idle: float | None = None,
               time: float | None = None, retrycount: int | None = None, force: bool = False,
-              justid: bool = False, lastid: IDLike | None = None) -> list[Entry] | list[StreamID]:
+              justid: bool = False, lastid: IDLike | None = None) -> Delivered[Entry] | Delivered[StreamID]:
         """Move pending entries to a consumer, if idle for ``min_idle`` seconds. XCLAIM.
 
         ``idle`` (seconds) or ``time`` (Unix seconds) set the delivery time; a time in the future or
@@ -356,29 +358,34 @@ class Group:
         floor = max(0, duration_ms("min_idle", min_idle, negative=True))
         last = None if lastid is None else parse_id(lastid)
 
-        def operation(txn: WriteTransaction, stream: writer.StreamWriter, group: GroupState) -> list[Entry]:
+        def operation(txn: WriteTransaction, stream: writer.StreamWriter,
+                      group: GroupState) -> tuple[list[Entry], bool]:
             now = now_ms()
             at = now if idle_ms is None else now - idle_ms
             at = at if time_ms is None else time_ms
             if not 0 <= at <= now:
                 at = now
             options = ClaimOptions(floor, at, retrycount, force, justid, last)
+            created = group.consumer(txn, owner) is None
             member = group.ensure_consumer(txn, owner, now)
-            return claiming.claim(txn, stream, group, member, wanted, options, now)
+            return claiming.claim(txn, stream, group, member, wanted, options, now), created
 
-        entries = self._act(operation)
-        return [entry.id for entry in entries] if justid else self.shown(entries)
-
-    @overload
-    def autoclaim(self, consumer: Name, min_idle: float = 0.0, start: IDLike = "0", count: int = 100,
-                  justid: Literal[False] = False) -> tuple[StreamID, list[Entry], list[StreamID]]: ...
+        entries, created = self._act(operation)
+        if justid:
+            return Delivered([entry.id for entry in entries], created)
+        return Delivered(self.shown(entries), created)
 
     @overload
     def autoclaim(self, consumer: Name, min_idle: float = 0.0, start: IDLike = "0", count: int = 100,
-                  justid: bool = False) -> tuple[StreamID, list[Entry] | list[StreamID], list[StreamID]]: ...
+                  justid: Literal[False] = False) -> tuple[StreamID, Delivered[Entry], list[StreamID]]: ...
+
+    @overload
+    def autoclaim(self, consumer: Name, min_idle: float = 0.0, start: IDLike = "0", count: int = 100,
+                  justid: bool = False,
+                  ) -> tuple[StreamID, Delivered[Entry] | Delivered[StreamID], list[StreamID]]: ...
 
     def autoclaim(self, consumer: Name, min_idle: float = 0.0, start: IDLike = "0", count: int = 100,
-                  justid: bool = False) -> tuple[StreamID, list[Entry] | list[StreamID], list[StreamID]]:
+                  justid: bool = False) -> tuple[StreamID, Delivered[Entry] | Delivered[StreamID], list[StreamID]]:
         """Claim what is idle long enough, in ID order from ``start``. XAUTOCLAIM.
 
         Returns (where to go on, entries, IDs found deleted and taken out of the PEL); the first is
@@ -395,30 +402,35 @@ class Group:
         floor = max(0, duration_ms("min_idle", min_idle, negative=True))
 
         def operation(txn: WriteTransaction, stream: writer.StreamWriter,
-                      group: GroupState) -> tuple[StreamID, list[Entry], list[StreamID], int]:
+                      group: GroupState) -> tuple[StreamID, list[Entry], list[StreamID], int, bool]:
             now = now_ms()
+            created = group.consumer(txn, owner) is None
             member = group.ensure_consumer(txn, owner, now)
             most = min(left, PIECE_ASKED) if isinstance(self._source, Direct) else left
             looks = min(attempts, claiming.SCAN_FACTOR * most)
-            return claiming.autoclaim(txn, stream, group, member, floor, first, looks, most, justid, now)
+            return *claiming.autoclaim(txn, stream, group, member, floor, first, looks, most, justid, now), created
 
         left, attempts = count, claiming.SCAN_FACTOR * count
         entries: list[Entry] = []
         gone: list[StreamID] = []
+        is_new = False
         while True:
             try:
-                first, claimed, lost, looked = self._act(operation)
+                first, claimed, lost, looked, created = self._act(operation)
             except RaxlogError:
                 if left == count and attempts == claiming.SCAN_FACTOR * count:
                     raise
                 break
             entries += claimed
             gone += lost
+            is_new = is_new or created
             left -= len(claimed) + len(lost)
             attempts -= looked
             if first == StreamID.MIN or not left or not attempts:
                 break
-        return first, [entry.id for entry in entries] if justid else self.shown(entries), gone
+        if justid:
+            return first, Delivered([entry.id for entry in entries], is_new), gone
+        return first, Delivered(self.shown(entries), is_new), gone
 
     # -- inspecting ---------------------------------------------------------------------
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple, TypeVar
 
 from ...storage.format import keys
 from ...storage.trees.rax import Rax, RaxTransaction
@@ -11,6 +12,18 @@ from ..node.arguments import Text, text_of
 from ..node.stream_id import StreamID, make_id
 from . import deliver
 from .state import UNKNOWN, GroupState
+
+T = TypeVar("T")
+
+
+class Delivered(list[T]):
+    """What a group has delivered: a list. ``consumer_created``: the call has made the consumer."""
+
+    __slots__ = ("consumer_created",)
+
+    def __init__(self, delivered: Iterable[T] = (), consumer_created: bool = False) -> None:
+        super().__init__(delivered)
+        self.consumer_created = consumer_created
 
 
 class Pending(NamedTuple):
@@ -41,7 +54,7 @@ class ConsumerInfo(NamedTuple):
 
 
 class GroupInfo(NamedTuple):
-    """One group, as in XINFO GROUPS; the lag is always known here."""
+    """One group, as in XINFO GROUPS. The lag is exact; ``redis_lag`` is Redis', None where Redis cannot know it."""
 
     name: Text
     consumers: int
@@ -49,6 +62,7 @@ class GroupInfo(NamedTuple):
     last_delivered_id: StreamID
     entries_read: int | None
     lag: int
+    redis_lag: int | None
 
 
 def describe_group(txn: RaxTransaction, state: GroupState, number: int, header: headers.StreamHeader,
@@ -61,4 +75,5 @@ def describe_group(txn: RaxTransaction, state: GroupState, number: int, header: 
         make_id(*state.last),
         None if state.entries_read == UNKNOWN else state.entries_read,
         deliver.lag(txn, number, header, state.last, state.subjects),
+        deliver.redis_lag(header, state),
     )

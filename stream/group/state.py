@@ -279,6 +279,7 @@ class GroupState:
         """Put what has changed into the transaction."""
         if txn.dirty.pop((self.number, self.group), None) is None:
             return
+        counted = txn.changes  # as in StreamWriter.flush()
         if self._group_changed:
             txn.put(self.key, records.seal(self.key, self.row()))
             self._group_changed = False
@@ -289,6 +290,7 @@ class GroupState:
             row = [consumer.name, consumer.seen, consumer.active, consumer.pending]
             txn.put(key, records.seal(key, row))
         self._changed.clear()
+        txn.changes = counted
 
     def count_pending(self, txn: WriteTransaction, consumer: int, by: int) -> None:
         """Move the counts of pending entries; released ones are counted by the group alone."""

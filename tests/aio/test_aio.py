@@ -66,7 +66,7 @@ async def blocked(store: AsyncStore, many: int) -> None:
 
 
 ELSEWHERE = {  # of the plain names, those that are not here, and why
-    raxlog.Store: {"open", "close", "transaction", "parts",  # open(), aclose(), transact()
+    raxlog.Store: {"open", "close", "transaction", "pipeline", "parts",  # open(), aclose(), transact()
                    "subjects", "channels", "remote", "watch", "last_end"},  # store.plain, run(); so to_arrow, nodes
     raxlog.Stream: {"bound", "to_arrow", "nodes"},
     raxlog.Group: {"bound", "shown"},

@@ -82,7 +82,8 @@ def test_info_shows_the_groups_of_a_stream(raxlog_cli: Run, billing: str) -> Non
     figures = json.loads(raxlog_cli("info", billing, "orders", "--json")[1])
     assert figures["last-generated-id"] == "3-1"
     assert figures["groups"] == [
-        {"name": "billing", "consumers": 1, "pending": 2, "last-delivered-id": "2-1", "entries-read": 2, "lag": 1}
+        {"name": "billing", "consumers": 1, "pending": 2, "last-delivered-id": "2-1", "entries-read": 2, "lag": 1,
+         "redis-lag": 1}
     ]
 
 

@@ -30,6 +30,8 @@ class smtp:
 await store.stream("mail").create_group("senders", create_stream=True)
 asyncio.get_running_loop().call_later(0.3, lambda: worker.stop())
 """,
+        3: 'store = await raxlog.aio.open("events.rax")\nbilling = store.stream("orders").group("billing")\n'
+           'await store.stream("orders").append({"item": "pen"})\n',
     },
     "check-and-salvage": {0: ORDERS + "store.close()\n"},
     "jobs": {

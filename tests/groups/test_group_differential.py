@@ -21,7 +21,6 @@ from group_deliveries import Run
 from group_errors import ERRORS, NEWER_ERRORS, Call
 from redis_errors import GROUP_ERRORS, NO_KEY, exception_for
 from redis_groups import answer
-from redis_server import redis_server
 
 OPERATIONS = 800
 COMPARE_EVERY = 10
@@ -54,16 +53,6 @@ NEWER = {
 def seeds() -> list[int]:
     asked = os.environ.get("RAXLOG_SEED")
     return [int(asked)] if asked else [1]
-
-
-@pytest.fixture(scope="session")
-def newer_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]]:
-    """Host and port of a server that RAXLOG_REDIS_82 names."""
-    program = os.environ.get("RAXLOG_REDIS_82")
-    if not program:
-        pytest.skip("missing oracle: redis 8.2 (its path in RAXLOG_REDIS_82)")
-    with redis_server(program, tmp_path_factory.mktemp("redis82")) as address:
-        yield address
 
 
 @pytest.fixture(params=["redis on this machine", "redis 8.2"])

@@ -1,6 +1,6 @@
 """The threads of a store in a loop, three whatever the number of tasks, and the plain methods called there.
 
-    writes   what joins a commit, many tasks' calls in each (batch.py); transact()
+    writes   what joins a commit, many tasks' calls in each (stream/entries/batch.py); transact()
     reads    what reads and does not wait. A thread of its own: a read waits for no commit, nor for the writer's lock
     others   what makes commits of its own or takes long: trim(), compact(), run(); one after the other
 
@@ -12,17 +12,19 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from functools import partial, wraps
+from itertools import groupby
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from ...storage.errors import StoreClosed, StoreError
 from ...store import Store
+from ...stream.entries.batch import Batch, kept
 from ...stream.entries.session import Source
 from ...stream.group.waiter import Waiting
-from .batch import Batch
-from .lane import Lane, run_each
+from .lane import Call, Lane, run_each
 
 if TYPE_CHECKING:
-    from .waits import Turn
+    from .waits import Readiness
     from .worker import AsyncWorker
 
 
@@ -42,11 +44,11 @@ class Threads:
         self.source, self.streams, self.pubsub = store.parts()
         self.batch = Batch(self.source)
         self.waiting = self.source.env.attached(Waiting)
-        self.turns: set[Turn] = set()  # of tasks that wait: one that nothing else refers to lives by it
+        self.turns: set[Readiness[Any]] = set()  # of tasks that wait: one that nothing else refers to lives by it
         self.workers: dict[AsyncWorker, Lane] = {}  # that run
         self.refusal: str | None = None  # why nothing more is taken, once close() has been called
         self.lanes = {  # 256 or 32 results come together: a few milliseconds of the loop's time
-            "writes": Lane(f"writes to {store.path}", self.batch.run, 256),
+            "writes": Lane(f"writes to {store.path}", self._write, 256),
             "reads": Lane(f"reads of {store.path}", run_each, 32),
             "others": Lane(f"calls of {store.path}", run_each, 1),
         }
@@ -55,6 +57,11 @@ class Threads:
         """Have a function called in a lane; in "writes" within the next commit, or alone between commits."""
         self.require_open()
         return self.lanes[lane].call(function, is_alone).future
+
+    def _write(self, calls: list[Call[Any]]) -> None:
+        """Run these calls in their order, in as few commits as can be. In the thread of "writes"."""
+        for is_alone, some in groupby(calls, attrgetter("is_alone")):
+            (run_each if is_alone else self.batch.commit)(list(some))
 
     def require_open(self) -> None:
         """StoreClosed once close() has been called."""
@@ -104,8 +111,8 @@ def making(lane: str, method: Callable[Concatenate[H, P], T], make: Callable[[Th
 
     @wraps(method)
     async def awaited(self: Handle[H], /, *args: P.args, **options: P.kwargs) -> R:
-        given: Any = map(_kept, args)
-        named: Any = {name: _kept(value) for name, value in options.items()}
+        given: Any = map(kept, args)
+        named: Any = {name: kept(value) for name, value in options.items()}
         call = partial(method, self._batched if lane == "writes" else self._plain, *given, **named)
         return make(self._threads, await self._threads.call(lane, call))
 
@@ -130,11 +137,6 @@ def made(method: Callable[Concatenate[H, P], T], make: Callable[[Threads, T], R]
         return make(self._threads, method(self._plain, *args, **options))
 
     return call
-
-
-def _kept(argument: Any) -> Any:
-    """The argument, an iterator as a list: a call may be applied twice."""
-    return list(argument) if hasattr(argument, "__next__") else argument
 
 
 class Property(Generic[H, T]):

@@ -16,20 +16,22 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterator
 from functools import partial
 from itertools import islice
-from typing import Self, TypeVar
+from typing import Generic, Self, TypeVar
 
-from ...storage.errors import RaxlogError
+from ...storage.errors import InvalidArgument, RaxlogError
 from ...stream.entries.session import ask
 from ...stream.follow import Follower
 from ...stream.group import claim, deliver
 from ...stream.group.deliver import Answer, GroupRead, Position, Target
 from ...stream.group.state import SeenTimes
 from ...stream.group.waiter import Seen, Waiter
-from ...stream.node.arguments import duration_ms
+from ...stream.multi_read import Asked, look_behind, parse_group_read
+from ...stream.node.arguments import Name, duration_ms
 from ...stream.node.entry import Entry
 from ...stream.node.stream_id import StreamID
 from .threads import Threads
 
+N = TypeVar("N", bound=Name)
 T = TypeVar("T")
 
 _AHEAD = 100  # entries read at once
@@ -38,14 +40,22 @@ Look = tuple[T, Seen, float | None]  # what was found; else what was seen, and w
 Delivery = tuple[dict[bytes, Position | None], Answer]  # where the groups stood before, and what was delivered
 
 
-class Turn:
-    """A place in the line ``key``, while its ``async with`` lasts."""
+class Readiness(Generic[T]):
+    """A place in the line of readers that wait for the same, for its ``async with``: see AsyncStore.readiness().
 
-    def __init__(self, threads: Threads, key: Hashable) -> None:
+    Called, it waits for its turn and for something to be there. It delivers nothing, so a task that leaves, or is
+    cancelled, has taken nothing; the next in the line then looks.
+    """
+
+    def __init__(self, threads: Threads, look: Callable[[], Awaitable[Look[T]]], seconds: float,
+                 key: Hashable = None) -> None:
         self._threads = threads
+        self._look = look
         self._loop = asyncio.get_running_loop()
+        self._deadline = time.monotonic() + seconds
         self._event = asyncio.Event()
-        self._waiter = Waiter(key, self)
+        self._waiter = Waiter(key or object(), self)
+        self._last: tuple[Seen, float | None] | None = None  # of the last look that found something
 
     async def __aenter__(self) -> Self:
         if not self._threads.waiting.is_watched:
@@ -59,6 +69,18 @@ class Turn:
         if self._loop.is_running():  # else the garbage collector drops the task, in any thread, under any lock
             self._threads.waiting.leave(self._waiter)
 
+    async def __call__(self) -> T | None:
+        """What a look finds, once it is this one's turn and there is something; None after the time. StoreClosed."""
+        if self._last is not None:  # what that one found may be nothing for this reader: so until it changes
+            await self.arm(*self._last)
+        while await self._comes():
+            found, seen, due = await self._look()
+            if found:
+                self._last = seen, due
+                return found
+            await self.arm(seen, due)
+        return None
+
     def release(self) -> None:
         """Wake the task. From any thread."""
         self._loop.call_soon_threadsafe(self._event.set)
@@ -67,12 +89,12 @@ class Turn:
         """Sleep from now on, until something is not as it was seen, or ``due``."""
         await self._threads.call("reads", partial(self._threads.waiting.arm, self._waiter, seen, due))
 
-    async def comes(self, deadline: float) -> bool:
-        """Sleep until there is a reason to look (True), or the deadline passes. StoreClosed."""
+    async def _comes(self) -> bool:
+        """Sleep until there is a reason to look (True), or the deadline passes."""
         while True:
             self._threads.require_open()
             self._event.clear()
-            left = self._threads.waiting.rest(self._waiter, deadline)
+            left = self._threads.waiting.rest(self._waiter, self._deadline)
             if not left:
                 return left is None
             timer = None if left == math.inf else self._loop.call_later(left, self._event.set)
@@ -95,19 +117,40 @@ def timeout_of(timeout: float | None) -> float:
 
 async def until(threads: Threads, look: Callable[[], Awaitable[Look[T]]], seconds: float, key: Hashable = None) -> T:
     """What a look finds, once it finds anything; nothing, after so long. In the line ``key``, if there is one."""
-    deadline = time.monotonic() + seconds
-    found, seen, due = await look()
-    if found or not seconds:
-        return found
-    async with Turn(threads, key or object()) as turn:
+    nothing, seen, due = await look()
+    if nothing or not seconds:
+        return nothing
+    async with Readiness(threads, look, seconds, key) as ready:
         if key is None:  # so it is the first
-            await turn.arm(seen, due)
-        while await turn.comes(deadline):
-            found, seen, due = await look()
-            if found:
-                break
-            await turn.arm(seen, due)
-    return found
+            await ready.arm(seen, due)
+        found = await ready()
+    return nothing if found is None else found
+
+
+def readiness(threads: Threads, streams: Asked[N], group: Name | None, claim_idle: float | None,
+              timeout: float | None) -> Readiness[bool]:
+    """AsyncStore.readiness()."""
+    seconds = timeout_of(timeout)
+    if group is None:
+        if claim_idle is not None:
+            raise InvalidArgument("claim_idle is for readers of a group; name that, too")
+        looks = look_behind(threads.source, streams, 1, 1, None, None)
+
+        async def look() -> Look[bool]:
+            found, seen, due = await threads.call("reads", partial(next, looks))
+            return bool(found), seen, due
+
+        return Readiness(threads, look, seconds)
+    wanted, targets, _ = parse_group_read(group, b"", streams, None, None, None, False, claim_idle, None, None)
+    if any(target.after is not None for target in targets):
+        raise InvalidArgument("readiness() of a group is for new entries, {name: '>'}; a history is there, or is not")
+
+    question = partial(deliver.look, wanted=wanted, targets=targets)
+
+    async def look_in_group() -> Look[bool]:
+        return await threads.call("reads", partial(ask, threads.source, question))
+
+    return Readiness(threads, look_in_group, seconds, deliver.line_of(wanted, targets))
 
 
 async def read_group(threads: Threads, wanted: GroupRead, targets: list[Target], block: float | None) -> Answer:
@@ -126,22 +169,29 @@ async def read_group(threads: Threads, wanted: GroupRead, targets: list[Target],
         return before, deliver.attempts(threads.batch, wanted, targets)
 
     def undo(delivery: Delivery) -> None:
+        ids: dict[bytes, list[tuple[int, int]]] = {}
         for name, entries in delivery[1]:
-            threads.batch.submit(partial(claim.take_back, wanted=wanted, name=name, before=delivery[0].get(name),
-                                         ids=[(one.ms, one.seq) for one in entries]))
+            ids.setdefault(name, []).extend((one.ms, one.seq) for one in entries)
+        for name, before in delivery[0].items():
+            threads.batch.submit(partial(claim.take_back, wanted=wanted, name=name, before=before,
+                                         ids=ids.get(name, [])))
+
+    created: set[bytes] = set()
 
     async def attempt() -> Look[Answer]:
         nonlocal targets, times
         look = partial(deliver.look, wanted=wanted, targets=targets, times=times)
         is_ready, seen, due = await threads.call("reads", partial(ask, threads.source, look))
         threads.require_open()
-        answer = (await threads.lanes["writes"].finish(deliver_now, undo))[1] if is_ready else []
+        answer = (await threads.lanes["writes"].finish(deliver_now, undo))[1] if is_ready else Answer()
+        created.update(answer.created)
+        answer.created = created
         targets, times = [target._replace(ack=b"") for target in targets], None
         return answer, seen, due
 
     if len(names) < len(targets):  # histories, which are there or not
         seconds = 0.0
-    return await until(threads, attempt, seconds, (wanted.group, wanted.min_idle, tuple(names)))
+    return await until(threads, attempt, seconds, deliver.line_of(wanted, targets))
 
 
 class Ahead(AsyncIterator[T]):

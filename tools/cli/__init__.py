@@ -77,6 +77,7 @@ COMMANDS = {
     "bindings": ("pubsub.pub", "list the bindings"),
     "subjects": ("pubsub.interest", "draw the subjects subscribed to, with counts"),
     "interest": ("pubsub.interest", "list the subscriptions that a subject reaches"),
+    "serve": ("serve", "serve the store to clients of Redis"),
     "check": ("care.check", "check every invariant of a store and report what is wrong"),
     "doctor": ("care.doctor", "try a machine and its disk, and print what is wrong and what to do"),
     "salvage": ("care.check", "copy what is intact in a damaged store into a new one"),

@@ -81,9 +81,9 @@ def test_an_id_not_above_the_last_one_is_refused_with_both_named(unharmed: raxlo
 
 @pytest.mark.parametrize("sid", ["0-0", "0", 0])
 def test_the_id_0_0_is_refused(unharmed: raxlog.Store, sid: Any) -> None:
-    with refused(raxlog.IDTooSmall, "0-0"):
+    with refused(raxlog.IDZero, "0-0"):
         unharmed.stream("orders").append({"n": 1}, sid)
-    with refused(raxlog.IDTooSmall, "0-0"):
+    with refused(raxlog.IDZero, "0-0"):
         unharmed.stream("never made").append({"n": 1}, sid)
     assert not unharmed.stream("never made").exists()
 
@@ -201,16 +201,16 @@ def test_beyond_the_last_entry_there_is_none_to_select(unharmed: raxlog.Store, k
 
 def test_a_last_id_that_contradicts_the_stream_is_refused(unharmed: raxlog.Store) -> None:
     orders = unharmed.stream("orders")
-    with refused(raxlog.IDTooSmall, "9-0", "9-1"):
+    with refused(raxlog.IDBelowEntries, "9-0", "9-1"):
         orders.set_id("9-0")
-    with refused(raxlog.IDTooSmall, "5-0", "5-1"):
+    with refused(raxlog.IDBelowDeleted, "5-0", "5-1"):
         orders.set_id("5-0")
     with refused(raxlog.IDTooSmall, "20-1", "20-2"):
         orders.set_id("20-1", max_deleted_id="20-2")
     for added in (-1, 1.5, True, "3"):
         with refused(raxlog.InvalidArgument, "entries_added", repr(added)):
             orders.set_id("20-1", entries_added=added)  # type: ignore[arg-type]
-    with refused(raxlog.InvalidArgument, "entries_added=7", "8"):
+    with refused(raxlog.CountTooSmall, "entries_added=7", "8"):
         orders.set_id("20-1", entries_added=7)
 
 

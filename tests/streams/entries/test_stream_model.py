@@ -18,7 +18,17 @@ import raxlog
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
-from raxlog import IDTooSmall, InvalidArgument, NoStream, StreamExhausted, StreamExists, StreamID
+from raxlog import (
+    CountTooSmall,
+    IDBelowDeleted,
+    IDBelowEntries,
+    IDTooSmall,
+    IDZero,
+    NoStream,
+    StreamExhausted,
+    StreamExists,
+    StreamID,
+)
 from raxlog.stream.node.decode import last_entry_id
 from stored_nodes import check_stream, nodes_of
 
@@ -163,7 +173,7 @@ class StreamsBesideALists(RuleBasedStateMachine):
 
     def refusal(self, model: Model, sid: ID | None) -> type[Exception] | None:
         if sid == (0, 0):
-            return IDTooSmall
+            return IDZero
         if model.last == MAX:
             return StreamExhausted
         return IDTooSmall if sid is not None and sid <= model.last else None
@@ -306,12 +316,16 @@ class StreamsBesideALists(RuleBasedStateMachine):
         said = outcome(lambda: self.handles[name].set_id(text(sid), **options))
         if name not in self.models:
             assert said is NoStream
-        elif sid < max([model.max_deleted, *model.ids[-1:]]):
+        elif gone is not None and sid < gone:
             assert said is IDTooSmall
+        elif sid < model.max_deleted:
+            assert said is IDBelowDeleted
+        elif model.ids and sid < model.ids[-1]:
+            assert said is IDBelowEntries
         elif model.ids and added is not None and added < len(model.ids):
-            assert said is InvalidArgument
+            assert said is CountTooSmall
         elif buried and sid < buried[0]:
-            assert said is IDTooSmall
+            assert said is IDBelowDeleted
         else:
             assert said is None
             model.last = sid

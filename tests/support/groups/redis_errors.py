@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from raxlog import (
+    CountTooSmall,
     GroupExists,
+    IDBelowDeleted,
+    IDBelowEntries,
     IDTooSmall,
+    IDZero,
     InvalidArgument,
     InvalidFields,
     InvalidStreamID,
@@ -17,12 +21,12 @@ STREAM_ERRORS: list[tuple[str, type[Exception]]] = [
     ("equal or smaller than the target stream top item", IDTooSmall),
     # Redis 7.0's words for ms-* when the last sequence of that ms is used up; 7.2 says the above.
     ("Elements are too large to be stored", IDTooSmall),
-    ("must be greater than 0-0", IDTooSmall),
+    ("must be greater than 0-0", IDZero),
     ("exhausted the last possible ID", StreamExhausted),
     ("smaller than the provided max_deleted_entry_id", IDTooSmall),
-    ("smaller than current max_deleted_entry_id", IDTooSmall),
-    ("smaller than the target stream top item", IDTooSmall),
-    ("smaller than the target stream length", InvalidArgument),
+    ("smaller than current max_deleted_entry_id", IDBelowDeleted),
+    ("smaller than the target stream top item", IDBelowEntries),
+    ("smaller than the target stream length", CountTooSmall),
     ("entries_added must be positive", InvalidArgument),
     ("Invalid stream ID specified", InvalidStreamID),
     ("invalid start ID for the interval", InvalidStreamID),

@@ -1,4 +1,4 @@
-"""A batch: the writes of many tasks, as one commit.
+"""A batch: calls that were made apart, of many tasks or by a pipeline, as one commit.
 
     calls A B C ──> one operation each ──> Commits.submit_all() ──> one transaction, one flush
                       A runs the plain method of a handle that is bound to the batch: what it submits is applied to
@@ -11,22 +11,33 @@ nothing; after one that fails half way the others are applied again, without it 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
-from itertools import groupby
-from operator import attrgetter
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from ...storage.commit.write_transaction import WriteTransaction
-from ...stream.entries.session import Direct
-from .lane import Call, run_each
+from .session import Direct
 
 T = TypeVar("T")
 
 
+class BatchCall(Protocol):
+    """A call as a batch runs it."""
+
+    result: Any
+    error: BaseException | None
+
+    @property
+    def function(self) -> Callable[[], Any]:
+        """The call itself, on handles that are bound to the batch."""
+
+    def begin(self) -> bool:
+        """Forget the outcome of an earlier time; whether it is still to be run."""
+
+
 class Batch:
-    """The Source (stream/entries/session.py) of handles whose calls join the batch. For calls that it runs only."""
+    """The Source (session.py) of handles whose calls join the batch. For calls that it runs only."""
 
     buffer = None
     lock_timeout = 0.0  # the batch has the lock
@@ -34,19 +45,19 @@ class Batch:
     def __init__(self, direct: Direct) -> None:
         self.env = direct.env
         self._direct = direct
-        self._txn: WriteTransaction | None = None  # the one that the calls are applied to
+        self.txn: WriteTransaction | None = None  # the one that the calls are applied to
         self._has_begun = False  # the call that is applied has come to the transaction
-        self._spoiled: BaseException | None = None  # it failed there half way
+        self.spoiled: BaseException | None = None  # it failed there half way
 
     def read(self) -> AbstractContextManager[WriteTransaction]:
         """The transaction itself, with nothing left in memory."""
         self.submit(WriteTransaction.flush)
-        assert self._txn is not None
-        return nullcontext(self._txn)
+        assert self.txn is not None
+        return nullcontext(self.txn)
 
     def submit(self, operation: Callable[[WriteTransaction], T]) -> T:
         """Apply the operation at once."""
-        txn = self._txn
+        txn = self.txn
         assert txn is not None, "a handle of the batch, used outside it"
         self._has_begun = True
         before = txn.changes
@@ -54,18 +65,11 @@ class Batch:
             return operation(txn)
         except BaseException as error:
             if not txn.is_untouched(before, error):
-                self._spoiled = error
+                self.spoiled = error
             raise
 
-    def run(self, calls: list[Call[Any]]) -> None:
-        """Run these calls in their order, in as few commits as can be. In the lane's thread."""
-        for is_alone, some in groupby(calls, attrgetter("is_alone")):
-            if is_alone:
-                run_each(list(some))
-            else:
-                self._commit(list(some))
-
-    def _commit(self, calls: list[Call[Any]]) -> None:
+    def commit(self, calls: Sequence[BatchCall]) -> None:
+        """Run these calls in their order, in one commit where that can be. At least one."""
         try:
             outcomes = self._direct.submit_all([partial(self._apply, call) for call in calls])
         except BaseException as error:  # of all: LockTimeout, StoreClosed
@@ -75,9 +79,9 @@ class Batch:
         for call, outcome in zip(calls, outcomes, strict=True):
             call.error = outcome.error or call.error
 
-    def _apply(self, call: Call[Any], txn: WriteTransaction) -> None:
+    def _apply(self, call: BatchCall, txn: WriteTransaction) -> None:
         """The operation of one call; may be applied more than once, each time to a fresh transaction."""
-        self._txn, self._has_begun, self._spoiled = txn, False, None
+        self.txn, self._has_begun, self.spoiled = txn, False, None
         if not call.begin():
             return
         try:
@@ -86,5 +90,10 @@ class Batch:
             if self._has_begun:
                 raise
             call.error = error  # its arguments are wrong
-        if self._spoiled is not None:  # the method has gone on after it, which the transaction cannot
-            raise self._spoiled
+        if self.spoiled is not None:  # the method has gone on after it, which the transaction cannot
+            raise self.spoiled
+
+
+def kept(argument: Any) -> Any:
+    """The argument of a call, an iterator as a list: the call may be applied twice."""
+    return list(argument) if hasattr(argument, "__next__") else argument

@@ -1,0 +1,218 @@
+"""Pipelines: different calls, queued and then made together: one commit, one flush, a result for each.
+
+    with store.pipeline() as pipe:
+        pipe.stream("orders").append({"item": "book"})
+        pipe.group("orders", "billing").ack("5-0")
+        pipe.publish("orders.new", {"item": "book"})
+        sid, acked, reached = pipe.execute()
+
+As redis-py's pipeline with transaction=False, but for the commit they share: a call that is refused costs the
+others nothing, and what was not executed is dropped at the end of the ``with``. For all or nothing, and to see
+results in between, there is store.transaction().
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial, wraps
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar
+
+from .index.pubsub.pubsub import PubSub
+from .stream.entries.batch import Batch, kept
+from .stream.entries.session import Direct
+from .stream.entries.sweep import sweep
+from .stream.group.group import Group
+from .stream.node.arguments import Name
+from .stream.node.entry import Entry
+from .stream.node.stream_id import IDLike
+from .stream.state import State
+from .stream.stream import Stream
+from .stream.streams import Streams
+from .transaction import Calls
+
+H = TypeVar("H")  # a handle, bound to the pipeline's batch
+P = ParamSpec("P")
+
+
+class _Step:
+    """A call that is queued, and its outcome."""
+
+    __slots__ = ("error", "function", "result")
+
+    def __init__(self, function: Callable[[], Any]) -> None:
+        self.function = function
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    def begin(self) -> bool:
+        self.result = self.error = None
+        return True
+
+
+class Queue(Generic[H]):
+    """The calls of a handle, queued: each returns the pipeline."""
+
+    __slots__ = ("_handle",)
+
+    def __init__(self, handle: H) -> None:
+        self._handle = handle
+
+    def add(self, function: Callable[[], Any]) -> Pipeline:
+        """Queue a call on a handle that is bound to the pipeline's batch, as the methods do."""
+        raise NotImplementedError
+
+
+def _queued(method: Callable[Concatenate[H, P], object]) -> Callable[Concatenate[Queue[H], P], Pipeline]:
+    """A method of the handle as one that is queued, of the same parameters and explanation."""
+
+    @wraps(method)
+    def queue(self: Queue[H], /, *args: P.args, **options: P.kwargs) -> Pipeline:
+        given: Any = map(kept, args)
+        named: Any = {name: kept(value) for name, value in options.items()}
+        return self.add(partial(method, self._handle, *given, **named))
+
+    return queue
+
+
+def _range(stream: Stream, start: IDLike = "-", end: IDLike = "+", count: int | None = None,
+           reverse: bool = False) -> list[Entry]:
+    """The entries of Stream.range(), as a list."""
+    return list(stream.range(start, end, count, reverse))
+
+
+class _Part(Queue[H]):
+    __slots__ = ("_pipeline",)
+
+    def __init__(self, pipeline: Pipeline, handle: H) -> None:
+        super().__init__(handle)
+        self._pipeline = pipeline
+
+    def add(self, function: Callable[[], Any]) -> Pipeline:
+        return self._pipeline.add(function)
+
+
+class QueuedStream(_Part[Stream]):
+    """The calls of a stream."""
+
+    append = _queued(Stream.append)
+    extend = _queued(Stream.extend)
+    delete = _queued(Stream.delete)
+    delete_ex = _queued(Stream.delete_ex)
+    trim = _queued(Stream.trim)
+    set_id = _queued(Stream.set_id)
+    configure = _queued(Stream.configure)
+    create_group = _queued(Stream.create_group)
+    cancel_deferred = _queued(Stream.cancel_deferred)
+    range = _queued(_range)
+    get = _queued(Stream.get)
+    length = _queued(Stream.__len__)
+    exists = _queued(Stream.exists)
+    count = _queued(Stream.count)
+    info = _queued(Stream.info)
+    dump = _queued(Stream.dump)
+    groups = _queued(Stream.groups)
+
+
+class QueuedGroup(_Part[Group]):
+    """The calls of a consumer group."""
+
+    read = _queued(Group.read)
+    ack = _queued(Group.ack)
+    nack = _queued(Group.nack)
+    ack_delete = _queued(Group.ack_delete)
+    renew = _queued(Group.renew)
+    claim = _queued(Group.claim)
+    autoclaim = _queued(Group.autoclaim)
+    pending = _queued(Group.pending)
+    consumers = _queued(Group.consumers)
+    info = _queued(Group.info)
+    set_id = _queued(Group.set_id)
+    create_consumer = _queued(Group.create_consumer)
+    delete_consumer = _queued(Group.delete_consumer)
+    destroy = _queued(Group.destroy)
+
+
+class QueuedState(_Part[State]):
+    """The calls of the durable key-value space."""
+
+    get = _queued(State.get)
+    set = _queued(State.__setitem__)
+    delete = _queued(State.__delitem__)
+
+
+class Pipeline(Queue[Calls]):
+    """Calls that are queued until execute(): made by ``store.pipeline()``. For one thread at a time."""
+
+    __slots__ = ("_batch", "_direct", "_steps")
+
+    def __init__(self, direct: Direct, streams: Streams, pubsub: PubSub) -> None:
+        self._direct = direct
+        self._batch = Batch(direct)
+        self._steps: list[_Step] = []
+        super().__init__(Calls(streams, pubsub, self._batch))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.reset()
+
+    def __len__(self) -> int:
+        return len(self._steps)
+
+    def __bool__(self) -> bool:
+        return True
+
+    def stream(self, name: Name, *, compression: str | None = None, node_max_bytes: int | None = None,
+               node_max_entries: int | None = None, codec: str | None = None, type: Any = None) -> QueuedStream:
+        """The stream of that name; its calls are queued. The options are those of Store.stream()."""
+        return QueuedStream(self, self._handle.stream(
+            name, compression=compression, node_max_bytes=node_max_bytes, node_max_entries=node_max_entries,
+            codec=codec, type=type))
+
+    def group(self, stream: Name, group: Name) -> QueuedGroup:
+        """A consumer group of a stream; its calls are queued."""
+        return QueuedGroup(self, self._handle.group(stream, group))
+
+    @property
+    def state(self) -> QueuedState:
+        """The durable key-value space; its calls are queued."""
+        return QueuedState(self, self._handle.state)
+
+    publish = _queued(Calls.publish)
+    bind = _queued(Calls.bind)
+    unbind = _queued(Calls.unbind)
+    streams = _queued(Calls.streams)
+    rename_stream = _queued(Calls.rename_stream)
+    copy_stream = _queued(Calls.copy_stream)
+    restore_stream = _queued(Calls.restore_stream)
+    delete_stream = _queued(Calls.delete_stream)
+    read = _queued(Calls.read)
+    read_group = _queued(Calls.read_group)
+
+    def add(self, function: Callable[[], Any]) -> Pipeline:
+        """Queue a call on a handle that is bound to the pipeline's batch, as the methods do."""
+        self._steps.append(_Step(function))
+        return self
+
+    def reset(self) -> None:
+        """Drop what is queued."""
+        self._steps = []
+
+    def execute(self, raise_on_error: bool = True) -> list[Any]:
+        """Make the calls in their order, in one commit; their results. The pipeline is empty after it.
+
+        Each sees what those before it have done. One that raises changes nothing; with ``raise_on_error`` the
+        first such error is raised, the others having been made; else it stands in the list. What concerns all of
+        them, as LockTimeout and StoreFull, is each one's error. Durable when it returns.
+        """
+        steps, self._steps = self._steps, []
+        if not steps:
+            return []
+        self._batch.commit(steps)
+        sweep(self._direct)
+        for place, step in enumerate(steps):
+            if raise_on_error and step.error is not None:
+                step.error.add_note(f"by call {place} of the {len(steps)} calls of a pipeline")
+                raise step.error
+        return [step.result if step.error is None else step.error for step in steps]

@@ -1,0 +1,1 @@
+"""Streams as DUMP payloads of Redis, both ways."""

@@ -1,0 +1,202 @@
+"""`raxlog serve` as a real process: unchanged clients, passwords, limits, bytes that are no request, kills."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import raxlog
+import redis
+from door import door
+from resp_wire import RespWire
+
+SEED = int(os.environ.get("RAXLOG_SEED", time.time_ns() % 1_000_000_007))
+
+
+@pytest.fixture
+def address(path: Path) -> Iterator[tuple[str, int]]:
+    with door(path) as served:
+        yield served
+
+
+@pytest.mark.parametrize("protocol", [2, 3])
+def test_redis_py_works_unchanged_and_the_store_has_it(address: tuple[str, int], path: Path, protocol: int) -> None:
+    client: Any = redis.Redis(*address, protocol=protocol, decode_responses=True, client_name="me")
+    first = client.xadd("orders", {"item": "book"})
+    client.xgroup_create("orders", "billing", id="0")
+    reply = client.xreadgroup("billing", "w1", {"orders": ">"}, count=10, block=100)
+    rows = [(first, {"item": "book"})]
+    assert reply in ([["orders", rows]], {"orders": [rows]})
+    assert client.xpending("orders", "billing")["pending"] == 1
+    assert client.xack("orders", "billing", first) == 1
+    assert client.xinfo_stream("orders")["length"] == 1
+    assert client.xinfo_groups("orders")[0]["name"] == "billing"
+    assert client.xautoclaim("orders", "billing", "w2", 0)[0] == "0-0"
+    with client.pipeline(transaction=True) as pipe:
+        for number in range(300):
+            pipe.xadd("many", {"n": number})
+        pipe.xlen("many")
+        assert pipe.execute()[-1] == 300
+    with client.pipeline(transaction=False) as pipe:
+        pipe.xadd("many", {"n": 1}, id="1-1").xlen("many").foo = None
+        replies = pipe.execute(raise_on_error=False)
+        assert isinstance(replies[0], redis.ResponseError)
+        assert replies[1] == 300
+    assert sorted(client.scan_iter()) == sorted(client.keys()) == ["many", "orders"]
+    assert client.client_getname() == "me"
+    payload = redis.Redis(*address).dump("orders")
+    assert client.restore("copy", 0, payload) in (True, "OK", b"OK")
+    with pytest.raises(redis.ResponseError, match="unknown command 'HSET'"):
+        client.hset("h", "f", "v")
+    with raxlog.open(path) as store:  # beside the server
+        assert len(store.stream("many")) == 300
+        store.stream("orders").append({"item": "pen"})
+    assert client.xlen("orders") == 2
+    client.close()
+
+
+def test_the_databases_are_apart_and_only_their_prefix_is_in_the_names(address: tuple[str, int], path: Path) -> None:
+    with RespWire(address) as wire:
+        for database in (0, 3):
+            wire.ask("SELECT", database)
+            wire.ask("XADD", "s", f"{database + 1}-0", "n", 1)
+        assert wire.ask("KEYS", "*") == ("*", [("$", b"s")])
+        assert wire.ask("COPY", "s", "t", "DB", 0) == (":", 1)
+        wire.ask("SELECT", 0)
+        assert wire.ask("DBSIZE") == (":", 2)
+        assert wire.ask("XLEN", "x" * 503)[0] == "-"
+    with raxlog.open(path) as store:
+        assert store.streams() == [b"\0db3\0s", b"s", b"t"]
+
+
+def test_a_password_is_asked_for_and_other_machines_are_kept_out_without(path: Path) -> None:
+    with door(path, "--requirepass", "secret") as address:
+        with RespWire(address) as wire:
+            assert wire.ask("XLEN", "s") == ("-", "NOAUTH Authentication required.")
+            assert wire.ask("AUTH", "wrong") == ("-", "WRONGPASS invalid username-password pair or user is disabled.")
+            assert wire.ask("AUTH", "other", "secret")[1].startswith("WRONGPASS")
+            assert wire.ask("HELLO", 3)[1].startswith("NOAUTH HELLO")
+            assert wire.ask("AUTH", "secret") == ("+", "OK")
+            assert wire.ask("XLEN", "s") == (":", 0)
+            wire.ask("RESET")
+            assert wire.ask("XLEN", "s")[1].startswith("NOAUTH")
+            wire.socket.sendall(b"*11\r\n")
+            assert wire.reply() == ("-", "ERR Protocol error: unauthenticated multibulk length")
+            assert wire.reply() is None
+        assert redis.Redis(*address, password="secret").ping()
+    for options in (["--bind", "0.0.0.0"], ["--bind", "::"]):
+        refused = subprocess.run([sys.executable, "-m", "raxlog", "serve", str(path), "--port", "0", *options],
+                                 capture_output=True, text=True, check=False, timeout=30)
+        assert refused.returncode == 2
+        assert "--requirepass" in refused.stderr
+
+
+def test_too_many_clients_are_refused_and_a_socket_of_the_machine_serves(path: Path, tmp_path: Path) -> None:
+    with door(path, "--maxclients", "2", "--unixsocket", str(tmp_path / "sock")) as address:
+        with RespWire(address) as one, RespWire(address) as two:
+            assert one.ask("PING") == two.ask("PING") == ("+", "PONG")
+            with RespWire(address) as three:
+                assert three.reply() == ("-", "ERR max number of clients reached")
+                assert three.reply() is None
+        time.sleep(0.1)
+        local = redis.Redis(unix_socket_path=str(tmp_path / "sock"))
+        assert local.ping()
+        local.close()
+
+
+RAW = [
+    b"PING\r\n", b"\r\n\r\nPING\n", b"  ECHO  'a b\\' c' \r\n", b'ECHO "\\x41\\n\\"z"\r\n', b"ECHO \"open\r\n",
+    b"ECHO 'a'b\r\n", b"*1\r\n$4\r\nPING\r\n", b"*0\r\nPING\r\n", b"*-1\r\nPING\r\n", b"*x\r\n", b"*2147483648\r\n",
+    b"*1\r\n$x\r\n", b"*1\r\n$-1\r\n", b"*1\r\n$2147483648\r\n", b"*2\r\n$4\r\nECHO\r\n:5\r\n",
+    b"*1\r\n4\r\nPING\r\n", b"x" * 70_000, b"*" + b"1" * 70_000,
+    b"*1\r\n$" + b"1" * 70_000, b"*99999999999999999999\r\n", b"PING\r\nPING\r\nFOO\r\n*x\r\n",
+]
+
+
+@pytest.mark.parametrize("raw", RAW, ids=range(len(RAW)))
+def test_bytes_that_are_no_request_get_what_redis_says(
+    address: tuple[str, int], newer_address: tuple[str, int], raw: bytes
+) -> None:
+    replies = []
+    for server in (newer_address, address):
+        with RespWire(server) as wire:
+            wire.socket.sendall(raw)
+            wire.socket.shutdown(socket.SHUT_WR)
+            got = []
+            while (reply := wire.reply()) is not None:
+                got.append(reply)
+            replies.append(got)
+    assert replies[1] == replies[0]
+
+
+def test_fuzzed_bytes_harm_nobody_else(address: tuple[str, int], path: Path) -> None:
+    print("RAXLOG_SEED =", SEED)
+    rng = random.Random(SEED)
+    words = [b"XADD", b"s", b"*", b"a", b"XREADGROUP", b"GROUP", b"g", b"STREAMS", b">", b"BLOCK", b"0", b"MULTI",
+             b"EXEC", b"XCLAIM", b"RESTORE", b"COUNT", b"-1", b"HELLO", b"3", b"SELECT", b"XINFO", b"STREAM", b"FULL",
+             b"\xff\0"]
+    with RespWire(address) as good:
+        half = RespWire(address)
+        half.socket.sendall(b"*3\r\n$4\r\nXADD\r\n$1")
+        for number in range(300):
+            with RespWire(address) as bad:
+                for _ in range(rng.randrange(1, 6)):
+                    some = [rng.choice(words) for _ in range(rng.randrange(1, 9))]
+                    data = bytearray(b"*%d\r\n" % len(some) + b"".join(b"$%d\r\n%s\r\n" % (len(w), w) for w in some))
+                    if rng.random() < 0.5:
+                        data[rng.randrange(len(data))] = rng.randrange(256)
+                    if rng.random() < 0.3:
+                        del data[rng.randrange(len(data)):]
+                    with suppress(OSError):  # the connection has been ended
+                        bad.socket.sendall(data)
+            assert good.ask("XADD", "mine", f"{number + 1}-0", "n", number)[0] == "$"
+        half.socket.sendall(b"\r\ns\r\n$1\r\n*\r\n")
+        assert good.ask("XLEN", "mine") == (":", 300)
+        half.close()
+    assert raxlog.check(path).ok
+
+
+def test_what_was_replied_is_there_after_a_kill(path: Path) -> None:
+    server = subprocess.Popen([sys.executable, "-m", "raxlog", "serve", str(path), "--port", "0"],
+                              stderr=subprocess.PIPE, text=True)
+    assert server.stderr is not None
+    host, _, port = server.stderr.readline().rpartition(" ")[2].strip().rpartition(":")
+    replied: list[list[bytes]] = [[] for _ in range(8)]
+
+    def write(mine: list[bytes]) -> None:
+        try:
+            with RespWire((host, int(port))) as wire:
+                while (reply := wire.ask("XADD", "s", "*", "n", len(mine))) is not None:
+                    mine.append(reply[1])
+        except OSError:
+            return
+
+    threads = [threading.Thread(target=write, args=(mine,)) for mine in replied]
+    for thread in threads:
+        thread.start()
+    time.sleep(1.5)
+    server.send_signal(signal.SIGKILL)
+    server.wait()
+    server.stderr.close()
+    for thread in threads:
+        thread.join()
+    with raxlog.open(path) as store:
+        there = {str(entry.id).encode() for entry in store.stream("s")}
+    everything = {sid for mine in replied for sid in mine}
+    assert len(everything) > 50
+    assert everything <= there
+    assert len(there) <= len(everything) + 8
+    with door(path) as address, RespWire(address) as wire:
+        assert wire.ask("XLEN", "s") == (":", len(there))
+    assert raxlog.check(path).ok

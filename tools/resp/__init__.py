@@ -1,0 +1,11 @@
+"""A server that speaks Redis' protocol over a store: ``raxlog serve STORE``.
+
+    clients ──> session.py     a client: its requests in order, its state
+                  requests.py  bytes -> requests          replies.py  values -> bytes, RESP2 and RESP3
+                  table.py     the commands: arity, kind, handler
+                  commands/    their handlers, on the calls of a store (transaction.py)
+            ──> engine.py      runs them: writes of all clients share commits, reads beside them; blocked clients
+                server.py      listens, limits, ends
+
+It is for streams, and says so for what is not.
+"""

@@ -1,0 +1,293 @@
+"""Commands on the connection and the server, and MULTI."""
+
+from __future__ import annotations
+
+import hmac
+import os
+import platform
+import time
+from functools import partial
+
+from ..replies import CommandError
+from ..session import Session, is_unchanged, version_of
+from ..table import COMMANDS, SESSION, WRITES, Run, command, integer, syntax_error, text_of
+
+
+@command("ping", -1, SESSION)
+def ping(run: Run, words: list[bytes]) -> object:
+    """PING."""
+    if len(words) > 2:
+        raise CommandError("ERR wrong number of arguments for 'ping' command")
+    return words[1] if len(words) == 2 else "PONG"
+
+
+@command("echo", 2, SESSION)
+def echo(run: Run, words: list[bytes]) -> object:
+    """ECHO."""
+    return words[1]
+
+
+@command("time", 1, SESSION)
+def time_(run: Run, words: list[bytes]) -> object:
+    """TIME."""
+    now = time.time_ns() // 1000
+    return [b"%d" % (now // 1_000_000), b"%d" % (now % 1_000_000)]
+
+
+@command("select", 2, SESSION)
+def select(run: Run, words: list[bytes]) -> object:
+    """SELECT."""
+    database = integer(words[1])
+    if not 0 <= database < run.server.DATABASES:
+        raise CommandError("ERR DB index is out of range")
+    run.session.database = database
+    return "OK"
+
+
+@command("quit", -1, SESSION)
+def quit_(run: Run, words: list[bytes]) -> object:
+    """QUIT."""
+    run.session.is_closing = True
+    return "OK"
+
+
+@command("reset", 1, SESSION)
+def reset(run: Run, words: list[bytes]) -> object:
+    """RESET."""
+    run.session.reset()
+    return "RESET"
+
+
+@command("auth", -2, SESSION)
+def auth(run: Run, words: list[bytes]) -> object:
+    """AUTH."""
+    if len(words) > 3:
+        raise syntax_error()
+    _authenticate(run, words[1] if len(words) == 3 else b"default", words[-1])
+    return "OK"
+
+
+def _authenticate(run: Run, user: bytes, password: bytes) -> None:
+    wanted = run.server.options.password
+    if wanted is None and user == b"default":
+        raise CommandError("ERR AUTH <password> called without any password configured for the default user. Are you "
+                           "sure your configuration is correct?")
+    if wanted is None or user != b"default" or not hmac.compare_digest(password, wanted):
+        raise CommandError("WRONGPASS invalid username-password pair or user is disabled.")
+    run.session.set_authenticated(True)
+
+
+@command("hello", -1, SESSION)
+def hello(run: Run, words: list[bytes]) -> object:
+    """HELLO."""
+    session, protocol, name, at = run.session, run.session.protocol, None, 2
+    if len(words) > 1:
+        protocol = integer(words[1], "ERR Protocol version is not an integer or out of range")
+        if protocol not in (2, 3):
+            raise CommandError("NOPROTO unsupported protocol version")
+    credentials = None
+    while at < len(words):
+        option, more = words[at].lower(), len(words) - 1 - at
+        if option == b"auth" and more >= 2:
+            credentials = words[at + 1], words[at + 2]
+            at += 2
+        elif option == b"setname" and more:
+            name = _client_name(words[at + 1])
+            at += 1
+        else:
+            raise CommandError(f"ERR Syntax error in HELLO option '{text_of(words[at])}'")
+        at += 1
+    if credentials is not None:
+        _authenticate(run, *credentials)
+    if not session.is_authenticated:
+        raise CommandError("NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO "
+                           "<proto> AUTH <user> <pass> option can be used to authenticate the client and select the "
+                           "RESP protocol version at the same time")
+    session.protocol = protocol
+    session.client_name = session.client_name if name is None else name
+    return {b"server": b"redis", b"version": run.server.version.encode(), b"proto": protocol, b"id": session.number,
+            b"mode": b"standalone", b"role": b"master", b"modules": []}
+
+
+def _client_name(name: bytes) -> bytes:
+    if any(not 33 <= byte <= 126 for byte in name):
+        raise CommandError("ERR Client names cannot contain spaces, newlines or special characters.")
+    return name
+
+
+# -- CLIENT, COMMAND, CONFIG, INFO -------------------------------------------------------------
+
+
+@command("client|id", 2, SESSION)
+def client_id(run: Run, words: list[bytes]) -> object:
+    """CLIENT ID."""
+    return run.session.number
+
+
+@command("client|setname", 3, SESSION)
+def client_setname(run: Run, words: list[bytes]) -> object:
+    """CLIENT SETNAME."""
+    run.session.client_name = _client_name(words[2])
+    return "OK"
+
+
+@command("client|getname", 2, SESSION)
+def client_getname(run: Run, words: list[bytes]) -> object:
+    """CLIENT GETNAME."""
+    return run.session.client_name or None
+
+
+@command("client|setinfo", 4, SESSION)
+def client_setinfo(run: Run, words: list[bytes]) -> object:
+    """CLIENT SETINFO."""
+    option = words[2].lower()
+    if option not in (b"lib-name", b"lib-ver"):
+        raise CommandError(f"ERR Unrecognized option '{text_of(words[2])}'")
+    if any(not 33 <= byte <= 126 for byte in words[3]):
+        raise CommandError(f"ERR {text_of(option)} cannot contain spaces, newlines or special characters.")
+    run.session.library[option] = words[3]
+    return "OK"
+
+
+@command("client|info", 2, SESSION)
+def client_info(run: Run, words: list[bytes]) -> object:
+    """CLIENT INFO."""
+    return _line(run.session) + b"\n"
+
+
+@command("client|list", -2, SESSION)
+def client_list(run: Run, words: list[bytes]) -> object:
+    """CLIENT LIST."""
+    return b"".join(_line(session) + b"\n" for session in run.server.sessions.values())
+
+
+def _line(session: Session) -> bytes:
+    library = session.library
+    return b"id=%d addr=%b name=%b db=%d flags=%b resp=%d lib-name=%b lib-ver=%b" % (
+        session.number, session.peer.encode(), session.client_name, session.database,
+        b"b" if session.is_blocked else b"x" if session.queue is not None else b"N", session.protocol,
+        library.get(b"lib-name", b""), library.get(b"lib-ver", b""))
+
+
+@command("client|no-evict", 3, SESSION)
+def client_no_evict(run: Run, words: list[bytes]) -> object:
+    """CLIENT NO-EVICT."""
+    return "OK"
+
+
+command("client|no-touch", 3, SESSION)(client_no_evict)
+
+
+@command("client|help", 2, SESSION)
+def client_help(run: Run, words: list[bytes]) -> object:
+    """CLIENT HELP."""
+    return [f"CLIENT {name.decode().partition('|')[2].upper()}" for name in COMMANDS if name.startswith(b"client|")]
+
+
+@command("command", -1, SESSION)
+def command_(run: Run, words: list[bytes]) -> object:
+    """COMMAND, COUNT, DOCS."""
+    tops = {name.partition(b"|")[0]: one for name, one in COMMANDS.items()}
+    option = words[1].lower() if len(words) > 1 else b""
+    if option == b"count":
+        return len(tops)
+    if option == b"docs":
+        return {}
+    return [[name, one.arity, [], 1, 1, 1] for name, one in tops.items()]
+
+
+@command("config|get", -3, SESSION)
+def config_get(run: Run, words: list[bytes]) -> object:
+    """CONFIG GET."""
+    from ....index.pubsub.glob import glob_matches  # noqa: PLC0415
+
+    settings = run.server.settings()
+    return {name: value for name, value in settings.items()
+            if any(glob_matches(pattern.lower(), name) for pattern in words[2:])}
+
+
+@command("config|set", -4, SESSION)
+def config_set(run: Run, words: list[bytes]) -> object:
+    """CONFIG SET."""
+    if len(words) % 2:
+        raise CommandError("ERR wrong number of arguments for 'config|set' command")
+    for name, value in zip(words[2::2], words[3::2], strict=True):
+        run.server.set(name.lower(), value)
+    return "OK"
+
+
+@command("config|resetstat", 2, SESSION)
+def config_resetstat(run: Run, words: list[bytes]) -> object:
+    """CONFIG RESETSTAT."""
+    return "OK"
+
+
+@command("config|help", 2, SESSION)
+def config_help(run: Run, words: list[bytes]) -> object:
+    """CONFIG HELP."""
+    return ["CONFIG GET <pattern>", "CONFIG SET <directive> <value>", "CONFIG RESETSTAT"]
+
+
+@command("info", -1, SESSION)
+def info(run: Run, words: list[bytes]) -> object:
+    """INFO: the sections Server and Clients."""
+    sessions = run.server.sessions.values()
+    lines = [
+        "# Server", f"redis_version:{run.server.version}", "redis_mode:standalone", f"os:{platform.system()}",
+        f"process_id:{os.getpid()}", f"uptime_in_seconds:{int(time.time() - run.server.began)}", "",
+        "# Clients", f"connected_clients:{len(sessions)}", f"maxclients:{run.server.options.clients}",
+        f"blocked_clients:{sum(one.is_blocked for one in sessions)}", "",
+    ]
+    return "\r\n".join(lines).encode()
+
+
+# -- MULTI -------------------------------------------------------------------------------------
+
+
+@command("multi", 1, SESSION)
+def multi(run: Run, words: list[bytes]) -> object:
+    """MULTI."""
+    if run.session.queue is not None:
+        raise CommandError("ERR MULTI calls can not be nested")
+    run.session.queue = []
+    return "OK"
+
+
+@command("discard", 1, SESSION)
+def discard(run: Run, words: list[bytes]) -> object:
+    """DISCARD."""
+    if run.session.queue is None:
+        raise CommandError("ERR DISCARD without MULTI")
+    run.session.discard()
+    return "OK"
+
+
+@command("exec", 1, SESSION)
+def exec_(run: Run, words: list[bytes]) -> object:
+    """EXEC."""
+    session = run.session
+    queued, watched, is_aborted = session.queue, session.watched, session.is_aborted
+    if queued is None:
+        raise CommandError("ERR EXEC without MULTI")
+    session.discard()
+    if is_aborted:
+        raise CommandError("EXECABORT Transaction discarded because of previous errors.")
+    return run.server.engine.execute(session, queued, partial(is_unchanged, watched=watched))
+
+
+@command("watch", -2, WRITES)
+def watch(run: Run, words: list[bytes]) -> object:
+    """WATCH."""
+    if run.session.queue is not None:
+        raise CommandError("ERR WATCH inside MULTI is not allowed")
+    for key in words[1:]:
+        name = run.name(key)
+        run.session.watched.setdefault(name, version_of(run.calls, name))
+    return "OK"
+
+
+@command("unwatch", 1, WRITES)
+def unwatch(run: Run, words: list[bytes]) -> object:
+    """UNWATCH."""
+    run.session.watched.clear()
+    return "OK"

@@ -1,0 +1,293 @@
+"""Commands on consumer groups and what is pending in them."""
+
+from __future__ import annotations
+
+from ....storage.errors import GroupExists, NoGroup, NoStream
+from ....stream.group.deliver import MOST_DELIVERIES
+from ....stream.group.group import Group
+from ....stream.node.stream_id import StreamID
+from ..replies import NIL, CommandError
+from ..table import READS, SESSION, WRITES, Run, command, integer, syntax_error, text_of
+from .arguments import end_of, entries_reply, id_reply, ms_of, start_of, stream_id
+from .streams import policy_and_ids, require_group, stream_of
+
+_NO_STREAM = (
+    "ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to use the MKSTREAM option "
+    "to create an empty stream automatically."
+)
+
+
+def group_of(run: Run, key: bytes, group: bytes) -> Group:
+    """A handle on a group."""
+    return run.calls.group(run.name(key), group)
+
+
+# -- XGROUP ------------------------------------------------------------------------------------
+
+
+def _options(words: list[bytes], at: int, with_stream: bool) -> tuple[bool, int | None]:
+    """MKSTREAM and ENTRIESREAD."""
+    makes, read = False, None
+    while at < len(words):
+        option = words[at].lower()
+        if with_stream and option == b"mkstream":
+            makes = True
+        elif option == b"entriesread" and at + 1 < len(words):
+            read = integer(words[at + 1])
+            if read < -1:
+                raise CommandError("ERR value for ENTRIESREAD must be positive or -1")
+            at += 1
+        else:
+            raise CommandError(f"ERR unknown subcommand or wrong number of arguments for '{text_of(words[1])}'. "
+                               "Try XGROUP HELP.")
+        at += 1
+    return makes, read
+
+
+def _located(run: Run, words: list[bytes], by_group: bool = True) -> Group:
+    """The group that an XGROUP is about."""
+    stream = stream_of(run, words[2])
+    if not stream.exists():
+        raise CommandError(_NO_STREAM)
+    if by_group and all(one.name != words[3] for one in stream.groups()):
+        raise CommandError(
+            f"NOGROUP No such consumer group '{text_of(words[3])}' for key name '{text_of(words[2])}'")
+    return group_of(run, words[2], words[3])
+
+
+@command("xgroup|create", -5, WRITES)
+def xgroup_create(run: Run, words: list[bytes]) -> object:
+    """XGROUP CREATE."""
+    makes, read = _options(words, 5, True)
+    stream = stream_of(run, words[2])
+    if not makes and not stream.exists():
+        raise CommandError(_NO_STREAM)
+    start = b"$" if words[4] == b"$" else stream_id(words[4])
+    try:
+        stream.create_group(words[3], start, create_stream=makes, entries_read=read)
+    except GroupExists:
+        raise CommandError("BUSYGROUP Consumer Group name already exists") from None
+    return "OK"
+
+
+@command("xgroup|setid", -5, WRITES)
+def xgroup_setid(run: Run, words: list[bytes]) -> object:
+    """XGROUP SETID."""
+    _, read = _options(words, 5, False)
+    group = _located(run, words)
+    if words[4] not in (b"$", b"-", b"+"):
+        stream_id(words[4])
+    group.set_id(words[4], entries_read=read)
+    return "OK"
+
+
+@command("xgroup|destroy", 4, WRITES)
+def xgroup_destroy(run: Run, words: list[bytes]) -> object:
+    """XGROUP DESTROY."""
+    return int(_located(run, words, by_group=False).destroy())
+
+
+@command("xgroup|createconsumer", 5, WRITES)
+def xgroup_createconsumer(run: Run, words: list[bytes]) -> object:
+    """XGROUP CREATECONSUMER."""
+    return int(_located(run, words).create_consumer(words[4]))
+
+
+@command("xgroup|delconsumer", 5, WRITES)
+def xgroup_delconsumer(run: Run, words: list[bytes]) -> object:
+    """XGROUP DELCONSUMER."""
+    return _located(run, words).delete_consumer(words[4], pending="drop")
+
+
+@command("xgroup|help", 2, SESSION)
+def xgroup_help(run: Run, words: list[bytes]) -> object:
+    """XGROUP HELP."""
+    return [
+        "XGROUP <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+        "CREATE <key> <groupname> <id|$> [option]",
+        "    Create a new consumer group. Options are:",
+        "    * MKSTREAM",
+        "      Create the empty stream if it does not exist.",
+        "    * ENTRIESREAD entries_read",
+        "      Set the group's entries_read counter (internal use).",
+        "CREATECONSUMER <key> <groupname> <consumer>",
+        "    Create a new consumer in the specified group.",
+        "DELCONSUMER <key> <groupname> <consumer>",
+        "    Remove the specified consumer.",
+        "DESTROY <key> <groupname>",
+        "    Remove the specified group.",
+        "SETID <key> <groupname> <id|$> [ENTRIESREAD entries_read]",
+        "    Set the current group ID and entries_read counter.",
+        "HELP",
+        "    Print this help.",
+    ]
+
+
+# -- acknowledging, giving back ----------------------------------------------------------------
+
+
+@command("xack", -4, WRITES)
+def xack(run: Run, words: list[bytes]) -> object:
+    """XACK."""
+    if not _exists(run, words[1], words[2]):
+        return 0
+    return group_of(run, words[1], words[2]).ack(*map(stream_id, words[3:]))
+
+
+def _exists(run: Run, key: bytes, group: bytes) -> bool:
+    try:
+        group_of(run, key, group).info()
+    except (NoGroup, NoStream):
+        return False
+    return True
+
+
+@command("xackdel", -6, WRITES)
+def xackdel(run: Run, words: list[bytes]) -> object:
+    """XACKDEL."""
+    refs, ids = policy_and_ids(words, 3)
+    if not _exists(run, words[1], words[2]):
+        return [-1] * len(ids)
+    return [int(one) for one in group_of(run, words[1], words[2]).ack_delete(*map(stream_id, ids), refs=refs)]
+
+
+@command("xnack", -7, WRITES)
+def xnack(run: Run, words: list[bytes]) -> object:
+    """XNACK."""
+    if words[3].lower() not in (b"silent", b"fail", b"fatal"):
+        raise CommandError("ERR mode must be SILENT, FAIL, or FATAL")
+    if words[4].lower() != b"ids":
+        raise CommandError("ERR syntax error, expected IDS keyword")
+    many = integer(words[5], "ERR numids must be a positive integer")
+    if many <= 0:
+        raise CommandError("ERR numids must be a positive integer")
+    if many > len(words) - 6:
+        raise CommandError("ERR number of IDs doesn't match numids")
+    ids = [stream_id(word) for word in words[6 : 6 + many]]
+    at, count, force = 6 + many, None, False
+    while at < len(words):
+        option = words[at].lower()
+        if option == b"force":
+            force = True
+        elif option == b"retrycount" and at + 1 < len(words):
+            at += 1
+            count = integer(words[at], "ERR Invalid RETRYCOUNT value, must be >= 0")
+            if count < 0:
+                raise CommandError("ERR Invalid RETRYCOUNT value, must be >= 0")
+        else:
+            raise CommandError(f"ERR Unrecognized XNACK option '{text_of(words[at])}'")
+        at += 1
+    require_group(run, words[1], words[2])
+    return group_of(run, words[1], words[2]).nack(*ids, mode=words[3].lower().decode(), retrycount=count, force=force)
+
+
+# -- claiming ----------------------------------------------------------------------------------
+
+
+def _min_idle(word: bytes, name: str) -> int:
+    return max(0, integer(word, f"ERR Invalid min-idle-time argument for {name}"))
+
+
+@command("xclaim", -6, WRITES)
+def xclaim(run: Run, words: list[bytes]) -> object:
+    """XCLAIM."""
+    require_group(run, words[1], words[2])
+    min_idle = _min_idle(words[4], "XCLAIM")
+    ids: list[StreamID] = []
+    at = 5
+    while at < len(words):
+        try:
+            ids.append(stream_id(words[at]))
+        except CommandError:
+            break
+        at += 1
+    idle: float | None = None
+    when: float | None = None
+    count: int | None = None
+    last: StreamID | None = None
+    force = justid = False
+    while at < len(words):
+        option, more = words[at].lower(), len(words) - 1 - at
+        if option == b"force":
+            force = True
+        elif option == b"justid":
+            justid = True
+        elif option in (b"idle", b"time", b"retrycount") and more:
+            at += 1
+            value = integer(words[at], f"ERR Invalid {text_of(option.upper())} option argument for XCLAIM")
+            if option == b"idle":
+                idle, when = value / 1000, None
+            elif option == b"time":
+                when, idle = value / 1000, None
+            else:
+                if value < 0:
+                    raise CommandError("ERR value is out of range, must be positive")
+                count = min(value, MOST_DELIVERIES)
+        elif option == b"lastid" and more:
+            at += 1
+            last = stream_id(words[at])
+        else:
+            raise CommandError(f"ERR Unrecognized XCLAIM option '{text_of(words[at])}'")
+        at += 1
+    claimed = group_of(run, words[1], words[2]).claim(
+        words[3], *ids, min_idle=min_idle / 1000, idle=idle, time=when, retrycount=count, force=force, justid=justid,
+        lastid=last)
+    return [id_reply(one) if isinstance(one, StreamID) else entries_reply([one])[0] for one in claimed]
+
+
+@command("xautoclaim", -6, WRITES)
+def xautoclaim(run: Run, words: list[bytes]) -> object:
+    """XAUTOCLAIM."""
+    min_idle = _min_idle(words[4], "XAUTOCLAIM")
+    start = start_of(words[5])
+    count, justid, at = 100, False, 6
+    while at < len(words):
+        option = words[at].lower()
+        if option == b"count" and at + 1 < len(words):
+            at += 1
+            count = integer(words[at], "ERR COUNT must be > 0")
+            if not 0 < count < 1 << 59:
+                raise CommandError("ERR COUNT must be > 0")
+        elif option == b"justid":
+            justid = True
+        else:
+            raise syntax_error()
+        at += 1
+    require_group(run, words[1], words[2])
+    assert start is not None
+    cursor, claimed, gone = group_of(run, words[1], words[2]).autoclaim(
+        words[3], min_idle / 1000, start, count, justid=justid)
+    rows = [id_reply(one) if isinstance(one, StreamID) else entries_reply([one])[0] for one in claimed]
+    return [id_reply(cursor), rows, [id_reply(sid) for sid in gone]]
+
+
+@command("xpending", -3, READS)
+def xpending(run: Run, words: list[bytes]) -> object:
+    """XPENDING."""
+    if len(words) == 3:
+        require_group(run, words[1], words[2])
+        summary = group_of(run, words[1], words[2]).pending()
+        if summary.first is None or summary.last is None:
+            return [0, None, None, NIL]
+        return [summary.total, id_reply(summary.first), id_reply(summary.last),
+                [[name, b"%d" % many] for name, many in summary.consumers.items()]]
+    at, idle = 3, 0
+    if not 6 <= len(words) <= 9:
+        raise syntax_error()
+    if words[3].lower() == b"idle":
+        idle = integer(words[4])
+        if len(words) < 8:
+            raise syntax_error()
+        at = 5
+    count = integer(words[at + 2])
+    start, end = start_of(words[at]), end_of(words[at + 1])
+    require_group(run, words[1], words[2])
+    if count <= 0:
+        return []
+    assert start is not None
+    assert end is not None
+    rows = group_of(run, words[1], words[2]).pending(
+        start, end, count, words[at + 3] if len(words) - at > 3 else None, min_idle=idle / 1000)
+    return [[id_reply(row.id), row.consumer or b"", ms_of(row.idle), row.deliveries] for row in rows]
+
+

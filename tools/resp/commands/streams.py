@@ -1,0 +1,439 @@
+"""Commands on streams and their entries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ....storage.errors import (
+    CountTooSmall,
+    IDBelowDeleted,
+    IDBelowEntries,
+    IDTooSmall,
+    IDZero,
+    NoStream,
+    StreamExhausted,
+)
+from ....stream.info import GroupDetail
+from ....stream.node.entry import Entry
+from ....stream.node.stream_id import StreamID
+from ....stream.stream import Stream
+from ..engine import Block
+from ..replies import NIL, CommandError, Pairs
+from ..table import READS, SESSION, WRITES, Run, command, integer, syntax_error, text_of
+from .arguments import (
+    end_of,
+    entries_reply,
+    entry_reply,
+    id_reply,
+    listed_ids,
+    ms_of,
+    policy_of,
+    start_of,
+    stream_id,
+    trim_options,
+)
+
+NO_KEY = "ERR no such key"
+_TOP = "ERR The ID specified in XADD is equal or smaller than the target stream top item"
+
+
+def stream_of(run: Run, key: bytes) -> Stream:
+    """A handle on the stream of a key; a new one gets nodes of the server's size."""
+    options = run.server.options
+    return run.calls.stream(run.name(key), node_max_bytes=options.node_max_bytes,
+                            node_max_entries=options.node_max_entries)
+
+
+@command("xadd", -5, WRITES)
+def xadd(run: Run, words: list[bytes]) -> object:
+    """XADD."""
+    trim = trim_options(words, adds=True)
+    flat = words[trim.at :]
+    if trim.id is None or len(flat) < 2 or len(flat) % 2:
+        raise CommandError("ERR wrong number of arguments for 'xadd' command")
+    if trim.producer is not None and trim.id != "*":
+        raise CommandError("ERR syntax error, IDMP/IDMPAUTO can be used only with auto-generated IDs")
+    options: dict[str, Any] = {"refs": trim.refs, "create": trim.create, "producer": trim.producer,
+                               "idempotent_id": trim.idempotent_id}
+    if trim.maxlen is not None or trim.minid is not None:
+        options |= {"maxlen": trim.maxlen, "minid": trim.minid, "approximate": trim.approximate, "limit": trim.limit}
+    try:
+        sid = stream_of(run, words[1]).append(list(zip(flat[::2], flat[1::2], strict=True)), trim.id, **options)
+    except IDZero:
+        raise CommandError("ERR The ID specified in XADD must be greater than 0-0") from None
+    except IDTooSmall:
+        raise CommandError(_TOP) from None
+    except StreamExhausted:
+        raise CommandError("ERR The stream has exhausted the last possible ID, unable to add more items") from None
+    return None if sid is None else id_reply(sid)
+
+
+@command("xlen", 2, READS)
+def xlen(run: Run, words: list[bytes]) -> object:
+    """XLEN."""
+    return len(stream_of(run, words[1]))
+
+
+@command("xrange", -4, READS)
+def xrange(run: Run, words: list[bytes]) -> object:
+    """XRANGE."""
+    return _range(run, words, start_of(words[2]), end_of(words[3]), reverse=False)
+
+
+@command("xrevrange", -4, READS)
+def xrevrange(run: Run, words: list[bytes]) -> object:
+    """XREVRANGE."""
+    end = end_of(words[2])
+    return _range(run, words, start_of(words[3]), end, reverse=True)
+
+
+def _range(run: Run, words: list[bytes], start: StreamID | None, end: StreamID | None, reverse: bool) -> object:
+    count = None
+    at = 4
+    while at < len(words):
+        if words[at].lower() != b"count" or at + 1 >= len(words):
+            raise syntax_error()
+        count = max(0, integer(words[at + 1]))
+        at += 2
+    stream = stream_of(run, words[1])
+    if count == 0:
+        return NIL if stream.exists() else []
+    assert start is not None
+    assert end is not None
+    return entries_reply(stream.range(start, end, count, reverse))
+
+
+@command("xdel", -3, WRITES)
+def xdel(run: Run, words: list[bytes]) -> object:
+    """XDEL."""
+    stream = stream_of(run, words[1])
+    return stream.delete(*map(stream_id, words[2:])) if stream.exists() else 0
+
+
+@command("xdelex", -5, WRITES)
+def xdelex(run: Run, words: list[bytes]) -> object:
+    """XDELEX."""
+    refs, ids = policy_and_ids(words, 2)
+    stream = stream_of(run, words[1])
+    if not stream.exists():
+        return [-1] * len(ids)
+    return [int(result) for result in stream.delete_ex(*map(stream_id, ids), refs=refs)]
+
+
+def policy_and_ids(words: list[bytes], at: int) -> tuple[str, list[bytes]]:
+    """The words of XDELEX and XACKDEL from that place on."""
+    refs: str | None = None
+    ids: list[bytes] | None = None
+    while at < len(words):
+        policy = policy_of(words[at])
+        if policy is not None and refs is None:
+            refs = policy
+            at += 1
+        elif words[at].lower() == b"ids":
+            ids = listed_ids(words, at)
+            at += 2 + len(ids)
+        else:
+            raise syntax_error()
+    if ids is None:
+        raise CommandError("ERR IDS option is required")
+    return refs or "keepref", ids
+
+
+@command("xtrim", -4, WRITES)
+def xtrim(run: Run, words: list[bytes]) -> object:
+    """XTRIM."""
+    trim = trim_options(words, adds=False)
+    return stream_of(run, words[1]).trim(maxlen=trim.maxlen, minid=trim.minid, approximate=trim.approximate,
+                                         limit=trim.limit, refs=trim.refs)
+
+
+@command("xsetid", -3, WRITES)
+def xsetid(run: Run, words: list[bytes]) -> object:
+    """XSETID."""
+    last = stream_id(words[2])
+    added = deleted = None
+    at = 3
+    while at < len(words):
+        option = words[at].lower()
+        if at + 1 >= len(words) or option not in (b"entriesadded", b"maxdeletedid"):
+            raise syntax_error()
+        if option == b"entriesadded":
+            added = integer(words[at + 1])
+            if added < 0:
+                raise CommandError("ERR entries_added must be positive")
+        else:
+            deleted = stream_id(words[at + 1])
+            if last < deleted:
+                raise CommandError(_set_id("the provided max_deleted_entry_id"))
+        at += 2
+    try:
+        stream_of(run, words[1]).set_id(last, entries_added=added, max_deleted_id=deleted)
+    except NoStream:
+        raise CommandError(NO_KEY) from None
+    except IDBelowDeleted:
+        raise CommandError(_set_id("current max_deleted_entry_id")) from None
+    except IDBelowEntries:
+        raise CommandError(_set_id("the target stream top item")) from None
+    except CountTooSmall:
+        error = "ERR The entries_added specified in XSETID is smaller than the target stream length"
+        raise CommandError(error) from None
+    return "OK"
+
+
+def _set_id(than: str) -> str:
+    return f"ERR The ID specified in XSETID is smaller than {than}"
+
+
+@command("xcfgset", -2, WRITES)
+def xcfgset(run: Run, words: list[bytes]) -> object:
+    """XCFGSET."""
+    limits = {b"idmp-duration": ("idempotence_window", 86_400, "seconds"),
+              b"idmp-maxsize": ("idempotence_cap", 10_000, "entries")}
+    options: dict[str, Any] = {}
+    at = 2
+    while at < len(words):
+        if words[at].lower() not in limits or at + 1 >= len(words):
+            raise syntax_error()
+        name, most, unit = limits[words[at].lower()]
+        shown = text_of(words[at].upper())
+        if name in options:
+            raise CommandError(f"ERR {shown} specified multiple times")
+        options[name] = integer(words[at + 1])
+        if not 1 <= options[name] <= most:
+            raise CommandError(f"ERR {shown} must be between 1 and {most} {unit}")
+        at += 2
+    if not options:
+        raise CommandError("ERR At least one parameter must be specified")
+    try:
+        stream_of(run, words[1]).configure(**options)
+    except NoStream:
+        raise CommandError(NO_KEY) from None
+    return "OK"
+
+
+# -- reading several ---------------------------------------------------------------------------
+
+
+@command("xread", -4, READS)
+def xread(run: Run, words: list[bytes]) -> object:
+    """XREAD."""
+    return _read(run, words, in_group=False)
+
+
+@command("xreadgroup", -7, WRITES)
+def xreadgroup(run: Run, words: list[bytes]) -> object:
+    """XREADGROUP."""
+    return _read(run, words, in_group=True)
+
+
+def _read(run: Run, words: list[bytes], in_group: bool) -> object:
+    name = "xreadgroup" if in_group else "xread"
+    numbers: dict[str, int] = {}
+    block: int | None = None
+    claim: int | None = None
+    group = consumer = None
+    noack = False
+    at, streams = 1, 0
+    while at < len(words):
+        option, more = words[at].lower(), len(words) - 1 - at
+        if option == b"block" and more:
+            block = integer(words[at + 1], "ERR timeout is not an integer or out of range")
+            if block < 0:
+                raise CommandError("ERR timeout is negative")
+            at += 1
+        elif option in (b"count", b"maxcount", b"maxsize") and more:
+            numbers[option.decode()] = max(0, integer(words[at + 1]))
+            at += 1
+        elif option == b"streams" and more:
+            streams = at + 1
+            if (len(words) - streams) % 2:
+                kinds = "an ID or '>'" if in_group else "an ID, '+', or '$'"
+                raise CommandError(f"ERR Unbalanced '{name}' list of streams: for each stream key {kinds} must be "
+                                   "specified.")
+            break
+        elif option == b"group" and more >= 2:
+            if not in_group:
+                raise CommandError("ERR The GROUP option is only supported by XREADGROUP. You called XREAD instead.")
+            group, consumer = words[at + 1], words[at + 2]
+            at += 2
+        elif option == b"noack":
+            if not in_group:
+                raise CommandError("ERR The NOACK option is only supported by XREADGROUP. You called XREAD instead.")
+            noack = True
+        elif option == b"claim" and more and in_group:
+            claim = integer(words[at + 1], "ERR min-idle-time is not an integer or out of range")
+            if claim < 0:
+                raise CommandError("ERR min-idle-time must be a positive integer")
+            at += 1
+        else:
+            raise syntax_error()
+        at += 1
+    if not streams:
+        raise syntax_error()
+    if in_group and group is None:
+        raise CommandError("ERR Missing GROUP option for XREADGROUP")
+    half = (len(words) - streams) // 2
+    asked = list(zip(words[streams : streams + half], words[streams + half :], strict=True))
+    limits: dict[str, Any] = {"count": numbers.get("count") or None, "total": numbers.get("maxcount") or None,
+                              "max_bytes": numbers.get("maxsize") or None}
+    if group is not None and consumer is not None:
+        found, pairs = _read_group(run, group, consumer, asked, limits, noack, claim)
+    else:
+        pairs = [(run.name(key), _behind(run, key, word)) for key, word in asked]
+        found = run.calls.read(pairs, **limits).pairs
+    cut = len(run.name(b""))
+    if found:
+        return Pairs([(key[cut:], _entries(entries, claim)) for key, entries in found])
+    if block is None or not (run.may_block or run.waiter) or (in_group and any(word != b">" for _, word in asked)):
+        return NIL
+    if run.waiter is not None:
+        return NIL
+    again = words[: streams + half] + [sid for _, sid in pairs]
+    return Block(again, pairs, group, None if claim is None else claim / 1000, block / 1000)
+
+
+def _behind(run: Run, key: bytes, word: bytes) -> bytes:
+    """The ID behind which a stream is read."""
+    if word == b"$":
+        return id_reply(stream_of(run, key).last_id)
+    if word == b"+":
+        last = next(iter(stream_of(run, key).range(count=1, reverse=True)), None)
+        return b"+" if last is None else id_reply(last.id.prev())
+    if word == b">":
+        raise CommandError("ERR The > ID can be specified only when calling XREADGROUP using the GROUP <group> "
+                           "<consumer> option.")
+    return id_reply(stream_id(word))
+
+
+def _read_group(run: Run, group: bytes, consumer: bytes, asked: list[tuple[bytes, bytes]], limits: dict[str, Any],
+                noack: bool, claim: int | None) -> tuple[list[tuple[bytes, list[Entry]]], list[tuple[bytes, bytes]]]:
+    pairs = []
+    for key, word in asked:
+        require_group(run, key, group, " in XREADGROUP with GROUP option")
+        if word in (b"$", b"+"):
+            shown = word.decode()
+            raise CommandError(
+                f"ERR The {shown} ID is meaningless in the context of XREADGROUP: you want to read the history of this "
+                f"consumer by specifying a proper ID, or use the > ID to get new messages. The {shown} ID would just "
+                "return an empty result set.")
+        pairs.append((run.name(key), word if word == b">" else id_reply(stream_id(word))))
+    found = run.calls.read_group(group, consumer, pairs, noack=noack,
+                                 claim_idle=None if claim is None else claim / 1000, **limits)
+    return found.pairs, pairs
+
+
+def require_group(run: Run, key: bytes, group: bytes, where: str = "") -> None:
+    """NOGROUP where there is no such group."""
+    stream = stream_of(run, key)
+    if not stream.exists() or all(one.name != group for one in stream.groups()):
+        raise CommandError(f"NOGROUP No such key '{text_of(key)}' or consumer group '{text_of(group)}'{where}")
+
+
+def _entries(entries: list[Entry], claim: int | None) -> list[object]:
+    if claim is None:
+        return entries_reply(entries)
+    rows = []
+    for entry in entries:
+        was_claimed = (entry.deliveries or 1) > 1 or entry.idle is not None
+        before = [ms_of(entry.idle or 0.0), (entry.deliveries or 1) - 1] if was_claimed else [0, 0]
+        rows.append([*entry_reply(entry), *before])
+    return list(rows)
+
+
+# -- XINFO -------------------------------------------------------------------------------------
+
+
+@command("xinfo|stream", -3, READS)
+def xinfo_stream(run: Run, words: list[bytes]) -> object:
+    """XINFO STREAM."""
+    stream = stream_of(run, words[2])
+    full, count = False, 10
+    if len(words) > 3:
+        full = words[3].lower() == b"full"
+        if not full or len(words) == 5 or len(words) > 6 or (len(words) == 6 and words[4].lower() != b"count"):
+            raise CommandError("ERR unknown subcommand or wrong number of arguments for 'STREAM'. Try XINFO HELP."
+                               if stream.exists() else NO_KEY)
+        if len(words) == 6:
+            count = integer(words[5])
+            count = 10 if count < 0 else count
+    try:
+        info = stream.info(full=True, count=count if full else 1)
+    except NoStream:
+        raise CommandError(NO_KEY) from None
+    figures = info.stream
+    reply: dict[bytes, object] = {
+        b"length": figures.length,
+        b"radix-tree-keys": figures.radix_tree_keys,
+        b"radix-tree-nodes": figures.radix_tree_nodes,
+        b"last-generated-id": id_reply(figures.last_generated_id),
+        b"max-deleted-entry-id": id_reply(figures.max_deleted_entry_id),
+        b"entries-added": figures.entries_added,
+        b"recorded-first-entry-id": id_reply(figures.recorded_first_entry_id),
+    }
+    if full:
+        return reply | {b"entries": entries_reply(info.entries), b"groups": [_group_reply(one) for one in info.groups]}
+    ends = {b"first-entry": figures.first_entry, b"last-entry": figures.last_entry}
+    return reply | {b"groups": figures.groups} | {
+        name: None if entry is None else entry_reply(entry) for name, entry in ends.items()}
+
+
+def _group_reply(group: GroupDetail) -> dict[bytes, object]:
+    return {
+        b"name": group.name,
+        b"last-delivered-id": id_reply(group.last_delivered_id),
+        b"entries-read": group.entries_read,
+        b"lag": group.redis_lag,
+        b"pel-count": group.pel_count,
+        b"pending": [[id_reply(one.id), one.consumer or b"", ms_of(one.delivered or 0.0), one.deliveries]
+                     for one in group.pending],
+        b"consumers": [{
+            b"name": one.name, b"seen-time": ms_of(one.seen), b"active-time": ms_of(one.active),
+            b"pel-count": one.pel_count,
+            b"pending": [[id_reply(row.id), ms_of(row.delivered), row.deliveries] for row in one.pending],
+        } for one in group.consumers],
+    }
+
+
+@command("xinfo|groups", 3, READS)
+def xinfo_groups(run: Run, words: list[bytes]) -> object:
+    """XINFO GROUPS."""
+    try:
+        groups = stream_of(run, words[2]).groups()
+    except NoStream:
+        raise CommandError(NO_KEY) from None
+    return [{
+        b"name": one.name, b"consumers": one.consumers, b"pending": one.pending,
+        b"last-delivered-id": id_reply(one.last_delivered_id), b"entries-read": one.entries_read, b"lag": one.redis_lag,
+    } for one in groups]
+
+
+@command("xinfo|consumers", 4, READS)
+def xinfo_consumers(run: Run, words: list[bytes]) -> object:
+    """XINFO CONSUMERS."""
+    if not stream_of(run, words[2]).exists():
+        raise CommandError(NO_KEY)
+    try:
+        consumers = run.calls.group(run.name(words[2]), words[3]).consumers()
+    except KeyError:
+        raise CommandError(
+            f"NOGROUP No such consumer group '{text_of(words[3])}' for key name '{text_of(words[2])}'") from None
+    return [{b"name": one.name, b"pending": one.pending, b"idle": ms_of(one.idle), b"inactive": ms_of(one.inactive)}
+            for one in consumers]
+
+
+@command("xinfo|help", 2, SESSION)
+def xinfo_help(run: Run, words: list[bytes]) -> object:
+    """XINFO HELP."""
+    return [
+        "XINFO <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+        "CONSUMERS <key> <groupname>",
+        "    Show consumers of <groupname>.",
+        "GROUPS <key>",
+        "    Show the stream consumer groups.",
+        "STREAM <key> [FULL [COUNT <count>]",
+        "    Show information about the stream.",
+        "HELP",
+        "    Print this help.",
+    ]
+
+

@@ -1,0 +1,203 @@
+"""A session: one client, from its connection to its end.
+
+    bytes ─> requests, up to 256 ─> one after the other to the engine, without waiting in between ─> replies, in order
+
+A pipeline that only reads runs beside the writers; one that writes runs whole in their thread, so that each command
+sees what those before it have done, and shares its commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING
+
+from ...storage.errors import RaxlogError
+from ...transaction import Calls
+from . import table
+from .engine import Outcome, Waiter, failure
+from .replies import CommandError, encoded
+from .requests import ProtocolError, RequestParser
+from .table import READS, SESSION, Command, Run
+
+if TYPE_CHECKING:
+    from .server import Server
+
+_AT_ONCE = 256  # requests
+_CHUNK = 1 << 16
+_OUTSIDE = {b"exec", b"discard", b"multi", b"watch", b"quit", b"reset"}  # what a MULTI does not queue
+_UNAUTHENTICATED = {b"auth", b"hello", b"quit", b"reset"}
+
+
+class Session:
+    """The state of one client."""
+
+    def __init__(self, server: Server, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.server = server
+        self.number = number
+        self.database = 0
+        self.protocol = 2
+        self.client_name = b""
+        self.library: dict[bytes, bytes] = {}
+        self.is_authenticated = server.options.password is None
+        self.is_closing = False
+        self.is_blocked = False
+        self.queue: list[tuple[Command, list[bytes]]] | None = None  # of a MULTI
+        self.is_aborted = False  # one of its commands was wrong
+        self.watched: dict[bytes, object] = {}
+        self.peer = _address(writer.get_extra_info("peername"))
+        self._reader = reader
+        self._writer = writer
+        self._parser = RequestParser(server.options.request_limit)
+        self._parser.is_trusted = self.is_authenticated
+        self._error: ProtocolError | None = None
+
+    async def serve(self) -> None:
+        """Answer until the client, or the server, ends the connection."""
+        try:
+            while not self.is_closing:
+                requests = self._parsed()
+                if requests:
+                    await self._answer(requests)
+                    continue
+                data = await self._reader.read(_CHUNK)
+                if not data:
+                    return
+                self._parser.feed(data)
+        except ProtocolError as error:
+            self._send(CommandError(f"ERR Protocol error: {error}"))
+        except ConnectionError:
+            return
+        finally:
+            with contextlib.suppress(ConnectionError, RuntimeError):
+                self._writer.close()
+
+    def reset(self) -> None:
+        """Back to how it began, but for the connection."""
+        self.discard()
+        self.database, self.protocol, self.client_name = 0, 2, b""
+        self.set_authenticated(self.server.options.password is None)
+
+    def set_authenticated(self, is_authenticated: bool) -> None:
+        """Whether it has said the password."""
+        self.is_authenticated = self._parser.is_trusted = is_authenticated
+
+    def discard(self) -> None:
+        """End the MULTI, and watch nothing."""
+        self.queue, self.is_aborted, self.watched = None, False, {}
+
+    # -- requests -----------------------------------------------------------------------
+
+    def _parsed(self) -> list[list[bytes]]:
+        """The next requests, up to one that can block: what follows it waits for it."""
+        requests: list[list[bytes]] = []
+        if self._error is not None:
+            raise self._error
+        while len(requests) < _AT_ONCE:
+            try:
+                words = self._parser.next()
+            except ProtocolError as error:
+                if not requests:
+                    raise
+                self._error = error  # after the replies to these
+                break
+            if words is None:
+                break
+            requests.append(words)
+            if words[0].lower() in (b"xread", b"xreadgroup", b"auth", b"hello"):
+                break
+        return requests
+
+    async def _answer(self, requests: list[list[bytes]]) -> None:
+        """Begin all of them, then send their replies in order."""
+        writes = any(self._kind_of(words) is table.WRITES or words[0].lower() == b"exec" for words in requests)
+        begun = []
+        for words in requests:
+            begun.append(self._begin(words, writes))
+            if self.is_closing:
+                break
+        for one in begun:
+            protocol = self.protocol
+            try:
+                reply = await one if isinstance(one, asyncio.Future) else one
+                if isinstance(reply, Outcome):
+                    reply = reply.reply
+                if isinstance(reply, Waiter):
+                    reply = await self._blocked(reply)
+            except RaxlogError as error:
+                reply = failure(error)
+            self._writer.write(encoded(reply, protocol))
+        await self._writer.drain()
+
+    def _kind_of(self, words: list[bytes]) -> table.Kind:
+        try:
+            return _blocking(words, table.find(words).kind)
+        except CommandError:
+            return SESSION
+
+    def _begin(self, words: list[bytes], in_writes: bool) -> object:
+        """Begin a command: its reply, or the future of it."""
+        try:
+            command = table.find(words)
+            name = words[0].lower()
+            if not self.is_authenticated and name not in _UNAUTHENTICATED:
+                raise CommandError("NOAUTH Authentication required.")
+            if self.queue is not None and name not in _OUTSIDE:
+                self.queue.append((command, words))
+                return "QUEUED"
+            if command.kind is SESSION:
+                return command.handler(Run(self.server.engine.reading, self, self.server), words)
+            if _blocking(words, command.kind) is READS and not in_writes:
+                return self.server.engine.read(self, command, words)
+            return self.server.engine.write(self, command, words)
+        except CommandError as error:
+            if self.queue is not None and words[0].lower() not in _OUTSIDE:
+                self.is_aborted = True
+            return error
+
+    async def _blocked(self, waiter: Waiter) -> object:
+        """Wait for the reply, and notice a client that leaves in the meantime."""
+        await self._writer.drain()
+        self.is_blocked = True
+        wait = asyncio.create_task(self.server.engine.wait(waiter))
+        listen = asyncio.create_task(self._reader.read(_CHUNK))
+        try:
+            while not wait.done():
+                await asyncio.wait([wait, listen], return_when=asyncio.FIRST_COMPLETED)
+                if listen.done() and not wait.done():
+                    data = listen.result()
+                    if not data:
+                        raise ConnectionResetError
+                    self._parser.feed(data)
+                    listen = asyncio.create_task(self._reader.read(_CHUNK))
+            return wait.result()
+        finally:
+            self.is_blocked = False
+            for task in (wait, listen):
+                task.cancel()
+            with contextlib.suppress(asyncio.CancelledError, ConnectionError):
+                self._parser.feed(await listen)
+
+    def _send(self, reply: object) -> None:
+        self._writer.write(encoded(reply, self.protocol))
+
+
+
+def _blocking(words: list[bytes], kind: table.Kind) -> table.Kind:
+    """An XREAD that may block runs among the writes, so that it misses none of them."""
+    return table.WRITES if words[0].lower() == b"xread" and b"block" in map(bytes.lower, words) else kind
+
+
+def _address(peer: object) -> str:
+    return f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "unix"
+
+
+def is_unchanged(calls: Calls, watched: dict[bytes, object]) -> bool:
+    """Whether the streams are as they were watched."""
+    return all(version_of(calls, name) == version for name, version in watched.items())
+
+
+def version_of(calls: Calls, name: bytes) -> object:
+    """What changes with each change of a stream; None where there is none."""
+    stream = calls.stream(name)
+    return stream.info()._replace(first_entry=None, last_entry=None) if stream.exists() else None
