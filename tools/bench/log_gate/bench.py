@@ -1,6 +1,6 @@
 """The gate's figures: contenders in processes of their own, in interleaved slices, medians of ratios round by round.
 
-    python storage/log/bench.py FOLDER [--rounds 7] [--seconds 0.5] [--main PYTHON] [CASE …]
+    python tools/bench/log_gate/bench.py FOLDER [--rounds 7] [--seconds 0.5] [--main PYTHON] [CASE …]
 
     relaxed   reading   lone   lockstep   processes   overlay          all without CASE
 """

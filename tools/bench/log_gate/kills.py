@@ -1,6 +1,6 @@
 """SIGKILL rounds: two writers and a reader, all of which make checkpoints, on one small ring.
 
-    python storage/log/kills.py FOLDER ROUNDS [SEED]
+    python tools/bench/log_gate/kills.py FOLDER ROUNDS [SEED]
 
 Nothing acknowledged is missing, nothing that was seen is gone, whoever dies when. In each second round the reader or a
 writer lives on, and goes on reading or writing through the death of the others.
