@@ -1,6 +1,7 @@
-"""Simulated power cuts and kills at system calls on the log, by the project's own recorder and workloads.
+r"""Simulated power cuts and kills at system calls on the log, by the project's own recorder and workloads.
 
-    PYTHONPATH=storage/log/site:tests/support/crash RAXLOG_LOG_RING=65536 python tools/bench/log_gate/cuts.py IMAGES [SEED]
+    PYTHONPATH=storage/log/site:tests/support/crash RAXLOG_LOG_RING=65536 \
+        python tools/bench/log_gate/cuts.py IMAGES [SEED]
 """
 
 import sys

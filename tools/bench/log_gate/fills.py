@@ -1,7 +1,8 @@
 """Random fills: room is reserved at commit, so no checkpoint fails for it, and nothing acknowledged is lost.
 
-    python tools/bench/log_gate/fills.py FOLDER ROUNDS [SEED]      a third each: max_map_size, RLIMIT_FSIZE, a tmpfs of 6 MB
+    python tools/bench/log_gate/fills.py FOLDER ROUNDS [SEED]
 
+A third each: max_map_size, RLIMIT_FSIZE, a tmpfs of 6 MB.
 Each round fills a store with entries, groups, state and small streams, is refused some times, frees something, goes
 on, and is killed or closed; a fresh process without the limit (but on the same disk) compares it with what was
 acknowledged. In a half a second process writes, too; in a third a reader pins LMDB's pages now and then.
