@@ -349,6 +349,14 @@ class Log:
         overlay = view.overlay
         rows = overlay.rows
         parts: list[bytes] = [b""]
+        size = 0
+        for key in touched:
+            version = rows[key]
+            if version.value is not None:
+                size += len(version.value)
+        if size > self.size:
+            self.append_directly(view)
+            return
         for key, before in touched.items():
             encode_change(parts, key, rows[key].value, None if before is None else before.value)
         start = self.pos

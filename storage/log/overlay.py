@@ -398,6 +398,9 @@ class LogCursor:
         """Both."""
         return self.key(), self.value()
 
+    def __iter__(self) -> Iterator[Any]:
+        return self.iternext()
+
     def iternext(self, keys: bool = True, values: bool = True) -> Iterator[Any]:
         """From here on, or from the first key."""
         there = self.here is not None or self.first()
