@@ -1,0 +1,87 @@
+# The C types of overlay.py.
+
+cimport cython
+
+cpdef long long run_of(bytes key, bytes value) except -1
+
+cdef class Version:
+    cdef public unsigned long long lsn
+    cdef public bytes value
+    cdef public Version older
+    cdef public bint listed
+
+cdef class Overlay:
+    cdef public unsigned long long floor
+    cdef public dict rows
+    cdef public list order
+    cdef public long long moves
+    cdef public long long readers
+    cdef public long long bytes
+    cdef public long long runs
+    cdef public long long singles
+    cdef public list freed
+    cdef object __weakref__
+
+    @cython.locals(version=Version)
+    cpdef Version find(self, bytes key, unsigned long long upto)
+    @cython.locals(before=Version, version=Version)
+    cpdef Version write(self, bytes key, bytes value, unsigned long long lsn)
+    @cython.locals(run="long long")
+    cdef object count(self, bytes key, bytes value, long long sign)
+    @cython.locals(version=Version, key=bytes)
+    cpdef object settle(self, dict touched)
+    @cython.locals(version=Version, older=Version, key=bytes)
+    cpdef object undo(self, dict touched, unsigned long long lsn)
+    cpdef object unlist(self, bytes key)
+    @cython.locals(fresh=Overlay, version=Version, key=bytes)
+    cpdef Overlay pruned(self, unsigned long long floor)
+    @cython.locals(newest=Version, version=Version, key=bytes, found=list)
+    cpdef list changes(self, unsigned long long after, unsigned long long upto)
+
+cdef class View:
+    cdef public object log
+    cdef public object raw
+    cdef public Overlay overlay
+    cdef public dict rows
+    cdef public unsigned long long upto
+    cdef public bint writes
+    cdef public object number
+    cdef public object changed
+    cdef object __weakref__
+
+    cpdef object lmdb(self)
+    @cython.locals(version=Version)
+    cpdef object get(self, bytes key, object default=*)
+    cpdef object cursor(self, object db=*)
+    cpdef object release(self)
+    cpdef object abort(self)
+
+cdef class LogCursor:
+    cdef object cursor
+    cdef Overlay overlay
+    cdef dict rows
+    cdef unsigned long long upto
+    cdef bytes here
+    cdef bytes at
+    cdef bytes other
+    cdef Version version
+    cdef Py_ssize_t index
+    cdef long long moves
+    cdef bint forward
+    cdef bint on_lmdb
+
+    @cython.locals(version=Version, key=bytes)
+    cdef object skip_lmdb(self, bint found)
+    @cython.locals(version=Version, key=bytes, order=list, size="Py_ssize_t")
+    cdef object skip_overlay(self, Py_ssize_t index)
+    cdef bint pick(self) except -1
+    cpdef bint set_range(self, bytes key) except -1
+    cpdef bint set_key(self, bytes key) except -1
+    cpdef bint first(self) except -1
+    cpdef bint last(self) except -1
+    @cython.locals(here=bytes, found=bint)
+    cpdef bint next(self) except -1
+    @cython.locals(here=bytes)
+    cpdef bint prev(self) except -1
+    cpdef bytes key(self)
+    cpdef object value(self)

@@ -1,0 +1,409 @@
+"""The overlay: what the log holds and LMDB does not yet, by key, with versions; views and cursors that merge both.
+
+    rows     key -> newest version ─ older ─ older      a version without a value is a deletion
+    order    the live keys, sorted
+
+A view sees, of each key, the newest version up to its LSN, else LMDB's value. Deleted keys are in ``rows`` alone: a
+cursor of LMDB that comes to one skips it. Older versions are kept while a view is open.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterator
+from typing import Any
+
+SOURCE_HASH = ""
+
+
+def run_of(key: bytes, value: bytes | None) -> int:
+    """How many pages of its own LMDB gives the value."""
+    if value is None or 8 + len(key) + len(value) <= 2038:
+        return 0
+    return (15 + len(value) >> 12) + 1
+
+
+class Version:
+    """A value of a key from ``lsn`` on; None where it is deleted."""
+
+    __slots__ = ("listed", "lsn", "older", "value")
+
+    def __init__(self, lsn: int, value: bytes | None, older: Version | None, listed: bool) -> None:
+        self.lsn = lsn
+        self.value = value
+        self.older = older
+        self.listed = listed  # of the newest version: whether its key is in the order
+
+
+class Overlay:
+    """The changes of (floor, …] of one process."""
+
+    __slots__ = ("__weakref__", "bytes", "floor", "freed", "moves", "order", "readers", "rows", "runs", "singles")
+
+    def __init__(self, floor: int) -> None:
+        self.floor = floor
+        self.rows: dict[bytes, Version] = {}
+        self.order: list[bytes] = []
+        self.moves = 0  # with each key that comes, goes, or gets a version
+        self.readers = 0
+        self.bytes = 0  # of keys and values, as LMDB's leaves hold them, of the newest versions
+        self.singles = self.runs = 0  # pages of the large ones among them: alone, and in runs
+        self.freed: list[tuple[int, int]] = []  # LSN, pages of LMDB's that large values give back
+
+    def find(self, key: bytes, upto: int) -> Version | None:
+        """The version that a view of ``upto`` sees; None: LMDB's value counts."""
+        version = self.rows.get(key)
+        while version is not None and version.lsn > upto:
+            version = version.older
+        return version
+
+    def write(self, key: bytes, value: bytes | None, lsn: int) -> Version | None:
+        """Set or delete a key; the version before that of ``lsn``."""
+        before = self.rows.get(key)
+        if before is not None:
+            self.count(key, before.value, -1)
+        self.count(key, value, 1)
+        if before is not None and before.lsn == lsn:
+            before.value = value
+            version = before
+            before = version.older
+        else:
+            version = self.rows[key] = Version(lsn, value, before, before is not None and before.listed)
+            self.moves += 1
+        if value is not None and not version.listed:
+            version.listed = True
+            if self.order and key > self.order[len(self.order) - 1]:
+                self.order.append(key)
+            else:
+                insort(self.order, key)
+            self.moves += 1
+        return before
+
+    def count(self, key: bytes, value: bytes | None, sign: int) -> None:
+        """Count a value in or out."""
+        if value is not None:
+            run = run_of(key, value)
+            if run > 1:
+                self.runs += sign * run
+            else:
+                self.singles += sign * run
+            self.bytes += sign * (20 + len(key) + (8 if run else len(value)))
+
+    def settle(self, touched: dict[bytes, Version | None]) -> None:
+        """The changes are committed: older versions go, and deleted keys leave the order, where no view is open."""
+        if self.readers:
+            return
+        for key in touched:
+            version = self.rows[key]
+            version.older = None
+            if version.value is None and version.listed:
+                self.unlist(key)
+                version.listed = False
+
+    def undo(self, touched: dict[bytes, Version | None], lsn: int) -> None:
+        """The changes of ``lsn`` are not."""
+        for key in touched:
+            version = self.rows.get(key)
+            if version is not None and version.lsn == lsn:
+                older = version.older
+                self.count(key, version.value, -1)
+                if older is not None:
+                    self.count(key, older.value, 1)
+                if version.listed and (older is None or not older.listed):
+                    self.unlist(key)
+                if older is None:
+                    del self.rows[key]
+                else:
+                    self.rows[key] = older
+        self.moves += 1
+
+    def unlist(self, key: bytes) -> None:
+        """Take a key out of the order."""
+        del self.order[bisect_left(self.order, key)]
+        self.moves += 1
+
+    def pruned(self, floor: int) -> Overlay:
+        """Another one, from ``floor`` on. Views of this one keep it."""
+        fresh = Overlay(floor)
+        for key, version in self.rows.items():
+            if version.lsn > floor:
+                fresh.rows[key] = version
+                fresh.count(key, version.value, 1)
+                if version.value is not None:
+                    if not version.listed:  # cannot be
+                        version.listed = True
+                    fresh.order.append(key)
+                else:
+                    version.listed = False
+        fresh.order.sort()
+        fresh.freed = [each for each in self.freed if each[0] > floor]
+        return fresh
+
+    def changes(self, after: int, upto: int) -> list[tuple[bytes, bytes | None]]:
+        """The newest changes in (after, upto], by key."""
+        found = []
+        for key, newest in self.rows.items():
+            version: Version | None = newest
+            while version is not None and version.lsn > upto:
+                version = version.older
+            if version is not None and version.lsn > after:
+                found.append((key, version.value))
+        found.sort()
+        return found
+
+
+class View:
+    """What a transaction sees: LMDB's snapshot, and the overlay up to an LSN. Closed by abort()."""
+
+    __slots__ = ("__weakref__", "changed", "log", "number", "overlay", "raw", "rows", "upto", "writes")
+
+    def __init__(self, log: Any, raw: Any, overlay: Overlay, upto: int, writes: bool) -> None:
+        self.log = log
+        self.raw = raw
+        self.overlay = overlay
+        self.rows = overlay.rows
+        self.upto = upto
+        self.writes = writes
+        overlay.readers += 0 if writes else 1
+
+    def __enter__(self) -> View:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.abort()
+
+    def id(self) -> int:
+        """The LSN up to which it sees."""
+        return self.upto
+
+    def lmdb(self) -> Any:
+        """LMDB's transaction, begun where it has not been needed before."""
+        if self.raw is None:
+            self.raw = self.log.real.begin()
+        return self.raw
+
+    def get(self, key: bytes, default: Any = None) -> Any:
+        """The value of a key."""
+        version = self.rows.get(key)
+        while version is not None and version.lsn > self.upto:
+            version = version.older
+        if version is not None:
+            return version.value
+        if self.raw is None:
+            self.lmdb()
+        return self.raw.get(key)
+
+    def cursor(self, db: Any = None) -> Any:
+        """LMDB's cursor where there is nothing to merge, else one that merges."""
+        if self.raw is None:
+            self.lmdb()
+        if not self.writes and not self.rows:
+            return self.raw.cursor()
+        return LogCursor(self.raw.cursor(), self.overlay, self.upto)
+
+    def put(self, key: bytes, value: bytes, overwrite: bool = True) -> bool:
+        """It reads only."""
+        raise TypeError("a view for reading")
+
+    def delete(self, key: bytes) -> bool:
+        """It reads only."""
+        raise TypeError("a view for reading")
+
+    def stat(self, db: Any) -> Any:
+        """LMDB's."""
+        return self.lmdb().stat(db)
+
+    def release(self) -> None:
+        """End LMDB's transaction, which is begun again where it is needed."""
+        raw = self.raw
+        self.raw = None
+        if raw is not None:
+            raw.abort()
+
+    def abort(self) -> None:
+        """End it."""
+        raw = self.raw
+        self.raw = None
+        if self.log is not None:
+            self.log = None
+            if not self.writes:
+                self.overlay.readers -= 1
+        if raw is not None:
+            raw.abort()
+
+    def __del__(self) -> None:
+        self.abort()
+
+
+class LogCursor:
+    """A cursor over both. It stands on the nearer of two candidates, LMDB's and the overlay's."""
+
+    __slots__ = ("at", "cursor", "forward", "here", "index", "moves", "on_lmdb", "other", "overlay", "rows", "upto",
+                 "version")
+
+    def __init__(self, cursor: Any, overlay: Overlay, upto: int) -> None:
+        self.cursor = cursor
+        self.overlay = overlay
+        self.rows = overlay.rows
+        self.upto = upto
+        self.here: bytes | None = None  # the key it stands on
+        self.at: bytes | None = None  # LMDB's candidate
+        self.other: bytes | None = None  # the overlay's candidate, at ``index`` of the order
+        self.version: Version | None = None
+        self.index = 0
+        self.moves = -1
+        self.forward = True
+        self.on_lmdb = False
+
+    def __enter__(self) -> LogCursor:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close LMDB's."""
+        self.cursor.close()
+
+    def skip_lmdb(self, found: bool) -> None:
+        """Let LMDB's cursor go on over what the overlay has."""
+        cursor = self.cursor
+        while found:
+            key = cursor.key()
+            version = self.rows.get(key)
+            while version is not None and version.lsn > self.upto:
+                version = version.older
+            if version is None:
+                self.at = key
+                return
+            found = cursor.next() if self.forward else cursor.prev()
+        self.at = None
+
+    def skip_overlay(self, index: int) -> None:
+        """The overlay's candidate from the place in the order on."""
+        order = self.overlay.order
+        size = len(order)
+        while 0 <= index < size:
+            key = order[index]
+            version = self.rows.get(key)
+            while version is not None and version.lsn > self.upto:
+                version = version.older
+            if version is not None and version.value is not None:
+                self.other = key
+                self.version = version
+                self.index = index
+                self.moves = self.overlay.moves
+                return
+            index += 1 if self.forward else -1
+        self.other = self.version = None
+        self.index = index
+        self.moves = self.overlay.moves
+
+    def pick(self) -> bool:
+        """Stand on the nearer candidate."""
+        if self.at is None:
+            self.on_lmdb = False
+            self.here = self.other
+        elif self.other is None:
+            self.on_lmdb = True
+            self.here = self.at
+        else:
+            self.on_lmdb = (self.at < self.other) == self.forward
+            self.here = self.at if self.on_lmdb else self.other
+        return self.here is not None
+
+    def set_range(self, key: bytes) -> bool:
+        """Stand on the first key from here on."""
+        self.forward = True
+        self.skip_lmdb(self.cursor.set_range(key))
+        self.skip_overlay(bisect_left(self.overlay.order, key))
+        return self.pick()
+
+    def set_key(self, key: bytes) -> bool:
+        """Stand on this key."""
+        if self.set_range(key) and self.here == key:
+            return True
+        self.here = None
+        return False
+
+    def first(self) -> bool:
+        """Stand on the first key."""
+        self.forward = True
+        self.skip_lmdb(self.cursor.first())
+        self.skip_overlay(0)
+        return self.pick()
+
+    def last(self) -> bool:
+        """Stand on the last key."""
+        self.forward = False
+        self.skip_lmdb(self.cursor.last())
+        self.skip_overlay(len(self.overlay.order) - 1)
+        return self.pick()
+
+    def next(self) -> bool:
+        """Move on."""
+        here = self.here
+        if here is None:
+            return self.first()
+        if self.moves != self.overlay.moves:
+            self.forward = True
+            found = self.cursor.set_range(here)
+            self.skip_lmdb(self.cursor.next() if found and self.cursor.key() == here else found)
+            self.skip_overlay(bisect_right(self.overlay.order, here))
+            return self.pick()
+        if not self.forward:  # both candidates stand here or before, with nothing to see in between
+            self.forward = True
+            self.skip_lmdb(self.cursor.first() if self.at is None else self.cursor.next())
+            self.skip_overlay(self.index + 1)
+            return self.pick()
+        if self.on_lmdb:
+            self.skip_lmdb(self.cursor.next())
+        else:
+            self.skip_overlay(self.index + 1)
+        return self.pick()
+
+    def prev(self) -> bool:
+        """Move back."""
+        here = self.here
+        if here is None:
+            return self.last()
+        if self.moves != self.overlay.moves:
+            self.forward = False
+            cursor = self.cursor
+            self.skip_lmdb(cursor.prev() if cursor.set_range(here) else cursor.last())
+            self.skip_overlay(bisect_left(self.overlay.order, here) - 1)
+            return self.pick()
+        if self.forward:
+            self.forward = False
+            self.skip_lmdb(self.cursor.last() if self.at is None else self.cursor.prev())
+            self.skip_overlay(self.index - 1)
+            return self.pick()
+        if self.on_lmdb:
+            self.skip_lmdb(self.cursor.prev())
+        else:
+            self.skip_overlay(self.index - 1)
+        return self.pick()
+
+    def key(self) -> bytes:
+        """The key it stands on; empty where it stands on none."""
+        return b"" if self.here is None else self.here
+
+    def value(self) -> bytes:
+        """Its value."""
+        if self.here is None:
+            return b""
+        return self.cursor.value() if self.on_lmdb else self.version.value  # type: ignore
+
+    def item(self) -> tuple[bytes, bytes]:
+        """Both."""
+        return self.key(), self.value()
+
+    def __iter__(self) -> Iterator[Any]:
+        return self.iternext()
+
+    def iternext(self, keys: bool = True, values: bool = True) -> Iterator[Any]:
+        """From here on, or from the first key."""
+        there = self.here is not None or self.first()
+        while there:
+            yield (self.key(), self.value()) if keys and values else self.key() if keys else self.value()
+            there = self.next()

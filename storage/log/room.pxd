@@ -1,0 +1,35 @@
+# The C types of room.py.
+
+cimport cython
+from .overlay cimport Overlay, run_of
+
+cdef class Room:
+    cdef public object log
+    cdef public object map
+    cdef public object ceiling
+    cdef public long long seen
+    cdef public long long page
+    cdef public long long used
+    cdef public long long depth
+    cdef public long long tree
+    cdef public long long leaves
+    cdef public long long free
+    cdef public long long have
+    cdef public long long counted
+    cdef public long long mapped
+    cdef public long long reusable
+    cdef public long long aged
+    cdef public long long direct
+    cdef public object folder
+    cdef public long long asked
+
+    cpdef object look(self)
+    @cython.locals(freed="long long", pages="long long")
+    cpdef long long gives(self, Overlay overlay) except -1
+    @cython.locals(changes="long long", splits="long long")
+    cpdef long long bound(self, Overlay overlay) except -1
+    @cython.locals(bound="long long", runs="long long")
+    cpdef bint fits(self, Overlay overlay) except -1
+    cpdef object count_free(self)
+    cpdef bint take(self, long long wanted) except -1
+    cpdef long long note_freed(self, object txn) except -1

@@ -1,0 +1,145 @@
+"""Room: what the log acknowledges must fit into LMDB, so it is reserved at commit.
+
+    LMDB's file     pages in use or used before  │  have, taken from the disk  │        ceiling, reserve
+                    ─────────────────────────────┴──────────────────────────────┴──────────────────────
+    the bound       pages that a checkpoint of the whole overlay takes at most, whatever is free inside the file
+
+A commit whose bound fits into what has been taken from the disk goes through the log. Where more cannot be had, the
+overlay is put into LMDB first (that always fits), and the commit goes to LMDB at once, as without a log, with LMDB's
+own word on whether it fits: StoreFull is the call's.
+"""
+
+from __future__ import annotations
+
+import resource
+from typing import Any
+
+from raxlog.storage.engine.store_map import RESERVE, pages_in
+from raxlog.storage.files import directory, disk
+
+from .overlay import Overlay, run_of  # cimport
+
+SOURCE_HASH = ""
+
+APPLIED, AGED, GIVEN = 1, 4, 5
+AHEAD = 256  # pages taken from the disk at a time, at least
+
+
+class Room:
+    """One process' view of the room of one store."""
+
+    def __init__(self, log: Any, store_map: Any, folder: Any, options: Any) -> None:
+        self.log = log
+        self.map = store_map
+        self.folder = folder
+        self.ceiling = options.max_map_size
+        self.seen = -1  # LMDB's state that what follows is of
+        self.page = 4096
+        self.used = self.depth = self.tree = self.leaves = self.free = 0
+        self.counted = -1  # LMDB's state of which the free pages were counted
+        self.reusable = 0
+        self.mapped = 0
+        self.have = -1  # pages of the file that are on the disk for certain
+        self.aged = 0
+        self.direct = 0  # commits that went to LMDB at once
+        self.asked = 0
+
+    def look(self) -> None:
+        """Learn how large LMDB's tree and file are."""
+        self.seen = self.log.words[APPLIED]
+        self.aged = self.log.words[AGED]
+        real = self.log.real
+        stat = real.stat()
+        self.page = stat["psize"]
+        self.depth = max(1, stat["depth"])
+        self.leaves = stat["leaf_pages"]
+        self.tree = self.leaves + stat["branch_pages"]
+        self.used = real.info()["last_pgno"] + 1
+        self.free = self.used - self.tree - stat["overflow_pages"] - 2
+
+    def gives(self, overlay: Overlay) -> int:
+        """The most pages that a checkpoint of it gives back: LMDB uses them again two commits later."""
+        freed = min(2 * (len(overlay.rows) + 1) * self.depth, self.tree + 1)
+        for _, pages in overlay.freed:
+            freed += pages
+        return freed + (self.free + freed) // 250 + 24
+
+    def bound(self, overlay: Overlay) -> int:
+        """The most pages that a checkpoint of it takes."""
+        changes = len(overlay.rows) + 1
+        splits = min(changes, 2 * min(changes, self.leaves + 1) + overlay.bytes // 1000)
+        return overlay.runs + overlay.singles + splits + splits // 2 + self.depth + self.gives(overlay)
+
+    def fits(self, overlay: Overlay) -> bool:
+        """Whether a checkpoint of it fits for certain, and leaves the reserve."""
+        words = self.log.words
+        if words[APPLIED] != self.seen or words[AGED] != self.aged:
+            self.look()
+        bound = 2 * self.bound(overlay) + RESERVE  # what is written beside a checkpoint is left for another one
+        if self.used + bound <= self.have or self.take(self.used + bound):
+            return True
+        if self.counted != self.seen:
+            self.count_free()
+        runs = overlay.runs + self.gives(overlay) // 250 + 1
+        return max(self.have - self.used, 0) >= runs + max(0, bound - runs - self.reusable)
+
+    def count_free(self) -> None:
+        """Count the pages in the file that LMDB can use at once: not its last commit's; none beside an old reader."""
+        self.counted = self.seen
+        self.reusable = 0
+        real = self.log.real
+        last = real.info()["last_txnid"]
+        for line in real.readers().splitlines()[1:]:
+            row = line.split()
+            if len(row) == 3 and row[2] != "-" and int(row[2]) < last:
+                return
+        if last == real.info()["last_txnid"]:
+            self.reusable = max(0, self.free - self.free // 100 - 16 - self.log.words[GIVEN])
+
+    def take(self, wanted: int) -> bool:
+        """Take room from the disk up to so many pages; some more where that is to be had."""
+        self.asked += 1
+        limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+        most = 1 << 62 if limit == resource.RLIM_INFINITY else limit // self.page
+        if self.ceiling is not None:
+            most = min(most, self.ceiling // self.page)
+        for end in (wanted + max(AHEAD, min(wanted // 4, 16 * AHEAD)), wanted, most):
+            if self.have < end <= most < 1 << 62 or end < most == 1 << 62:
+                try:
+                    file = self.folder / directory.DATA
+                    disk.allocate(file, self.used * self.page, end * self.page)
+                    directory.sync_file(file)  # else a power cut takes it back
+                except OSError as error:
+                    if isinstance(error, TimeoutError):
+                        raise
+                    continue
+                if end > self.mapped:
+                    self.grow(end)
+                self.have = end
+                return wanted <= end
+        return False
+
+    def grow(self, pages: int) -> None:
+        """Have LMDB map so many pages, and as many again, with no transaction open in this process."""
+        real = self.log.real
+        self.mapped = real.info()["map_size"] // self.page
+        if pages > self.mapped:
+            with self.log.checkpointing:
+                self.map.gate.shut(lambda: real.set_mapsize(2 * pages * self.page))
+            self.mapped = 2 * pages
+
+    def require(self, txn: Any) -> None:
+        """StoreFull where a transaction of LMDB's own makes the store larger than it may become."""
+        store_map = self.map
+        store_map.forget_room()
+        store_map.require_room(pages_in(txn.stat(self.log.real.open_db(None, txn=txn))))
+
+    def note_freed(self, txn: Any) -> int:
+        """The pages that a transaction's changes give back, of values that LMDB holds: counted once a key."""
+        freed = 0
+        for key, before in txn.touched.items():
+            if before is None:
+                old = txn.view.lmdb().get(key)
+                if old is not None:
+                    freed += run_of(key, old)
+        return freed
