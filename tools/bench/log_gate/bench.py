@@ -184,7 +184,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=0.5)
-    parser.add_argument("--main", default="/work/main/.venv/bin/python")
+    parser.add_argument("--main", default=sys.executable)
     parser.add_argument("cases", nargs="*", default=list(CASES))
     options = parser.parse_intermixed_args()
     for case in options.cases or list(CASES):
