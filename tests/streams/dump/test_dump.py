@@ -33,7 +33,8 @@ def server(request: pytest.FixtureRequest) -> Iterator[Any]:
     client.config_set("rdbcompression", "no")
     client.config_set("stream-node-max-entries", "100")
     yield client
-    client.config_set("rdbcompression", "yes")
+    client.config_set("rdbcompression", "yes" if newer else "no")  # as the other tests of this server find it
+    client.config_set("stream-node-max-entries", "100")
     client.close()
 
 

@@ -31,9 +31,10 @@ if TYPE_CHECKING:
      argument("--maxclients", type=whole, default=10_000, metavar="N",
               help="clients at the same time (default: 10000)"),
      *WRITING),
-    """Serves the streams of a store to clients of Redis, in any language: the commands on streams and groups, MULTI,
-and those on keys and connections that clients send besides. No Redis clone: what is not about streams is refused.
-Other processes may use the store at the same time. Ends with SIGTERM or Ctrl-C, once what has begun is committed.""",
+    """Serves the streams of a store to clients of Redis, in any language: the commands on streams and groups,
+MULTI, and those on keys and connections that clients send besides. No Redis clone: what is not about
+streams is refused. Other processes may use the store at the same time. Ends with SIGTERM or Ctrl-C,
+once what has begun is committed.""",
     "raxlog serve events.rax --port 6380",
 )
 def _serve(args: argparse.Namespace) -> int:
