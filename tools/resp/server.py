@@ -16,7 +16,7 @@ from .replies import CommandError, encoded
 from .session import Session
 from .table import integer, text_of
 
-_VERSIONS = {"5.0": "5.0.14", "7.0": "7.0.15", "7.2": "8.2.3"}  # by that of DUMP: what clients are told
+_VERSIONS = {"5.0": "5.0.14", "7.0": "7.0.15", "7.2": "8.2.3"}  # by that of DUMP: the one that HELLO and INFO name
 _GRACE = 5.0  # seconds for the commands that have begun, at the end
 
 

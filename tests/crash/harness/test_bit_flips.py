@@ -1,6 +1,6 @@
 """Bits flipped anywhere in a store: what is read is right, or told; and check finds what is missed.
 
-500 uniform flips, 500 in the heads of pages and 400 in the two meta pages, one at a time,
+1,000 uniform flips, 1,000 in the heads of pages and 400 in the two meta pages, one at a time,
 each followed by every way to read, in forked processes (damage may kill those, and the test
 counts it). What a run must show:
 
@@ -29,7 +29,7 @@ from raxlog.storage.format import keys as layout
 pytestmark = pytest.mark.storm
 
 PARTS = 4  # a run is cut up, so that both processors have something to do
-FLIPS = 500 // PARTS
+FLIPS = 1_000 // PARTS
 
 
 @pytest.fixture(scope="module")

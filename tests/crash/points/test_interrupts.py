@@ -28,12 +28,12 @@ Ack = Callable[[Any], None]
 
 
 CASES = [
-    *[("alone", "traced", 100)] * 3, ("alone, commits", "traced", 100), *[("alone", "signals", 50)] * 3,
-    ("alone, plain", "signals", 50), ("crowd", "traced", 75), ("crowd, commits", "traced", 100),
-    ("crowd", "signals", 50), ("crowd, struck", "signals", 25),
-    ("buffered", "traced", 100), ("buffered", "signals", 50),
-    ("opened", "traced", 60), ("opened", "signals", 30), ("opened, plain", "signals", 30),
-    ("alone, compacting", "traced", 30), ("alone, compacting", "signals", 30),
+    *[("alone", "traced", 200)] * 3, ("alone, commits", "traced", 200), *[("alone", "signals", 100)] * 3,
+    ("alone, plain", "signals", 100), ("crowd", "traced", 150), ("crowd, commits", "traced", 200),
+    ("crowd", "signals", 100), ("crowd, struck", "signals", 50),
+    ("buffered", "traced", 200), ("buffered", "signals", 100),
+    ("opened", "traced", 120), ("opened", "signals", 60), ("opened, plain", "signals", 60),
+    ("alone, compacting", "traced", 60), ("alone, compacting", "signals", 60),
 ]
 
 

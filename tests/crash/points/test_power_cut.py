@@ -22,7 +22,7 @@ from raxlog.crashtest import PowerCut, Report, explore
 pytestmark = pytest.mark.storm
 
 SEED = int(os.environ.get("RAXLOG_SEED", "7"))
-SIZES = {"mixed": 10_000, "growing": 1_600, "relaxed": 1_200, "tidied": 1_600}
+SIZES = {"mixed": 22_400, "growing": 3_000, "relaxed": 2_100, "tidied": 2_500}  # 30,000 together
 
 
 @pytest.fixture(autouse=True)
@@ -59,16 +59,16 @@ def test_relaxed_durability_loses_the_last_commits_and_nothing_is_ever_there_by_
 
 
 def test_the_images_catch_a_commit_without_its_flush(tmp_path: Path) -> None:
-    report = cut(steps.unflushed, partial(steps.check_mixed, known=steps.golden(30)), 700, tmp_path)
+    report = cut(steps.unflushed, partial(steps.check_mixed, known=steps.golden(30)), 1500, tmp_path)
     assert report.failed
 
 
 def test_the_images_catch_a_split_transaction(tmp_path: Path) -> None:
-    report = cut(steps.split_transaction, partial(steps.check_mixed, known=steps.golden(30)), 700, tmp_path)
+    report = cut(steps.split_transaction, partial(steps.check_mixed, known=steps.golden(30)), 1500, tmp_path)
     assert any("HALF" in failure.found for failure in report.failures)
 
 
 def test_the_images_catch_who_speaks_before_the_commit(tmp_path: Path) -> None:
-    report = cut(partial(steps.mixed, steps=20, early=True), partial(steps.check_mixed, known=steps.golden(20)), 700,
+    report = cut(partial(steps.mixed, steps=20, early=True), partial(steps.check_mixed, known=steps.golden(20)), 1500,
                  tmp_path)
     assert any("LOST" in failure.found for failure in report.failures)

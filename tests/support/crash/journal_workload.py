@@ -27,12 +27,12 @@ def append(folder: Path, ack: Any) -> None:
         events = store.stream("s")
         ack(0)
         n = 0
-        for step in range(24):
+        for step in range(40):
             count = 40 if step % 9 == 8 else 1
             events.extend([{"n": n + i, "text": "x" * draw.randrange(1, 3000)} for i in range(count)])
             n += count
             ack(n)
-            if step == 15:
+            if step == 25:
                 events.trim(maxlen=30)
                 ack(-n)
 
@@ -72,7 +72,7 @@ def consume(folder: Path, ack: Any) -> None:
             ack(2 * step + 1)
 
 
-GIVEN, STEPS = 4, 20
+GIVEN, STEPS = 4, 32
 
 
 def check_consumed(folder: Path, acks: list[Any]) -> None:

@@ -1,4 +1,4 @@
-"""How the tests scan with Spark, and what they scan: a stream of some 600,000 entries."""
+"""How the tests scan with Spark, and what they scan: a stream of over a million entries."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import raxlog
 
-ENTRIES = 600_000  # that are left of the history
+ENTRIES = 1_000_000  # that are left of the history
 JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # a Java of a minute's life: not compiled twice
 os.environ.setdefault("SPARK_SUBMIT_OPTS", JVM)
 
@@ -50,11 +50,11 @@ def refusal(action: Callable[[], object]) -> str:
 
 
 def build(orders: raxlog.Stream) -> None:
-    """Fill a stream with some more than ENTRIES, and delete what is more."""
+    """Fill a stream with a million entries and a little more, and delete that little."""
     dice = random.Random(20261121)
     doomed = []
     ms = 1_700_000_000_000
-    sizes = ((None, 240_000), ("zstd", 220_000), ("compact", 190_000))
+    sizes = ((None, 400_000), ("zstd", 350_000), ("compact", 330_000))
     number = 0
     for compression, many in sizes:
         for _ in range(many // 10_000):
