@@ -17,7 +17,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from raxlog import ConsumerBusy, GroupExists, IDTooSmall, NoGroup, NoStream, StreamExists
+from raxlog import ConsumerBusy, GroupExists, IDTooSmall, IDZero, NoGroup, NoStream, StreamExists
 
 ID = tuple[int, int]
 Pairs = list[tuple[bytes, bytes]]
@@ -135,7 +135,7 @@ class World:
         if sid is None:
             sid = (self.now, 0) if self.now > stream.last[0] else (stream.last[0], stream.last[1] + 1)
         if sid <= stream.last:
-            raise IDTooSmall
+            raise IDZero if sid == (0, 0) else IDTooSmall
         if producer is not None:
             sent.pop(ticket, None)
             for old, at in list(sent.items()):

@@ -2,8 +2,8 @@
 
     python tools/bench/log_gate/kills.py FOLDER ROUNDS [SEED]
 
-Nothing acknowledged is missing, nothing that was seen is gone, whoever dies when. In each second round the reader or a
-writer lives on, and goes on reading or writing through the death of the others.
+Nothing acknowledged is missing, and nothing that was seen is gone, whichever process dies, at any moment. In each
+second round the reader or a writer lives on, and goes on reading or writing through the death of the others.
 """
 
 # ruff: noqa: PLC0415, SIM115 - a script of a spike

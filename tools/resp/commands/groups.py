@@ -9,7 +9,7 @@ from ....stream.node.stream_id import StreamID
 from ..replies import NIL, CommandError
 from ..table import READS, SESSION, WRITES, Run, command, integer, syntax_error, text_of
 from .arguments import end_of, entries_reply, id_reply, ms_of, start_of, stream_id
-from .streams import policy_and_ids, require_group, stream_of
+from .streams import has_group, policy_and_ids, require_group, stream_of
 
 _NO_STREAM = (
     "ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to use the MKSTREAM option "
@@ -46,10 +46,9 @@ def _options(words: list[bytes], at: int, with_stream: bool) -> tuple[bool, int 
 
 def _located(run: Run, words: list[bytes], by_group: bool = True) -> Group:
     """The group that an XGROUP is about."""
-    stream = stream_of(run, words[2])
-    if not stream.exists():
+    if not stream_of(run, words[2]).exists():
         raise CommandError(_NO_STREAM)
-    if by_group and all(one.name != words[3] for one in stream.groups()):
+    if by_group and not has_group(run, words[2], words[3]):
         raise CommandError(
             f"NOGROUP No such consumer group '{text_of(words[3])}' for key name '{text_of(words[2])}'")
     return group_of(run, words[2], words[3])
@@ -129,24 +128,21 @@ def xgroup_help(run: Run, words: list[bytes]) -> object:
 @command("xack", -4, WRITES)
 def xack(run: Run, words: list[bytes]) -> object:
     """XACK."""
-    if not _exists(run, words[1], words[2]):
-        return 0
-    return group_of(run, words[1], words[2]).ack(*map(stream_id, words[3:]))
-
-
-def _exists(run: Run, key: bytes, group: bytes) -> bool:
     try:
-        group_of(run, key, group).info()
+        return group_of(run, words[1], words[2]).ack(*map(stream_id, words[3:]))
     except (NoGroup, NoStream):
-        return False
-    return True
+        return 0
+    except CommandError:  # an ID that is none: Redis looks for the group first
+        if has_group(run, words[1], words[2]):
+            raise
+        return 0
 
 
 @command("xackdel", -6, WRITES)
 def xackdel(run: Run, words: list[bytes]) -> object:
     """XACKDEL."""
     refs, ids = policy_and_ids(words, 3)
-    if not _exists(run, words[1], words[2]):
+    if not has_group(run, words[1], words[2]):
         return [-1] * len(ids)
     return [int(one) for one in group_of(run, words[1], words[2]).ack_delete(*map(stream_id, ids), refs=refs)]
 

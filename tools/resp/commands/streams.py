@@ -10,6 +10,7 @@ from ....storage.errors import (
     IDBelowEntries,
     IDTooSmall,
     IDZero,
+    NoGroup,
     NoStream,
     StreamExhausted,
 )
@@ -307,25 +308,41 @@ def _behind(run: Run, key: bytes, word: bytes) -> bytes:
 
 def _read_group(run: Run, group: bytes, consumer: bytes, asked: list[tuple[bytes, bytes]], limits: dict[str, Any],
                 noack: bool, claim: int | None) -> tuple[list[tuple[bytes, list[Entry]]], list[tuple[bytes, bytes]]]:
-    pairs = []
-    for key, word in asked:
-        require_group(run, key, group, " in XREADGROUP with GROUP option")
-        if word in (b"$", b"+"):
-            shown = word.decode()
-            raise CommandError(
-                f"ERR The {shown} ID is meaningless in the context of XREADGROUP: you want to read the history of this "
-                f"consumer by specifying a proper ID, or use the > ID to get new messages. The {shown} ID would just "
-                "return an empty result set.")
-        pairs.append((run.name(key), word if word == b">" else id_reply(stream_id(word))))
-    found = run.calls.read_group(group, consumer, pairs, noack=noack,
-                                 claim_idle=None if claim is None else claim / 1000, **limits)
+    try:
+        pairs = [(run.name(key), _after(word)) for key, word in asked]
+        found = run.calls.read_group(group, consumer, pairs, noack=noack,
+                                     claim_idle=None if claim is None else claim / 1000, **limits)
+    except (CommandError, NoGroup, NoStream):
+        for key, word in asked:  # of several errors the one that Redis finds first
+            require_group(run, key, group, " in XREADGROUP with GROUP option")
+            _after(word)
+        raise
     return found.pairs, pairs
+
+
+def _after(word: bytes) -> bytes:
+    """The ID that XREADGROUP reads after."""
+    if word in (b"$", b"+"):
+        shown = word.decode()
+        raise CommandError(
+            f"ERR The {shown} ID is meaningless in the context of XREADGROUP: you want to read the history of this "
+            f"consumer by specifying a proper ID, or use the > ID to get new messages. The {shown} ID would just "
+            "return an empty result set.")
+    return word if word == b">" else id_reply(stream_id(word))
+
+
+def has_group(run: Run, key: bytes, group: bytes) -> bool:
+    """Whether there is such a group; the others of the stream are not looked at."""
+    try:
+        run.calls.group(run.name(key), group).info()
+    except (NoGroup, NoStream):
+        return False
+    return True
 
 
 def require_group(run: Run, key: bytes, group: bytes, where: str = "") -> None:
     """NOGROUP where there is no such group."""
-    stream = stream_of(run, key)
-    if not stream.exists() or all(one.name != group for one in stream.groups()):
+    if not has_group(run, key, group):
         raise CommandError(f"NOGROUP No such key '{text_of(key)}' or consumer group '{text_of(group)}'{where}")
 
 
