@@ -42,7 +42,8 @@ def test_no_power_cut_loses_a_commit_that_flushed_once(require: Callable[[str], 
 def test_no_system_call_is_a_bad_moment_to_be_killed(require: Callable[[str], str], work: str) -> None:
     require("cc")
     write, check = WORK[work]  # of fewer steps: what a run costs grows with the square of them
-    mode = crashtest.explore(partial(write, steps=20), check, modes=[crashtest.KillAt.system_call("all")], seed=13).modes[0]
+    kills = crashtest.KillAt.system_call("all")
+    mode = crashtest.explore(partial(write, steps=20), check, modes=[kills], seed=13).modes[0]
     assert mode.failed == 0, mode.failures
     assert mode.cases > 100
 
