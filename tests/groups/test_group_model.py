@@ -215,7 +215,8 @@ class GroupsBesideDicts(GroupMoves):
                     member = state.members[row.name]
                     there = self.world.now - round(row.idle * 1000)
                     assert member.seen - 5000 - back < there <= member.last_seen() + back, f"{row}, not {member}"
-                    member.seen, member.tried = there, Shared()
+                    # Of what was tried in a transaction that was undone only the memory of this process may know.
+                    member.seen, member.tried = min(member.seen, there), Shared([there])
 
     # -- the store's own ----------------------------------------------------------------
 

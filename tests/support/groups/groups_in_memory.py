@@ -154,7 +154,7 @@ class World:
         last = stream.last
         for sid in ids:
             if sid <= last:
-                raise IDTooSmall
+                raise IDZero if sid == (0, 0) else IDTooSmall
             last = sid
         return [sid for sid in ids if self.append(name, [(b"n", b"%d" % sid[1])], sid, True, None, None, None)]
 
