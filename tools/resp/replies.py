@@ -26,6 +26,13 @@ class CommandError(RaxlogError):
     """An error as a client gets it, with its code in front."""
 
 
+def quoted(word: bytes) -> str:
+    """A word as MONITOR shows it."""
+    shown = (_SHOWN.get(byte) or (chr(byte) if 32 <= byte < 127 else f"\\x{byte:02x}") for byte in word)
+    return f'"{"".join(shown)}"'
+
+
+_SHOWN = {ord(one): "\\" + letter for one, letter in zip('\\"\n\r\t\a\b', '\\"nrtab', strict=True)}
 
 
 class Pairs(list["tuple[bytes, object]"]):

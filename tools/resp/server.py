@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from ...storage.errors import InvalidArgument
 from ...store import Store
-from .commands import connection, groups, keys, streams  # noqa: F401 - they enter their commands
+from .commands import connection, disk, groups, keys, lists, scripts, streams, strings  # noqa: F401 - they enter their commands
 from .engine import Engine
-from .replies import CommandError, encoded
+from .replies import CommandError, encoded, quoted
 from .session import Session
 from .table import integer, text_of
 
@@ -56,6 +56,7 @@ class Server:
         self.options = options
         self.version = _VERSIONS[options.redis_version]
         self.sessions: dict[int, Session] = {}
+        self.monitors: set[Session] = set()
         self.began = time.time()
         self.engine = Engine(store)
         self.engine.server = self
@@ -104,7 +105,18 @@ class Server:
             writer.close()  # the server ends
         finally:
             self._tasks.discard(task)
+            self.monitors.discard(session)
             del self.sessions[session.number]
+
+    def report(self, session: Session, words: list[bytes]) -> None:
+        """Show a command to those that monitor, without its password."""
+        if not self.monitors or words[0].lower() == b"monitor":
+            return
+        shown_words = {b"auth": 1, b"hello": 2}.get(words[0].lower(), len(words))
+        shown = " ".join(quoted(word if at < shown_words else b"(redacted)") for at, word in enumerate(words))
+        line = encoded(f"{time.time():.6f} [{session.database} {session.peer}] {shown}", 2)
+        for one in self.monitors:
+            one.push(line)
 
     # -- settings -----------------------------------------------------------------------
 

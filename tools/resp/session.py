@@ -13,19 +13,21 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from ...storage.errors import RaxlogError
-from ...transaction import Calls
 from . import table
 from .engine import Outcome, Waiter, failure
+from .keyspace import Keys
 from .replies import CommandError, encoded
 from .requests import ProtocolError, RequestParser
-from .table import READS, SESSION, Command, Run
+from .table import ALONE, LOOKS, READS, SESSION, WRITES, Command, Run
 
 if TYPE_CHECKING:
     from .server import Server
 
 _AT_ONCE = 256  # requests
 _CHUNK = 1 << 16
+_WAITED_FOR = {b"xread", b"xreadgroup", b"blpop", b"brpop", b"auth", b"hello"}  # by what follows them
 _OUTSIDE = {b"exec", b"discard", b"multi", b"watch", b"quit", b"reset"}  # what a MULTI does not queue
+_MOST_UNREAD = 32 << 20  # bytes of messages for a client that does not read them
 _UNAUTHENTICATED = {b"auth", b"hello", b"quit", b"reset"}
 
 
@@ -51,6 +53,8 @@ class Session:
         self._parser = RequestParser(server.options.request_limit)
         self._parser.is_trusted = self.is_authenticated
         self._error: ProtocolError | None = None
+        self._is_answering = False
+        self._held: list[bytes] = []  # messages, until what is being answered is
 
     async def serve(self) -> None:
         """Answer until the client, or the server, ends the connection."""
@@ -72,9 +76,26 @@ class Session:
             with contextlib.suppress(ConnectionError, RuntimeError):
                 self._writer.close()
 
+    def push(self, message: bytes) -> None:
+        """Send what is no reply, not in between those of a pipeline; end a client that reads none of it."""
+        if self._is_answering:
+            self._held.append(message)
+            return
+        self._writer.write(message)
+        if self._writer.transport.get_write_buffer_size() > _MOST_UNREAD:
+            self._writer.transport.abort()
+
+    def _pause(self) -> None:
+        """What has been answered is sent: now messages may be."""
+        self._is_answering = False
+        held, self._held = self._held, []
+        for message in held:
+            self.push(message)
+
     def reset(self) -> None:
         """Back to how it began, but for the connection."""
         self.discard()
+        self.server.monitors.discard(self)
         self.database, self.protocol, self.client_name = 0, 2, b""
         self.set_authenticated(self.server.options.password is None)
 
@@ -104,14 +125,15 @@ class Session:
             if words is None:
                 break
             requests.append(words)
-            if words[0].lower() in (b"xread", b"xreadgroup", b"auth", b"hello"):
+            if words[0].lower() in _WAITED_FOR:
                 break
         return requests
 
     async def _answer(self, requests: list[list[bytes]]) -> None:
         """Begin all of them, then send their replies in order."""
-        writes = any(self._kind_of(words) is table.WRITES or words[0].lower() == b"exec" for words in requests)
+        writes = any(self._kind_of(words) in (WRITES, ALONE) or words[0].lower() == b"exec" for words in requests)
         begun = []
+        self._is_answering = True
         for words in requests:
             begun.append(self._begin(words, writes))
             if self.is_closing:
@@ -127,6 +149,7 @@ class Session:
             except RaxlogError as error:
                 reply = failure(error)
             self._writer.write(encoded(reply, protocol))
+        self._pause()
         await self._writer.drain()
 
     def _kind_of(self, words: list[bytes]) -> table.Kind:
@@ -143,20 +166,30 @@ class Session:
             if not self.is_authenticated and name not in _UNAUTHENTICATED:
                 raise CommandError("NOAUTH Authentication required.")
             if self.queue is not None and name not in _OUTSIDE:
+                if command.kind is ALONE:
+                    raise CommandError("ERR Command not allowed inside a transaction")
                 self.queue.append((command, words))
+                self.server.report(self, words)
                 return "QUEUED"
-            if command.kind is SESSION:
-                return command.handler(Run(self.server.engine.reading, self, self.server), words)
-            if _blocking(words, command.kind) is READS and not in_writes:
-                return self.server.engine.read(self, command, words)
-            return self.server.engine.write(self, command, words)
+            try:
+                return self._run(command, words, in_writes)
+            finally:
+                self.server.report(self, words)
         except CommandError as error:
             if self.queue is not None and words[0].lower() not in _OUTSIDE:
                 self.is_aborted = True
             return error
 
+    def _run(self, command: Command, words: list[bytes], in_writes: bool) -> object:
+        if command.kind is SESSION:
+            return command.handler(Run(self.server.engine.reading, self, self.server), words)
+        if _blocking(words, command.kind) in (READS, LOOKS) and not in_writes:
+            return self.server.engine.read(self, command, words)
+        return self.server.engine.write(self, command, words)
+
     async def _blocked(self, waiter: Waiter) -> object:
         """Wait for the reply, and notice a client that leaves in the meantime."""
+        self._pause()
         await self._writer.drain()
         self.is_blocked = True
         wait = asyncio.create_task(self.server.engine.wait(waiter))
@@ -172,7 +205,7 @@ class Session:
                     listen = asyncio.create_task(self._reader.read(_CHUNK))
             return wait.result()
         finally:
-            self.is_blocked = False
+            self.is_blocked, self._is_answering = False, True
             for task in (wait, listen):
                 task.cancel()
             with contextlib.suppress(asyncio.CancelledError, ConnectionError):
@@ -185,19 +218,13 @@ class Session:
 
 def _blocking(words: list[bytes], kind: table.Kind) -> table.Kind:
     """An XREAD that may block runs among the writes, so that it misses none of them."""
-    return table.WRITES if words[0].lower() == b"xread" and b"block" in map(bytes.lower, words) else kind
+    return WRITES if words[0].lower() == b"xread" and b"block" in map(bytes.lower, words) else kind
 
 
 def _address(peer: object) -> str:
     return f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "unix"
 
 
-def is_unchanged(calls: Calls, watched: dict[bytes, object]) -> bool:
-    """Whether the streams are as they were watched."""
-    return all(version_of(calls, name) == version for name, version in watched.items())
-
-
-def version_of(calls: Calls, name: bytes) -> object:
-    """What changes with each change of a stream; None where there is none."""
-    stream = calls.stream(name)
-    return stream.info()._replace(first_entry=None, last_entry=None) if stream.exists() else None
+def is_unchanged(keys: Keys, watched: dict[bytes, object]) -> bool:
+    """Whether the keys are as they were watched."""
+    return all(keys.version(name) == version for name, version in watched.items())

@@ -9,7 +9,7 @@ import time
 from functools import partial
 
 from ..replies import CommandError
-from ..session import Session, is_unchanged, version_of
+from ..session import Session, is_unchanged
 from ..table import COMMANDS, SESSION, WRITES, Run, command, integer, syntax_error, text_of
 
 
@@ -113,6 +113,13 @@ def _client_name(name: bytes) -> bytes:
     if any(not 33 <= byte <= 126 for byte in name):
         raise CommandError("ERR Client names cannot contain spaces, newlines or special characters.")
     return name
+
+
+@command("monitor", 1, SESSION)
+def monitor(run: Run, words: list[bytes]) -> object:
+    """MONITOR."""
+    run.server.monitors.add(run.session)
+    return "OK"
 
 
 # -- CLIENT, COMMAND, CONFIG, INFO -------------------------------------------------------------
@@ -282,7 +289,7 @@ def watch(run: Run, words: list[bytes]) -> object:
         raise CommandError("ERR WATCH inside MULTI is not allowed")
     for key in words[1:]:
         name = run.name(key)
-        run.session.watched.setdefault(name, version_of(run.calls, name))
+        run.session.watched.setdefault(name, run.keys.version(name))
     return "OK"
 
 

@@ -9,17 +9,12 @@ from ....stream.node.stream_id import StreamID
 from ..replies import NIL, CommandError
 from ..table import READS, SESSION, WRITES, Run, command, integer, syntax_error, text_of
 from .arguments import end_of, entries_reply, id_reply, ms_of, start_of, stream_id
-from .streams import has_group, policy_and_ids, require_group, stream_of
+from .streams import group_of, has_group, policy_and_ids, require_group, stream_of
 
 _NO_STREAM = (
     "ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to use the MKSTREAM option "
     "to create an empty stream automatically."
 )
-
-
-def group_of(run: Run, key: bytes, group: bytes) -> Group:
-    """A handle on a group."""
-    return run.calls.group(run.name(key), group)
 
 
 # -- XGROUP ------------------------------------------------------------------------------------
@@ -141,6 +136,7 @@ def xack(run: Run, words: list[bytes]) -> object:
 @command("xackdel", -6, WRITES)
 def xackdel(run: Run, words: list[bytes]) -> object:
     """XACKDEL."""
+    run.keys.require_stream(run.name(words[1]))
     refs, ids = policy_and_ids(words, 3)
     if not has_group(run, words[1], words[2]):
         return [-1] * len(ids)

@@ -14,6 +14,7 @@ from ....storage.errors import (
     NoStream,
     StreamExhausted,
 )
+from ....stream.group.group import Group
 from ....stream.info import GroupDetail
 from ....stream.node.entry import Entry
 from ....stream.node.stream_id import StreamID
@@ -39,9 +40,10 @@ _TOP = "ERR The ID specified in XADD is equal or smaller than the target stream 
 
 
 def stream_of(run: Run, key: bytes) -> Stream:
-    """A handle on the stream of a key; a new one gets nodes of the server's size."""
-    options = run.server.options
-    return run.calls.stream(run.name(key), node_max_bytes=options.node_max_bytes,
+    """A handle on the stream of a key, WRONGTYPE where that is none; a new one gets nodes of the server's size."""
+    options, name = run.server.options, run.name(key)
+    run.keys.require_stream(name)
+    return run.calls.stream(name, node_max_bytes=options.node_max_bytes,
                             node_max_entries=options.node_max_entries)
 
 
@@ -114,8 +116,8 @@ def xdel(run: Run, words: list[bytes]) -> object:
 @command("xdelex", -5, WRITES)
 def xdelex(run: Run, words: list[bytes]) -> object:
     """XDELEX."""
-    refs, ids = policy_and_ids(words, 2)
     stream = stream_of(run, words[1])
+    refs, ids = policy_and_ids(words, 2)
     if not stream.exists():
         return [-1] * len(ids)
     return [int(result) for result in stream.delete_ex(*map(stream_id, ids), refs=refs)]
@@ -294,7 +296,9 @@ def _read(run: Run, words: list[bytes], in_group: bool) -> object:
 
 
 def _behind(run: Run, key: bytes, word: bytes) -> bytes:
-    """The ID behind which a stream is read."""
+    """The ID behind which a stream is read. WRONGTYPE, but where it is waited for."""
+    if run.waiter is None:
+        run.keys.require_stream(run.name(key))
     if word == b"$":
         return id_reply(stream_of(run, key).last_id)
     if word == b"+":
@@ -331,10 +335,16 @@ def _after(word: bytes) -> bytes:
     return word if word == b">" else id_reply(stream_id(word))
 
 
+def group_of(run: Run, key: bytes, group: bytes) -> Group:
+    """A handle on a group. WRONGTYPE."""
+    run.keys.require_stream(run.name(key))
+    return run.calls.group(run.name(key), group)
+
+
 def has_group(run: Run, key: bytes, group: bytes) -> bool:
     """Whether there is such a group; the others of the stream are not looked at."""
     try:
-        run.calls.group(run.name(key), group).info()
+        group_of(run, key, group).info()
     except (NoGroup, NoStream):
         return False
     return True
@@ -430,7 +440,7 @@ def xinfo_consumers(run: Run, words: list[bytes]) -> object:
     if not stream_of(run, words[2]).exists():
         raise CommandError(NO_KEY)
     try:
-        consumers = run.calls.group(run.name(words[2]), words[3]).consumers()
+        consumers = group_of(run, words[2], words[3]).consumers()
     except KeyError:
         raise CommandError(
             f"NOGROUP No such consumer group '{text_of(words[3])}' for key name '{text_of(words[2])}'") from None
