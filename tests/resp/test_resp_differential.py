@@ -484,6 +484,7 @@ def random_command(rng: random.Random, step: int) -> list[str]:
         ["LPOP", items, few()], ["LRANGE", items, few(), f"-{few()}"], ["LREM", items, rng.choice("-0")+"1", value],
         ["BLPOP", items, "s", "l", "0.001"], ["LLEN", items], ["TTL", rng.choice("stlab")], ["TYPE", string],
         ["EXPIRE", rng.choice("stlab"), "100000", rng.choice(["NX", "XX", "LT"])], ["PERSIST", rng.choice("stlab")],
+        ["PUBLISH", key, value], ["PUBSUB", "NUMSUB", key, "x"], ["PUBSUB", "CHANNELS"],
         ["RENAMENX", *rng.choices("stl", k=2)], ["COPY", *rng.choices("stl", k=2), "REPLACE"],
         *([["DEL", key], ["XGROUP", "DESTROY", key, group], ["RENAME", "a", "b"], ["COPY", "a", "b", "REPLACE"]]
           if rng.random() < 0.2 else []),

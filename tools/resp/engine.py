@@ -171,8 +171,15 @@ class Engine:
             store = Store.open(self.store.path, durability=options.durability, uses_journal=options.uses_journal)
             self.threads.use(store)
             self._use(store)
+            assert self.server is not None
+            for session in list(self.server.sessions.values()):
+                session.listen_again()
         finally:
             hold.set()
+
+    def publish(self, channel: bytes, message: bytes, is_shard: bool) -> int:
+        """PUBLISH, in a command that writes."""
+        return self._batch.submit(self.store.channels.publication(channel, message, is_shard))
 
     def execute(self, session: Session, queued: list[tuple[Command, list[bytes]]],
                 may_go: Callable[[Keys], bool]) -> asyncio.Future[Outcome]:

@@ -39,6 +39,14 @@ class Pairs(list["tuple[bytes, object]"]):
     """A map of RESP3 that RESP2 shows as an array of arrays of two: what XREAD answers."""
 
 
+class Push(list[object]):
+    """What RESP3 sends as a push, and RESP2 as an array."""
+
+
+class Several(list[object]):
+    """Several replies to one command."""
+
+
 def encoded(reply: object, protocol: int) -> bytes:
     """The bytes of a reply."""
     parts: list[bytes] = []
@@ -60,13 +68,16 @@ def _encode(reply: object, protocol: int, parts: list[bytes]) -> None:
                 parts.append(b"*2\r\n")
             _encode(pair[0], protocol, parts)
             _encode(pair[1], protocol, parts)
+    elif isinstance(reply, Several):
+        for one in reply:
+            _encode(one, protocol, parts)
     elif isinstance(reply, dict):
         parts.append(b"%%%d\r\n" % len(reply) if protocol == 3 else b"*%d\r\n" % (2 * len(reply)))
         for name, value in reply.items():
             _encode(name, protocol, parts)
             _encode(value, protocol, parts)
     elif isinstance(reply, list | tuple):
-        parts.append(b"*%d\r\n" % len(reply))
+        parts.append(b"%b%d\r\n" % (b">" if protocol == 3 and isinstance(reply, Push) else b"*", len(reply)))
         for one in reply:
             _encode(one, protocol, parts)
     elif reply is None or reply is NIL:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from ...storage.errors import InvalidArgument
 from ...store import Store
-from .commands import connection, disk, groups, keys, lists, scripts, streams, strings  # noqa: F401 - they enter their commands
+from .commands import connection, disk, groups, keys, lists, pubsub, scripts, streams, strings  # noqa: F401 - they enter their commands
 from .engine import Engine
 from .replies import CommandError, encoded, quoted
 from .session import Session
@@ -106,6 +106,7 @@ class Server:
         finally:
             self._tasks.discard(task)
             self.monitors.discard(session)
+            session.unsubscribe()
             del self.sessions[session.number]
 
     def report(self, session: Session, words: list[bytes]) -> None:

@@ -12,11 +12,12 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING
 
+from ...index.pubsub.channels import ChannelMessage, Subscriber
 from ...storage.errors import RaxlogError
 from . import table
 from .engine import Outcome, Waiter, failure
 from .keyspace import Keys
-from .replies import CommandError, encoded
+from .replies import CommandError, Push, encoded
 from .requests import ProtocolError, RequestParser
 from .table import ALONE, LOOKS, READS, SESSION, WRITES, Command, Run
 
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
 
 _AT_ONCE = 256  # requests
 _CHUNK = 1 << 16
-_WAITED_FOR = {b"xread", b"xreadgroup", b"blpop", b"brpop", b"auth", b"hello"}  # by what follows them
+_SUBSCRIBES = {letter + verb for letter in (b"", b"p", b"s") for verb in (b"subscribe", b"unsubscribe")}
+_WAITED_FOR = {b"xread", b"xreadgroup", b"blpop", b"brpop", b"auth", b"hello", *_SUBSCRIBES}  # by what follows them
+_WHILE_SUBSCRIBED = {*_SUBSCRIBES, b"ping", b"quit", b"reset"}  # in RESP2
 _OUTSIDE = {b"exec", b"discard", b"multi", b"watch", b"quit", b"reset"}  # what a MULTI does not queue
 _MOST_UNREAD = 32 << 20  # bytes of messages for a client that does not read them
 _UNAUTHENTICATED = {b"auth", b"hello", b"quit", b"reset"}
@@ -54,6 +57,8 @@ class Session:
         self._parser.is_trusted = self.is_authenticated
         self._error: ProtocolError | None = None
         self._is_answering = False
+        self.subscriber: Subscriber | None = None
+        self._loop = asyncio.get_running_loop()
         self._held: list[bytes] = []  # messages, until what is being answered is
 
     async def serve(self) -> None:
@@ -81,9 +86,44 @@ class Session:
         if self._is_answering:
             self._held.append(message)
             return
+        if self._writer.is_closing():
+            return
         self._writer.write(message)
         if self._writer.transport.get_write_buffer_size() > _MOST_UNREAD:
             self._writer.transport.abort()
+
+    def listener(self) -> Subscriber:
+        """What it subscribes with."""
+        if self.subscriber is None:
+            self.subscriber = self.server.engine.store.channels.subscriber(callback=self._hear)
+        return self.subscriber
+
+    @property
+    def is_subscribed(self) -> bool:
+        """Whether it may get messages."""
+        held = self.subscriber
+        return held is not None and bool(held.channels or held.patterns or held.shard_channels)
+
+    def listen_again(self) -> None:
+        """Subscribe to what it was subscribed to, in the store that has been opened again."""
+        before, self.subscriber = self.subscriber, None
+        if before is not None:
+            for subscribe, names in ((Subscriber.subscribe, before.channels), (Subscriber.psubscribe, before.patterns),
+                                     (Subscriber.ssubscribe, before.shard_channels)):
+                if names:
+                    subscribe(self.listener(), *names)
+
+    def unsubscribe(self) -> None:
+        """End all subscriptions."""
+        before, self.subscriber = self.subscriber, None
+        if before is not None:
+            self.server.engine.alone(before.close)
+
+    def _hear(self, message: ChannelMessage) -> None:
+        """A message has come, in a thread of its own."""
+        parts = [message.kind.encode(), message.pattern, message.channel, message.data]
+        reply = Push(part for part in parts if part is not None)
+        self._loop.call_soon_threadsafe(lambda: self.push(encoded(reply, self.protocol)))
 
     def _pause(self) -> None:
         """What has been answered is sent: now messages may be."""
@@ -96,6 +136,7 @@ class Session:
         """Back to how it began, but for the connection."""
         self.discard()
         self.server.monitors.discard(self)
+        self.unsubscribe()
         self.database, self.protocol, self.client_name = 0, 2, b""
         self.set_authenticated(self.server.options.password is None)
 
@@ -135,11 +176,10 @@ class Session:
         begun = []
         self._is_answering = True
         for words in requests:
-            begun.append(self._begin(words, writes))
+            begun.append((self._begin(words, writes), self.protocol))
             if self.is_closing:
                 break
-        for one in begun:
-            protocol = self.protocol
+        for one, protocol in begun:
             try:
                 reply = await one if isinstance(one, asyncio.Future) else one
                 if isinstance(reply, Outcome):
@@ -165,6 +205,9 @@ class Session:
             name = words[0].lower()
             if not self.is_authenticated and name not in _UNAUTHENTICATED:
                 raise CommandError("NOAUTH Authentication required.")
+            if self.protocol == 2 and name not in _WHILE_SUBSCRIBED and self.is_subscribed:
+                raise CommandError(f"ERR Can't execute '{command.name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING "
+                                   "/ QUIT / RESET are allowed in this context")
             if self.queue is not None and name not in _OUTSIDE:
                 if command.kind is ALONE:
                     raise CommandError("ERR Command not allowed inside a transaction")

@@ -18,6 +18,8 @@ def ping(run: Run, words: list[bytes]) -> object:
     """PING."""
     if len(words) > 2:
         raise CommandError("ERR wrong number of arguments for 'ping' command")
+    if run.session.protocol == 2 and run.session.is_subscribed:
+        return [b"pong", words[1] if len(words) == 2 else b""]
     return words[1] if len(words) == 2 else "PONG"
 
 
