@@ -24,6 +24,10 @@ from resp_wire import RespWire
 SEED = int(os.environ.get("RAXLOG_SEED", time.time_ns() % 1_000_000_007))
 
 
+FUZZ_SECONDS = float(os.environ.get("RAXLOG_FUZZ_SECONDS", "30"))
+MOST_MEMORY = 600  # MB that the server may take, under requests of up to 512 MB that none completes
+
+
 @pytest.fixture
 def address(path: Path) -> Iterator[tuple[str, int]]:
     with door(path) as served:
@@ -164,6 +168,76 @@ def test_fuzzed_bytes_harm_nobody_else(address: tuple[str, int], path: Path) -> 
         half.socket.sendall(b"\r\ns\r\n$1\r\n*\r\n")
         assert good.ask("XLEN", "mine") == (":", 300)
         half.close()
+    assert raxlog.check(path).ok
+
+
+def hostile(rng: random.Random, words: list[bytes]) -> bytes:
+    """A pipeline: of commands, some damaged, of huge claims, of nested and of random bytes."""
+    data = bytearray()
+    for _ in range(rng.randrange(1, 12)):
+        kind = rng.random()
+        some = [rng.choice(words) for _ in range(rng.randrange(1, 9))]
+        if kind < 0.7:
+            data += b"*%d\r\n" % len(some) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in some)
+        elif kind < 0.8:
+            data += b" ".join(some) + rng.choice([b"\r\n", b"\n", b"\0", b'"'])
+        elif kind < 0.9:
+            data += rng.choice([b"*1000000000\r\n", b"*3\r\n$500000000\r\n", b"$-1\r\n", b"*-5\r\n", b"%2\r\n*1\r\n*1"])
+        else:
+            data += rng.randbytes(rng.randrange(1, 3000))
+    for _ in range(rng.choice([0, 0, 1, 5])):
+        data[rng.randrange(len(data))] = rng.randrange(256)
+    return bytes(data[: rng.choice([len(data), len(data), rng.randrange(1, len(data) + 1)])])
+
+
+@pytest.mark.storm
+def test_thirty_seconds_of_fuzzed_protocol_harm_neither_the_server_nor_another_client(path: Path) -> None:
+    print("RAXLOG_SEED =", SEED)
+    words = [
+        b"RELOAD", b"CREATE", b"FULL", b"STREAM", b"CONSUMERS", b"LIST", b"ENCODING", b"NUMSUB", b"MKSTREAM", b"a",
+        b"b", b"g", b"c", b"*", b">", b"$", b"0", b"-1", b"1-1", b"5", b"STREAMS", b"GROUP", b"BLOCK", b"COUNT", b"IDS",
+        b"10", b"EX", b"99999999999999999999", b"", b"\xff\0", b"x" * 5000]
+    wrong: list[bytes] = []
+    started, served, slowest = time.monotonic(), 0, 0.0
+    with door(path) as address, RespWire(address) as good:
+        known = [row[1][0][1].upper() for row in good.ask("COMMAND")[1]]
+        words += [name for name in known if name not in (b"MONITOR", b"FLUSHALL", b"FLUSHDB")]
+        server = int(dict(line.split(b":", 1) for line in good.ask("INFO")[1].split() if b":" in line)[b"process_id"])
+
+        def attack(seed: int) -> None:
+            rng = random.Random(seed)
+            open_ones: list[RespWire] = []
+            while time.monotonic() < started + FUZZ_SECONDS:
+                with suppress(OSError):  # the connection has been ended
+                    if len(open_ones) < 10 or rng.random() < 0.3:
+                        open_ones.append(RespWire(address))
+                    bad = rng.choice(open_ones)
+                    bad.socket.settimeout(0.05)
+                    bad.socket.sendall(hostile(rng, words))
+                    if b"internal error" in (got := bad.socket.recv(1 << 16)):
+                        wrong.append(got)
+                if len(open_ones) > 10:
+                    open_ones.pop(rng.randrange(10)).close()
+            for one in open_ones:
+                one.close()
+
+        threads = [threading.Thread(target=attack, args=(SEED + number,)) for number in range(3)]
+        for thread in threads:
+            thread.start()
+        while any(thread.is_alive() for thread in threads):
+            served += 1
+            before = time.monotonic()
+            assert good.ask("SELECT", 9) == ("+", "OK")
+            assert good.ask("XADD", f"mine {SEED}", f"{served}-0", "n", served) == ("$", b"%d-0" % served)
+            slowest = max(slowest, time.monotonic() - before)
+            status = dict(line.split(":", 1) for line in Path(f"/proc/{server}/status").read_text().splitlines())
+            assert int(status["RssAnon"].split()[0]) < MOST_MEMORY << 10
+            time.sleep(0.01)
+        assert good.ask("XLEN", f"mine {SEED}") == (":", served)
+    print(f"{served} commands served beside, the slowest in {slowest:.2f} s")
+    assert not wrong
+    assert served > FUZZ_SECONDS * 3
+    assert slowest < 10
     assert raxlog.check(path).ok
 
 
