@@ -195,3 +195,39 @@ def test_the_store_is_opened_again_under_clients_that_wait(address: tuple[str, i
         wire.ask("MULTI")
         assert wire.ask("SAVE") == ("-", "ERR Command not allowed inside a transaction")
         assert wire.ask("EXEC")[1].startswith("EXECABORT")
+
+
+def test_what_a_key_is_is_looked_at_again_after_it_has_changed(address: tuple[str, int]) -> None:
+    wrong = "WRONGTYPE Operation against a key holding the wrong kind of value"
+    with RespWire(address) as wire:
+        assert wire.ask("XLEN", "s") == (":", 0)
+        wire.ask("SET", "s", "v")
+        assert wire.ask("XLEN", "s") == ("-", wrong)
+        wire.socket.sendall(b"DEL s\r\nXLEN s\r\nRPUSH s v\r\nXLEN s\r\nDEL s\r\nXLEN s\r\nAPPEND s v\r\nXLEN s\r\n")
+        assert [wire.reply() for _ in range(8)] == [
+            (":", 1), (":", 0), (":", 1), ("-", wrong), (":", 1), (":", 0), (":", 1), ("-", wrong)]
+
+
+def test_a_transaction_that_fails_half_way_is_undone_and_the_rest_of_the_pipeline_is_not(
+    address: tuple[str, int]
+) -> None:
+    long = "x" * 495  # it can be a key, but not one that goes
+    with RespWire(address) as wire:
+        wire.ask("SET", "s", "v")
+        wire.ask("RPUSH", "l", "a")
+        for words in (["XADD", "t", "1-1", "n", 1], ["MULTI"], ["DEL", "s"], ["XLEN", "s"], ["RPUSH", "l", "b"],
+                      ["SET", long, "v", "EX", 10], ["EXEC"], ["XLEN", "s"], ["XLEN", "t"], ["GET", "s"]):
+            wire.send(*words)
+        replies = [wire.reply() for _ in range(10)]
+        assert replies[0] == ("$", b"1-1")
+        assert replies[6][0] == "-"
+        assert "502 are allowed" in replies[6][1]
+        assert replies[7][1].startswith("WRONGTYPE")
+        assert replies[8:] == [(":", 1), ("$", b"v")]
+        assert wire.ask("LRANGE", "l", 0, -1) == ("*", [("$", b"a")])
+        assert wire.ask("EXISTS", long) == (":", 0)
+        # one that has changed nothing leaves the others as they are
+        for words in (["MULTI"], ["XADD", "t", "2-1", "n", 1], ["XADD", "t", "1-1", "n", 1], ["EXEC"]):
+            reply = wire.ask(*words)
+        assert [kind for kind, _ in reply[1]] == ["$", "-"]
+        assert wire.ask("XLEN", "t") == (":", 2)

@@ -84,6 +84,17 @@ def test_the_databases_are_apart_and_only_their_prefix_is_in_the_names(address: 
         assert store.streams() == [b"\0db3\0s", b"s", b"t"]
 
 
+def test_a_pipeline_that_changes_the_database_or_watches_does_so_in_its_order(address: tuple[str, int]) -> None:
+    with RespWire(address) as wire:
+        for lines in (["SET a zero", "SELECT 3", "SET a three", "SELECT 0", "GET a"],
+                      ["WATCH a", "SET a changed", "MULTI", "SET a lost", "EXEC"], ["MULTI", "SET b 1", "EXEC"],
+                      ["WATCH a", "SET a more", "UNWATCH", "MULTI", "SET a kept", "EXEC"], ["GET a"]):
+            wire.socket.sendall("".join(f"{line}\r\n" for line in lines).encode())
+            last = [wire.reply() for _ in lines][-1]
+            assert last == {"EXEC": ("*", None) if "SET a lost" in lines else ("*", [("+", "OK")]),
+                            "GET a": ("$", b"zero" if len(lines) > 1 else b"kept")}[lines[-1]]
+
+
 def test_a_password_is_asked_for_and_other_machines_are_kept_out_without(path: Path) -> None:
     with door(path, "--requirepass", "secret") as address:
         with RespWire(address) as wire:

@@ -36,7 +36,6 @@ from .replies import NIL, CommandError, Nil
 from .table import ALONE, LOOKS, Command, Run
 
 if TYPE_CHECKING:
-    from .server import Server
     from .session import Session
 
 T = TypeVar("T")
@@ -99,7 +98,6 @@ class Engine:
     """The store of a server."""
 
     def __init__(self, store: Store) -> None:
-        self.server: Server | None = None
         self.threads = Threads(store)
         self._loop = asyncio.get_running_loop()
         self._lane = Lane(f"commands on {store.path}", self._commit, 256)
@@ -113,7 +111,7 @@ class Engine:
         direct, streams, pubsub = store.parts()
         self.store = store
         self._batch = Batch(direct)
-        self._writing = Keys(Calls(streams, pubsub, self._batch), State(_Unflushed(self._batch)))
+        self._writing = Keys(Calls(streams, pubsub, self._batch), State(_Unflushed(self._batch)), self._batch)
         self.reading = Keys(Calls(streams, pubsub, direct), store.state)
         self.is_open = True
 
@@ -132,20 +130,22 @@ class Engine:
             return self.write(session, command, words)
         return self.threads.call("reads", partial(self._direct, session, command, words))
 
-    def write(self, session: Session, command: Command, words: list[bytes]) -> asyncio.Future[object]:
+    def write(self, session: Session, command: Command, words: list[bytes],
+              may_block: bool = False) -> asyncio.Future[object]:
         """Run a command as a part of the next commit, or between two: its reply, or an Outcome."""
         self._expires()
         if command.kind is ALONE:
             return self.alone(partial(self._direct, session, command, words))
-        waiter = Waiter(next(self._numbers), session, command, self._loop.create_future())
+        waiter = Waiter(next(self._numbers), session, command, self._loop.create_future()) if may_block else None
 
         def function() -> Outcome:
-            run = self._run(session, self._writing)._replace(may_block=True)
+            run = Run(self._writing, session, session.server, may_block)
             reply = _guarded(command.handler, run, words)
             if isinstance(reply, Block):
+                assert waiter is not None
                 self._register(waiter, reply)
                 return Outcome(waiter, [])
-            return Outcome(reply, self._serve(run, words))
+            return Outcome(reply, self._serve(run, words) if self._blocked else [])
 
         future: asyncio.Future[Any] = self._lane.call(function).future
         return future
@@ -154,8 +154,8 @@ class Engine:
         """Call a function that makes its own commits, among the writes."""
         return self._lane.call(function, is_alone=True).future
 
-    def reopen(self) -> None:
-        """Close the store, and open it again from the disk. In a command that runs alone."""
+    def reopen(self, sessions: Iterable[Session]) -> None:
+        """Close the store, and open it again from the disk, for these. In a command that runs alone."""
         options = self.store.parts()[0].env.options
         hold, held = threading.Event(), threading.Event()
 
@@ -171,8 +171,7 @@ class Engine:
             store = Store.open(self.store.path, durability=options.durability, uses_journal=options.uses_journal)
             self.threads.use(store)
             self._use(store)
-            assert self.server is not None
-            for session in list(self.server.sessions.values()):
+            for session in sessions:
                 session.listen_again()
         finally:
             hold.set()
@@ -189,15 +188,8 @@ class Engine:
         def function() -> Outcome:
             if not may_go(self._writing):
                 return Outcome(NIL, [])
-            replies: list[object] = []
-            for command, words in queued:
-                try:
-                    replies.append(_guarded(command.handler, self._run(session, self._writing), words))
-                except RaxlogError as error:
-                    if self._batch.spoiled is not None:
-                        raise
-                    replies.append(failure(error))
-            return Outcome(replies, self._serve(self._run(session, self._writing),
+            replies = [self._tried(command, _run(session, self._writing), words) for command, words in queued]
+            return Outcome(replies, self._serve(_run(session, self._writing),
                                                 [word for _, words in queued for word in words]))
 
         return self._lane.call(function).future
@@ -284,18 +276,14 @@ class Engine:
 
     # -- in the lane's thread -----------------------------------------------------------
 
-    def _run(self, session: Session, keys: Keys) -> Run:
-        assert self.server is not None
-        return Run(keys, session, self.server)
-
     def _direct(self, session: Session, command: Command, words: list[bytes]) -> object:
         if command.kind is LOOKS:
             direct, streams, pubsub = self.store.parts()
             with direct.read() as txn:
                 moment = Moment(direct.env, txn)
                 keys = Keys(Calls(streams, pubsub, moment), State(moment))
-                return _guarded(command.handler, self._run(session, keys), words)
-        return _guarded(command.handler, self._run(session, self.reading), words)
+                return _guarded(command.handler, _run(session, keys), words)
+        return _guarded(command.handler, _run(session, self.reading), words)
 
     def _commit(self, calls: list[Call[Any]]) -> None:
         for is_alone, some in groupby(calls, attrgetter("is_alone")):
@@ -308,6 +296,19 @@ class Engine:
                 for waiter, reply in call.result.served:
                     self._forget(waiter)
                     self._loop.call_soon_threadsafe(_resolve, waiter.future, reply)
+
+    def _tried(self, command: Command, run: Run, words: list[bytes]) -> object:
+        """The reply of a command among others; its error, where it has changed nothing and they need not be undone."""
+        txn = self._batch.txn
+        assert txn is not None
+        txn.flush()  # so that what the command reads changes nothing
+        before = txn.changes
+        try:
+            return _guarded(command.handler, run, words)
+        except RaxlogError as error:
+            if not txn.is_untouched(before, error):
+                raise
+            return failure(error)
 
     def _register(self, waiter: Waiter, block: Block) -> None:
         waiter.block = block
@@ -349,17 +350,16 @@ class Engine:
         for waiter in waiters:
             if waiter.is_over or waiter.served is self._batch.txn:
                 continue
-            try:
-                run = self._run(waiter.session, self._writing)._replace(waiter=waiter)
-                reply = _guarded(waiter.command.handler, run, waiter.block.words)
-            except RaxlogError as error:
-                if self._batch.spoiled is not None:
-                    raise
-                reply = failure(error)
+            run = _run(waiter.session, self._writing)._replace(waiter=waiter)
+            reply = self._tried(waiter.command, run, waiter.block.words)
             if not isinstance(reply, Nil):
                 waiter.served = self._batch.txn
                 served.append((waiter, reply))
         return Outcome(None, served)
+
+
+def _run(session: Session, keys: Keys) -> Run:
+    return Run(keys, session, session.server)
 
 
 def _resolve(future: asyncio.Future[object], reply: object) -> None:

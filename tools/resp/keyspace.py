@@ -17,7 +17,9 @@ import time
 from collections.abc import Iterator
 
 from ...storage.format.keys import MAX_NAME
+from ...stream.entries.batch import Batch
 from ...stream.state import State
+from ...stream.stream import Stream
 from ...transaction import Calls
 from .lists import StoredList
 from .replies import CommandError
@@ -27,6 +29,7 @@ LIST = MARK + b"l\0"
 _TIME, _DUE = MARK + b"e\0", MARK + b"t\0"
 _BEHIND_MARK = MARK[:-1] + b"c"
 _MS = 8
+_MOST_HANDLES = 1000
 
 
 def prefix_of(database: int) -> bytes:
@@ -45,10 +48,24 @@ class Keys:
     ``next_due``  when the first goes, of those that this server has given a time or seen (ms)
     """
 
-    def __init__(self, calls: Calls, state: State) -> None:
+    def __init__(self, calls: Calls, state: State, batch: Batch | None = None) -> None:
         self.calls = calls
         self.state = state
         self.next_due = 0
+        self._batch = batch  # that all changes go to; None: what has been seen may have changed since
+        self._seen: tuple[object, set[bytes]] = None, set()  # a transaction, and names that are no string or list in it
+        self._handles: dict[tuple[bytes, int, int], Stream] = {}
+
+    def stream(self, name: bytes, node_max_bytes: int, node_max_entries: int) -> Stream:
+        """A handle on a stream: the one before, where there was one."""
+        key = name, node_max_bytes, node_max_entries
+        handle = self._handles.get(key)
+        if handle is None:
+            if len(self._handles) >= _MOST_HANDLES:
+                self._handles.clear()
+            handle = self._handles[key] = self.calls.stream(
+                name, node_max_bytes=node_max_bytes, node_max_entries=node_max_entries)
+        return handle
 
     def kind(self, name: bytes) -> str:
         """What TYPE shows."""
@@ -58,8 +75,15 @@ class Keys:
 
     def require_stream(self, name: bytes) -> None:
         """WRONGTYPE where the key is a string or a list."""
+        if self._batch is not None and self._batch.txn is not self._seen[0]:
+            self._seen = self._batch.txn, set()
+        no_values = self._seen[1]
+        if name in no_values:
+            return
         if (self._has(name) or self._has(LIST + name)) and not self.calls.stream(name).exists():
             raise wrong_type()
+        if self._batch is not None:
+            no_values.add(name)
 
     def _has(self, row: bytes) -> bool:
         return len(row) <= MAX_NAME and row in self.state
@@ -81,6 +105,7 @@ class Keys:
         return self._list(name)
 
     def _list(self, name: bytes) -> StoredList:
+        self._seen[1].discard(name)  # it may become one
         return StoredList(self.state, LIST + name, MARK + b"i\0" + name)
 
     def names(self, prefix: bytes) -> list[bytes]:
@@ -117,6 +142,7 @@ class Keys:
         elif not keeps_time:
             self.expire(name, None)
         self.state[name] = value
+        self._seen[1].discard(name)
         if at is not None:
             self.expire(name, at)
 
@@ -127,7 +153,7 @@ class Keys:
         if kind == "stream":
             self.calls.copy_stream(name, to)
         elif kind == "string":
-            self.state[to] = self.state[name]
+            self.put(to, self.state[name])
         else:
             self._list(to).replace(self._list(name)[:])
         self.expire(to, self.goes_at(name))

@@ -59,7 +59,6 @@ class Server:
         self.monitors: set[Session] = set()
         self.began = time.time()
         self.engine = Engine(store)
-        self.engine.server = self
         self._tasks: set[asyncio.Task[None]] = set()
         self._listening: list[asyncio.Server] = []
         self._number = 0

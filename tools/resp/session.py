@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 _AT_ONCE = 256  # requests
 _CHUNK = 1 << 16
 _SUBSCRIBES = {letter + verb for letter in (b"", b"p", b"s") for verb in (b"subscribe", b"unsubscribe")}
-_WAITED_FOR = {b"xread", b"xreadgroup", b"blpop", b"brpop", b"auth", b"hello", *_SUBSCRIBES}  # by what follows them
+_BLOCKS = {b"xread", b"xreadgroup", b"blpop", b"brpop"}
+_ALTERS = {b"auth", b"hello", b"reset", b"select", b"watch", b"unwatch", *_SUBSCRIBES}  # how what follows is run
+_WAITED_FOR = _BLOCKS | _ALTERS  # by what follows them
 _WHILE_SUBSCRIBED = {*_SUBSCRIBES, b"ping", b"quit", b"reset"}  # in RESP2
 _OUTSIDE = {b"exec", b"discard", b"multi", b"watch", b"quit", b"reset"}  # what a MULTI does not queue
 _MOST_UNREAD = 32 << 20  # bytes of messages for a client that does not read them
@@ -172,36 +174,43 @@ class Session:
 
     async def _answer(self, requests: list[list[bytes]]) -> None:
         """Begin all of them, then send their replies in order."""
-        writes = any(self._kind_of(words) in (WRITES, ALONE) or words[0].lower() == b"exec" for words in requests)
-        begun = []
+        commands = [_command_of(words) for words in requests]
+        writes = any(_blocking(words, one.kind) in (WRITES, ALONE) or one.name == "exec"
+                     for words, one in zip(requests, commands, strict=True) if isinstance(one, Command))
+        begun: list[tuple[object, int]] = []
         self._is_answering = True
-        for words in requests:
-            begun.append((self._begin(words, writes), self.protocol))
+        for words, command in zip(requests, commands, strict=True):
+            if words[0].lower() in _ALTERS:
+                await asyncio.gather(*(one for one, _ in begun if isinstance(one, asyncio.Future)),
+                                     return_exceptions=True)
+            begun.append((self._begin(words, command, writes), self.protocol))
             if self.is_closing:
                 break
+        replies = bytearray()
         for one, protocol in begun:
+            if len(replies) > _CHUNK or (replies and isinstance(one, asyncio.Future) and not one.done()):
+                self._writer.write(bytes(replies))
+                replies.clear()
             try:
                 reply = await one if isinstance(one, asyncio.Future) else one
                 if isinstance(reply, Outcome):
                     reply = reply.reply
                 if isinstance(reply, Waiter):
+                    self._writer.write(bytes(replies))
+                    replies.clear()
                     reply = await self._blocked(reply)
             except RaxlogError as error:
                 reply = failure(error)
-            self._writer.write(encoded(reply, protocol))
+            replies += encoded(reply, protocol)
+        self._writer.write(bytes(replies))
         self._pause()
         await self._writer.drain()
 
-    def _kind_of(self, words: list[bytes]) -> table.Kind:
-        try:
-            return _blocking(words, table.find(words).kind)
-        except CommandError:
-            return SESSION
-
-    def _begin(self, words: list[bytes], in_writes: bool) -> object:
+    def _begin(self, words: list[bytes], command: Command | CommandError, in_writes: bool) -> object:
         """Begin a command: its reply, or the future of it."""
         try:
-            command = table.find(words)
+            if isinstance(command, CommandError):
+                raise command
             name = words[0].lower()
             if not self.is_authenticated and name not in _UNAUTHENTICATED:
                 raise CommandError("NOAUTH Authentication required.")
@@ -228,7 +237,7 @@ class Session:
             return command.handler(Run(self.server.engine.reading, self, self.server), words)
         if _blocking(words, command.kind) in (READS, LOOKS) and not in_writes:
             return self.server.engine.read(self, command, words)
-        return self.server.engine.write(self, command, words)
+        return self.server.engine.write(self, command, words, words[0].lower() in _BLOCKS)
 
     async def _blocked(self, waiter: Waiter) -> object:
         """Wait for the reply, and notice a client that leaves in the meantime."""
@@ -257,6 +266,12 @@ class Session:
     def _send(self, reply: object) -> None:
         self._writer.write(encoded(reply, self.protocol))
 
+
+def _command_of(words: list[bytes]) -> Command | CommandError:
+    try:
+        return table.find(words)
+    except CommandError as error:
+        return error
 
 
 def _blocking(words: list[bytes], kind: table.Kind) -> table.Kind:

@@ -9,7 +9,7 @@ from ..table import ALONE, SESSION, Run, command
 
 
 def _reopen(run: Run, words: list[bytes], reply: str) -> object:
-    run.server.engine.reopen()
+    run.server.engine.reopen(list(run.server.sessions.values()))
     return reply
 
 

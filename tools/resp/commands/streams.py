@@ -43,8 +43,7 @@ def stream_of(run: Run, key: bytes) -> Stream:
     """A handle on the stream of a key, WRONGTYPE where that is none; a new one gets nodes of the server's size."""
     options, name = run.server.options, run.name(key)
     run.keys.require_stream(name)
-    return run.calls.stream(name, node_max_bytes=options.node_max_bytes,
-                            node_max_entries=options.node_max_entries)
+    return run.keys.stream(name, options.node_max_bytes, options.node_max_entries)
 
 
 @command("xadd", -5, WRITES)
