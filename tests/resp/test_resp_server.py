@@ -130,6 +130,84 @@ def test_too_many_clients_are_refused_and_a_socket_of_the_machine_serves(path: P
         local.close()
 
 
+def memory(wire: RespWire) -> int:
+    """MB that the server has taken."""
+    figures = dict(line.split(b":", 1) for line in wire.ask("INFO")[1].split() if b":" in line)
+    status = Path(f"/proc/{int(figures[b'process_id'])}/status").read_text()
+    return int(dict(line.split(":", 1) for line in status.splitlines())["RssAnon"].split()[0]) >> 10
+
+
+@pytest.fixture
+def large(path: Path) -> tuple[int, int]:
+    """A stream of so many entries and bytes, before the server begins."""
+    with raxlog.open(path) as store:
+        store.stream("large", node_max_bytes=4096, node_max_entries=100).extend(
+            {"n": number, "text": "x" * 100} for number in range(200_000))
+    return 200_000, 30 << 20
+
+
+def test_what_is_long_runs_beside_the_others(large: tuple[int, int], address: tuple[str, int]) -> None:
+    with RespWire(address) as wire, RespWire(address) as other:
+        for words, kind in ((["XRANGE", "large", "-", "+"], b"*"), (["DUMP", "large"], b"$"),
+                            (["XREAD", "STREAMS", "large", "0"], b"*"), (["XTRIM", "large", "MAXLEN", 10], b":")):
+            started, served, slowest = time.monotonic(), 0, 0.0
+            wire.send(*words)
+            wire.send("PING")
+            got = bytearray()
+
+            def receive(got: bytearray = got) -> None:
+                while not got.endswith(b"+PONG\r\n"):
+                    got += wire.socket.recv(1 << 20)
+
+            reading = threading.Thread(target=receive)
+            reading.start()
+            while reading.is_alive():
+                before = time.monotonic()
+                assert other.ask("XLEN", "none") == (":", 0)
+                assert other.ask("XADD", "s", "*", "n", 1)[0] == "$"
+                served, slowest = served + 1, max(slowest, time.monotonic() - before)
+            reading.join()
+            print(words[0], f"{time.monotonic() - started:.2f} s, beside {served}, the slowest {slowest:.2f} s")
+            assert got.startswith(kind)
+            assert slowest < max(0.5, (time.monotonic() - started) / 2)
+        assert got.startswith(b":%d\r\n" % (large[0] - 10))
+        assert wire.ask("XLEN", "large") == (":", 10)
+
+
+def test_one_that_does_not_read_costs_one_reply(large: tuple[int, int], address: tuple[str, int]) -> None:
+    with RespWire(address) as deaf, RespWire(address) as wire:
+        deaf.socket.sendall(b"XRANGE large - +\r\n" * 200)
+        for _ in range(30):
+            assert wire.ask("XADD", "s", "*", "n", 1)[0] == "$"
+            time.sleep(0.1)
+        assert memory(wire) < MOST_MEMORY
+        if os.environ.get("RAXLOG_LONG") == "1":
+            time.sleep(35)
+            assert wire.ask("CLIENT", "LIST")[1].count(b"\n") == 1
+
+
+def test_the_limits_of_nodes_can_be_changed_for_streams_that_are_there(
+    address: tuple[str, int], newer_address: tuple[str, int], path: Path
+) -> None:
+    shown = []
+    for server in (newer_address, address):
+        with RespWire(server) as wire:
+            wire.ask("DEL", "limited")
+            for limit in (3, 5, 2):
+                wire.ask("CONFIG", "SET", "stream-node-max-entries", limit)
+                for _ in range(7):
+                    wire.ask("XADD", "limited", "*", "n", 1)
+            shown.append(dict(zip(*[iter(wire.ask("XINFO", "STREAM", "limited")[1])] * 2, strict=True)))
+            wire.ask("CONFIG", "SET", "stream-node-max-entries", 100)
+    key = ("$", b"radix-tree-keys")
+    assert shown[0][key] == shown[1][key]
+    with raxlog.open(path) as store:
+        store.stream("own").append({"n": 1})
+        with RespWire(address) as wire:
+            wire.ask("CONFIG", "SET", "stream-node-max-entries", 3)
+        assert store.stream("own").info().node_rule == "page"
+
+
 RAW = [
     b"PING\r\n", b"\r\n\r\nPING\n", b"  ECHO  'a b\\' c' \r\n", b'ECHO "\\x41\\n\\"z"\r\n', b"ECHO \"open\r\n",
     b"ECHO 'a'b\r\n", b"*1\r\n$4\r\nPING\r\n", b"*0\r\nPING\r\n", b"*-1\r\nPING\r\n", b"*x\r\n", b"*2147483648\r\n",
@@ -213,7 +291,6 @@ def test_thirty_seconds_of_fuzzed_protocol_harm_neither_the_server_nor_another_c
     with door(path) as address, RespWire(address) as good:
         known = [row[1][0][1].upper() for row in good.ask("COMMAND")[1]]
         words += [name for name in known if name not in (b"MONITOR", b"FLUSHALL", b"FLUSHDB")]
-        server = int(dict(line.split(b":", 1) for line in good.ask("INFO")[1].split() if b":" in line)[b"process_id"])
 
         def attack(seed: int) -> None:
             rng = random.Random(seed)
@@ -241,8 +318,7 @@ def test_thirty_seconds_of_fuzzed_protocol_harm_neither_the_server_nor_another_c
             assert good.ask("SELECT", 9) == ("+", "OK")
             assert good.ask("XADD", f"mine {SEED}", f"{served}-0", "n", served) == ("$", b"%d-0" % served)
             slowest = max(slowest, time.monotonic() - before)
-            status = dict(line.split(":", 1) for line in Path(f"/proc/{server}/status").read_text().splitlines())
-            assert int(status["RssAnon"].split()[0]) < MOST_MEMORY << 10
+            assert memory(good) < MOST_MEMORY
             time.sleep(0.01)
         assert good.ask("XLEN", f"mine {SEED}") == (":", served)
     print(f"{served} commands served beside, the slowest in {slowest:.2f} s")

@@ -1,7 +1,7 @@
 """The engine: runs the commands of all clients on one store.
 
     writes   in one thread, in their order, many in a commit; replies go out once that is as safe as the store says
-    reads    in another thread, beside them
+    reads    in another thread, beside them; what may take long in a third
     blocked  after each write, in the same transaction, those that wait for one of its words are tried again, first
              come, first served: before the next command. For other processes' commits each is in a line, too
 """
@@ -32,7 +32,7 @@ from ..aio.lane import Call, Lane, run_each
 from ..aio.threads import Threads
 from ..aio.waits import Look, Readiness, readiness
 from .keyspace import Keys, now_ms
-from .replies import NIL, CommandError, Nil
+from .replies import NIL, CommandError, Encoded, Nil, encoded
 from .table import ALONE, LOOKS, Command, Run
 
 if TYPE_CHECKING:
@@ -130,6 +130,17 @@ class Engine:
             return self.write(session, command, words)
         return self.threads.call("reads", partial(self._direct, session, command, words))
 
+    def aside(self, session: Session, command: Command, words: list[bytes]) -> asyncio.Future[Encoded]:
+        """Run a command that may take long beside all others, with commits of its own."""
+
+        async def run() -> Encoded:
+            if self._expires() and self._expiring is not None:
+                await asyncio.wait([self._expiring])
+            return await self.threads.call(
+                "others", lambda: Encoded(encoded(self._direct(session, command, words), session.protocol)))
+
+        return self._loop.create_task(run())
+
     def write(self, session: Session, command: Command, words: list[bytes],
               may_block: bool = False) -> asyncio.Future[object]:
         """Run a command as a part of the next commit, or between two: its reply, or an Outcome."""
@@ -157,14 +168,15 @@ class Engine:
     def reopen(self, sessions: Iterable[Session]) -> None:
         """Close the store, and open it again from the disk, for these. In a command that runs alone."""
         options = self.store.parts()[0].env.options
-        hold, held = threading.Event(), threading.Event()
+        hold, held = threading.Event(), threading.Semaphore(0)
 
         def wait() -> None:
-            held.set()
+            held.release()
             hold.wait()
 
-        self._loop.call_soon_threadsafe(self.threads.call, "reads", wait)
-        held.wait()
+        for lane in ("reads", "others"):
+            self._loop.call_soon_threadsafe(self.threads.call, lane, wait)
+            held.acquire()
         self.is_open = False
         try:
             self.store.close()

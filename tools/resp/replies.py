@@ -43,12 +43,18 @@ class Push(list[object]):
     """What RESP3 sends as a push, and RESP2 as an array."""
 
 
+class Encoded(bytes):
+    """A reply that is encoded already."""
+
+
 class Several(list[object]):
     """Several replies to one command."""
 
 
 def encoded(reply: object, protocol: int) -> bytes:
     """The bytes of a reply."""
+    if isinstance(reply, Encoded):
+        return reply
     parts: list[bytes] = []
     _encode(reply, protocol, parts)
     return b"".join(parts)

@@ -26,10 +26,13 @@ if TYPE_CHECKING:
 
 _AT_ONCE = 256  # requests
 _CHUNK = 1 << 16
+_PIECE = 1 << 20
 _SUBSCRIBES = {letter + verb for letter in (b"", b"p", b"s") for verb in (b"subscribe", b"unsubscribe")}
 _BLOCKS = {b"xread", b"xreadgroup", b"blpop", b"brpop"}
 _ALTERS = {b"auth", b"hello", b"reset", b"select", b"watch", b"unwatch", *_SUBSCRIBES}  # how what follows is run
 _WAITED_FOR = _BLOCKS | _ALTERS  # by what follows them
+_UNBOUNDED = {b"keys", b"dump", b"xrange", b"xrevrange", b"xread"}  # the last three with no COUNT, or more than 999
+_PATIENCE = 30.0  # seconds
 _WHILE_SUBSCRIBED = {*_SUBSCRIBES, b"ping", b"quit", b"reset"}  # in RESP2
 _OUTSIDE = {b"exec", b"discard", b"multi", b"watch", b"quit", b"reset"}  # what a MULTI does not queue
 _MOST_UNREAD = 32 << 20  # bytes of messages for a client that does not read them
@@ -58,6 +61,7 @@ class Session:
         self._parser = RequestParser(server.options.request_limit)
         self._parser.is_trusted = self.is_authenticated
         self._error: ProtocolError | None = None
+        self._next: list[bytes] | None = None  # a request that was not begun with those before it
         self._is_answering = False
         self.subscriber: Subscriber | None = None
         self._loop = asyncio.get_running_loop()
@@ -153,13 +157,13 @@ class Session:
     # -- requests -----------------------------------------------------------------------
 
     def _parsed(self) -> list[list[bytes]]:
-        """The next requests, up to one that can block: what follows it waits for it."""
+        """The next requests, up to one that can block: what follows it waits for it; or one that can be long, alone."""
         requests: list[list[bytes]] = []
         if self._error is not None:
             raise self._error
         while len(requests) < _AT_ONCE:
             try:
-                words = self._parser.next()
+                words, self._next = self._next or self._parser.next(), None
             except ProtocolError as error:
                 if not requests:
                     raise
@@ -167,8 +171,12 @@ class Session:
                 break
             if words is None:
                 break
+            is_long = words[0].lower() in _UNBOUNDED and _is_long(words)
+            if is_long and requests:
+                self._next = words
+                break
             requests.append(words)
-            if words[0].lower() in _WAITED_FOR:
+            if is_long or words[0].lower() in _WAITED_FOR:
                 break
         return requests
 
@@ -183,7 +191,7 @@ class Session:
             if words[0].lower() in _ALTERS:
                 await asyncio.gather(*(one for one, _ in begun if isinstance(one, asyncio.Future)),
                                      return_exceptions=True)
-            begun.append((self._begin(words, command, writes), self.protocol))
+            begun.append((self._begin(words, command, writes, len(requests) == 1), self.protocol))
             if self.is_closing:
                 break
         replies = bytearray()
@@ -201,12 +209,35 @@ class Session:
                     reply = await self._blocked(reply)
             except RaxlogError as error:
                 reply = failure(error)
-            replies += encoded(reply, protocol)
+            some = encoded(reply, protocol)
+            if len(some) > _PIECE:
+                await self._send_large(bytes(replies), some)
+                replies.clear()
+            else:
+                replies += some
         self._writer.write(bytes(replies))
         self._pause()
-        await self._writer.drain()
+        await self._drain()
 
-    def _begin(self, words: list[bytes], command: Command | CommandError, in_writes: bool) -> object:
+    async def _send_large(self, *parts: bytes) -> None:
+        """Send piece by piece: a transport moves all that it holds with each piece that it sends."""
+        for part in parts:
+            for start in range(0, len(part), _PIECE):
+                self._writer.write(memoryview(part)[start : start + _PIECE])
+                await self._drain()
+
+    async def _drain(self) -> None:
+        """Wait until nearly all that is sent has been read; end a client that reads none of it."""
+        transport = self._writer.transport
+        while (unread := transport.get_write_buffer_size()) > _CHUNK:
+            try:
+                await asyncio.wait_for(self._writer.drain(), _PATIENCE)
+            except TimeoutError:
+                if transport.get_write_buffer_size() >= unread:
+                    transport.abort()
+                    raise ConnectionResetError from None
+
+    def _begin(self, words: list[bytes], command: Command | CommandError, in_writes: bool, is_alone: bool) -> object:
         """Begin a command: its reply, or the future of it."""
         try:
             if isinstance(command, CommandError):
@@ -224,7 +255,7 @@ class Session:
                 self.server.report(self, words)
                 return "QUEUED"
             try:
-                return self._run(command, words, in_writes)
+                return self._run(command, words, in_writes, is_alone)
             finally:
                 self.server.report(self, words)
         except CommandError as error:
@@ -232,9 +263,11 @@ class Session:
                 self.is_aborted = True
             return error
 
-    def _run(self, command: Command, words: list[bytes], in_writes: bool) -> object:
+    def _run(self, command: Command, words: list[bytes], in_writes: bool, is_alone: bool) -> object:
         if command.kind is SESSION:
             return command.handler(Run(self.server.engine.reading, self, self.server), words)
+        if is_alone and (command.name == "xtrim" or _is_long(words)):
+            return self.server.engine.aside(self, command, words)
         if _blocking(words, command.kind) in (READS, LOOKS) and not in_writes:
             return self.server.engine.read(self, command, words)
         return self.server.engine.write(self, command, words, words[0].lower() in _BLOCKS)
@@ -242,7 +275,7 @@ class Session:
     async def _blocked(self, waiter: Waiter) -> object:
         """Wait for the reply, and notice a client that leaves in the meantime."""
         self._pause()
-        await self._writer.drain()
+        await self._drain()
         self.is_blocked = True
         wait = asyncio.create_task(self.server.engine.wait(waiter))
         listen = asyncio.create_task(self._reader.read(_CHUNK))
@@ -272,6 +305,14 @@ def _command_of(words: list[bytes]) -> Command | CommandError:
         return table.find(words)
     except CommandError as error:
         return error
+
+
+def _is_long(words: list[bytes]) -> bool:
+    """Whether the reply may be of any size: it is made beside the others, and one at a time for a client."""
+    lowered = [word.lower() for word in words]
+    if lowered[0] not in _UNBOUNDED or b"block" in lowered:
+        return False
+    return b"count" not in lowered[:-1] or len(words[lowered.index(b"count") + 1]) > 3
 
 
 def _blocking(words: list[bytes], kind: table.Kind) -> table.Kind:

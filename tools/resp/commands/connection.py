@@ -215,13 +215,18 @@ def config_get(run: Run, words: list[bytes]) -> object:
             if any(glob_matches(pattern.lower(), name) for pattern in words[2:])}
 
 
-@command("config|set", -4, SESSION)
+@command("config|set", -4, WRITES)
 def config_set(run: Run, words: list[bytes]) -> object:
-    """CONFIG SET."""
+    """CONFIG SET: limits of nodes hold for the streams that follow Redis' rule, too, in the nodes they begin."""
     if len(words) % 2:
         raise CommandError("ERR wrong number of arguments for 'config|set' command")
     for name, value in zip(words[2::2], words[3::2], strict=True):
         run.server.set(name.lower(), value)
+    if any(name.lower().startswith(b"stream-node-max-") for name in words[2::2]):
+        for stream in map(run.calls.stream, run.calls.streams()):
+            if stream.info().node_rule == "redis":
+                stream.configure(node_max_bytes=run.server.options.node_max_bytes,
+                                 node_max_entries=run.server.options.node_max_entries)
     return "OK"
 
 

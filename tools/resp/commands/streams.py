@@ -15,13 +15,13 @@ from ....storage.errors import (
     StreamExhausted,
 )
 from ....stream.group.group import Group
-from ....stream.info import GroupDetail
+from ....stream.info import FullInfo, GroupDetail, count_rax
 from ....stream.node.entry import Entry
 from ....stream.node.stream_id import StreamID
 from ....stream.stream import Stream
 from ..engine import Block
 from ..replies import NIL, CommandError, Pairs
-from ..table import READS, SESSION, WRITES, Run, command, integer, syntax_error, text_of
+from ..table import LOOKS, READS, SESSION, WRITES, Run, command, integer, syntax_error, text_of
 from .arguments import (
     end_of,
     entries_reply,
@@ -369,7 +369,7 @@ def _entries(entries: list[Entry], claim: int | None) -> list[object]:
 # -- XINFO -------------------------------------------------------------------------------------
 
 
-@command("xinfo|stream", -3, READS)
+@command("xinfo|stream", -3, LOOKS)
 def xinfo_stream(run: Run, words: list[bytes]) -> object:
     """XINFO STREAM."""
     stream = stream_of(run, words[2])
@@ -383,21 +383,21 @@ def xinfo_stream(run: Run, words: list[bytes]) -> object:
             count = integer(words[5])
             count = 10 if count < 0 else count
     try:
-        info = stream.info(full=True, count=count if full else 1)
+        found = stream.info(full=True, count=count) if full else stream.info()
     except NoStream:
         raise CommandError(NO_KEY) from None
-    figures = info.stream
+    figures = found.stream if isinstance(found, FullInfo) else found
     reply: dict[bytes, object] = {
         b"length": figures.length,
         b"radix-tree-keys": figures.radix_tree_keys,
-        b"radix-tree-nodes": figures.radix_tree_nodes,
+        b"radix-tree-nodes": figures.radix_tree_nodes or count_rax(stream),
         b"last-generated-id": id_reply(figures.last_generated_id),
         b"max-deleted-entry-id": id_reply(figures.max_deleted_entry_id),
         b"entries-added": figures.entries_added,
         b"recorded-first-entry-id": id_reply(figures.recorded_first_entry_id),
     }
-    if full:
-        return reply | {b"entries": entries_reply(info.entries), b"groups": [_group_reply(one) for one in info.groups]}
+    if isinstance(found, FullInfo):
+        return reply | {b"entries": entries_reply(found.entries), b"groups": list(map(_group_reply, found.groups))}
     ends = {b"first-entry": figures.first_entry, b"last-entry": figures.last_entry}
     return reply | {b"groups": figures.groups} | {
         name: None if entry is None else entry_reply(entry) for name, entry in ends.items()}
