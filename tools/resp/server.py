@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
+import socket
 import time
 from dataclasses import dataclass
 
@@ -87,6 +88,10 @@ class Server:
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=_GRACE)
         await self.engine.close(_GRACE)
+
+    async def connect(self, wire: socket.socket) -> None:
+        """Serve a client whose connection is there already."""
+        await self._connected(*await asyncio.open_connection(sock=wire))
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if len(self.sessions) >= self.options.clients:
