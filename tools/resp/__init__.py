@@ -7,6 +7,7 @@
                   keyspace.py  keys: streams, strings and lists (lists.py), and when they go
             ──> engine.py      runs them: writes of all clients share commits, reads beside them; blocked clients
                 server.py      listens, limits, ends
+                events.py      keyspace notifications
     redis-py ─> client.py      a client in the same process, over connections.py
 
 It is for streams, and says so for what is not.

@@ -31,6 +31,7 @@ from ...transaction import Calls
 from ..aio.lane import Call, Lane, run_each
 from ..aio.threads import Threads
 from ..aio.waits import Look, Readiness, readiness
+from .events import Events
 from .keyspace import Keys, now_ms
 from .replies import NIL, CommandError, Encoded, Nil, encoded
 from .table import ALONE, LOOKS, Command, Run
@@ -103,6 +104,7 @@ class Engine:
         self._lane = Lane(f"commands on {store.path}", self._commit, 256)
         self._blocked: dict[bytes, dict[int, Waiter]] = {}
         self._numbers = count(1)
+        self.events = Events()
         self._expiring: asyncio.Future[Outcome] | None = None
         self._timer = self._loop.create_task(self._keep_time())
         self._use(store)
@@ -111,8 +113,10 @@ class Engine:
         direct, streams, pubsub = store.parts()
         self.store = store
         self._batch = Batch(direct)
-        self._writing = Keys(Calls(streams, pubsub, self._batch), State(_Unflushed(self._batch)), self._batch)
-        self.reading = Keys(Calls(streams, pubsub, direct), store.state)
+        self._writing = Keys(Calls(streams, pubsub, self._batch), State(_Unflushed(self._batch)),
+                             partial(self.events.publish, publish=self.publish), self._batch)
+        self.reading = Keys(Calls(streams, pubsub, direct), store.state,
+                            partial(self.events.publish, publish=store.channels.publish))
         self.is_open = True
 
     async def close(self, timeout: float) -> None:
@@ -188,7 +192,7 @@ class Engine:
         finally:
             hold.set()
 
-    def publish(self, channel: bytes, message: bytes, is_shard: bool) -> int:
+    def publish(self, channel: bytes, message: bytes, is_shard: bool = False) -> int:
         """PUBLISH, in a command that writes."""
         return self._batch.submit(self.store.channels.publication(channel, message, is_shard))
 

@@ -14,7 +14,7 @@ stream and a row of state the same name, the key is the stream.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from ...storage.format.keys import MAX_NAME
 from ...stream.entries.batch import Batch
@@ -31,6 +31,8 @@ _BEHIND_MARK = MARK[:-1] + b"c"
 _MS = 8
 _MOST_HANDLES = 1000
 
+Note = Callable[[str, str, bytes], None]
+
 
 def prefix_of(database: int) -> bytes:
     """What the names of a database's keys begin with: those of 0 are as they are, the others lose 5 of 502 bytes."""
@@ -45,12 +47,15 @@ def now_ms() -> int:
 class Keys:
     """The keys of all databases, by the names that they have in the store.
 
+    ``note``      takes the kind and the name of a change, and the key's (events.py)
     ``next_due``  when the first goes, of those that this server has given a time or seen (ms)
     """
 
-    def __init__(self, calls: Calls, state: State, batch: Batch | None = None) -> None:
+    def __init__(self, calls: Calls, state: State, note: Note = lambda kind, event, name: None,
+                 batch: Batch | None = None) -> None:
         self.calls = calls
         self.state = state
+        self.note = note
         self.next_due = 0
         self._batch = batch  # that all changes go to; None: what has been seen may have changed since
         self._seen: tuple[object, set[bytes]] = None, set()  # a transaction, and names that are no string or list in it
@@ -118,7 +123,14 @@ class Keys:
         return sorted(found)
 
     def delete(self, name: bytes) -> bool:
-        """Delete a key, with its time; False if there is none."""
+        """Delete a key, with its time, as a change of its own; False if there is none."""
+        if not self.remove(name):
+            return False
+        self.note("g", "del", name)
+        return True
+
+    def remove(self, name: bytes) -> bool:
+        """The same as a part of another change."""
         kind = self.kind(name)
         self.expire(name, None)
         if kind == "stream":
@@ -138,7 +150,7 @@ class Keys:
         """Have a key be this string, in place of what it is, until ``at`` or, ``keeps_time``, as long as before."""
         if not self._has(name):
             at = self.goes_at(name) if keeps_time else at
-            self.delete(name)
+            self.remove(name)
         elif not keeps_time:
             self.expire(name, None)
         self.state[name] = value
@@ -149,7 +161,7 @@ class Keys:
     def copy(self, name: bytes, to: bytes) -> None:
         """Copy a key, which is there, with its time, in place of another."""
         kind = self.kind(name)
-        self.delete(to)
+        self.remove(to)
         if kind == "stream":
             self.calls.copy_stream(name, to)
         elif kind == "string":
@@ -162,10 +174,10 @@ class Keys:
         """Rename a key, which is there, in place of another."""
         if self.kind(name) != "stream":
             self.copy(name, to)
-            self.delete(name)
+            self.remove(name)
             return
         at = self.goes_at(name)
-        self.delete(to)
+        self.remove(to)
         self.expire(name, None)
         self.calls.rename_stream(name, to)
         self.expire(to, at)
@@ -204,7 +216,8 @@ class Keys:
         found = self.state.between(_DUE, _DUE + (now_ms() + 1).to_bytes(_MS, "big"), most)
         names = [key[len(_DUE) + _MS:] for key in found]
         for name in names:
-            self.delete(name)
+            self.remove(name)
+            self.note("x", "expired", name)
         self.next_due = self.first_due()
         return names
 

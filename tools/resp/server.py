@@ -133,6 +133,7 @@ class Server:
             b"stream-node-max-entries": b"%d" % options.node_max_entries,
             b"maxclients": b"%d" % options.clients, b"requirepass": options.password or b"",
             b"proto-max-bulk-len": b"%d" % options.request_limit, b"databases": b"%d" % self.DATABASES,
+            b"notify-keyspace-events": str(self.engine.events).encode(),
             b"appendonly": b"yes", b"appendfsync": b"always", b"save": b"", b"timeout": b"0",
         }
 
@@ -144,6 +145,8 @@ class Server:
             number = integer(value, f"ERR CONFIG SET failed (possibly related to argument '{text_of(name)}') - "
                                     "argument couldn't be parsed into an integer")
             setattr(self.options, limits[name], max(0, number))
+        elif name == b"notify-keyspace-events":
+            self.engine.events.set(text_of(value))
         elif name == b"requirepass":
             self.options.password = value or None
         elif name not in self.settings():

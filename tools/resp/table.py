@@ -56,6 +56,10 @@ class Run(NamedTuple):
         """The name in the store of a key of the client's database."""
         return prefix_of(self.session.database) + key
 
+    def note(self, kind: str, event: str, key: bytes) -> None:
+        """A change to a key, for those that subscribe to such."""
+        self.keys.note(kind, event, self.name(key))
+
 
 class Command(NamedTuple):
     """A command."""

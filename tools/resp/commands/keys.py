@@ -103,6 +103,8 @@ def _rename(run: Run, key: bytes, to: bytes) -> str:
         raise CommandError(NO_KEY)
     if key != to:
         run.keys.rename(run.name(key), run.name(to))
+        run.note("g", "rename_from", key)
+        run.note("g", "rename_to", to)
     return "OK"
 
 
@@ -137,6 +139,7 @@ def copy(run: Run, words: list[bytes]) -> object:
     if not _is_there(run, words[1]) or (not replaces and run.keys.kind(to) != "none"):
         return 0
     run.keys.copy(name, to)
+    run.keys.note("g", "copy_to", to)
     return 1
 
 
@@ -182,6 +185,7 @@ def restore(run: Run, words: list[bytes]) -> object:
     if kind != "stream":
         run.keys.delete_value(name)
     run.keys.expire(name, None if not ttl else ttl if is_time else now_ms() + ttl)
+    run.note("g", "restore", words[1])
     return "OK"
 
 
@@ -191,7 +195,7 @@ def flushdb(run: Run, words: list[bytes]) -> object:
     if len(words) > 2 or (len(words) == 2 and words[1].lower() not in (b"async", b"sync")):
         raise syntax_error()
     for name in run.keys.names(run.name(b"")):
-        run.keys.delete(name)
+        run.keys.remove(name)
     return "OK"
 
 
@@ -227,6 +231,8 @@ def _expire(run: Run, words: list[bytes], unit: int, is_time: bool) -> object:
             or (b"lt" in flags and before is not None and at >= before)):
         return 0
     run.keys.expire(name, at)
+    if _is_there(run, words[1]):
+        run.note("g", "expire", words[1])
     return 1
 
 
@@ -256,7 +262,10 @@ for _letter, _unit in (("", 1000), ("p", 1)):
 @command("persist", 2, WRITES)
 def persist(run: Run, words: list[bytes]) -> object:
     """PERSIST."""
-    return int(run.keys.expire(run.name(words[1]), None))
+    goes = run.keys.expire(run.name(words[1]), None)
+    if goes:
+        run.note("g", "persist", words[1])
+    return int(goes)
 
 
 # -- OBJECT ------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from functools import partial
 
 from ..engine import Block
 from ..keyspace import LIST, now_ms
+from ..lists import StoredList
 from ..replies import NIL, CommandError
 from ..table import LOOKS, MAX_INT, WRITES, Run, command, integer
 
@@ -15,6 +16,7 @@ def _push(run: Run, words: list[bytes], left: bool, needs_list: bool = False) ->
     items = run.keys.list_of(run.name(words[1]))
     if not needs_list or len(items):
         items.push(words[2:], left)
+        run.note("l", "lpush" if left else "rpush", words[1])
     return len(items)
 
 
@@ -35,9 +37,16 @@ def _pop(run: Run, words: list[bytes], left: bool) -> object:
 def _taken(run: Run, key: bytes, many: int, left: bool) -> list[bytes]:
     items = run.keys.list_of(run.name(key))
     values = items.pop(many, left)
+    if values:
+        run.note("l", "lpop" if left else "rpop", key)
+    _end_empty(run, key, items)
+    return values
+
+
+def _end_empty(run: Run, key: bytes, items: StoredList) -> None:
     if not len(items):
         run.keys.expire(run.name(key), None)
-    return values
+        run.note("g", "del", key)
 
 
 def _pop_soon(run: Run, words: list[bytes], left: bool) -> object:
@@ -93,6 +102,6 @@ def lrem(run: Run, words: list[bytes]) -> object:
         del there[place]
     if places:
         items.replace(there if count >= 0 else there[::-1])
-        if not there:
-            run.keys.expire(run.name(words[1]), None)
+        run.note("l", "lrem", words[1])
+        _end_empty(run, words[1], items)
     return len(places)

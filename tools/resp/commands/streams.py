@@ -59,15 +59,22 @@ def xadd(run: Run, words: list[bytes]) -> object:
                                "idempotent_id": trim.idempotent_id}
     if trim.maxlen is not None or trim.minid is not None:
         options |= {"maxlen": trim.maxlen, "minid": trim.minid, "approximate": trim.approximate, "limit": trim.limit}
+    stream = stream_of(run, words[1])
+    before = len(stream) if "maxlen" in options and run.server.engine.events.has("t") else None
     try:
-        sid = stream_of(run, words[1]).append(list(zip(flat[::2], flat[1::2], strict=True)), trim.id, **options)
+        sid = stream.append(list(zip(flat[::2], flat[1::2], strict=True)), trim.id, **options)
     except IDZero:
         raise CommandError("ERR The ID specified in XADD must be greater than 0-0") from None
     except IDTooSmall:
         raise CommandError(_TOP) from None
     except StreamExhausted:
         raise CommandError("ERR The stream has exhausted the last possible ID, unable to add more items") from None
-    return None if sid is None else id_reply(sid)
+    if sid is None:
+        return None
+    run.note("t", "xadd", words[1])
+    if before is not None and len(stream) <= before:
+        run.note("t", "xtrim", words[1])
+    return id_reply(sid)
 
 
 @command("xlen", 2, READS)
@@ -109,7 +116,10 @@ def _range(run: Run, words: list[bytes], start: StreamID | None, end: StreamID |
 def xdel(run: Run, words: list[bytes]) -> object:
     """XDEL."""
     stream = stream_of(run, words[1])
-    return stream.delete(*map(stream_id, words[2:])) if stream.exists() else 0
+    gone = stream.delete(*map(stream_id, words[2:])) if stream.exists() else 0
+    if gone:
+        run.note("t", "xdel", words[1])
+    return gone
 
 
 @command("xdelex", -5, WRITES)
@@ -119,7 +129,10 @@ def xdelex(run: Run, words: list[bytes]) -> object:
     refs, ids = policy_and_ids(words, 2)
     if not stream.exists():
         return [-1] * len(ids)
-    return [int(result) for result in stream.delete_ex(*map(stream_id, ids), refs=refs)]
+    results = [int(result) for result in stream.delete_ex(*map(stream_id, ids), refs=refs)]
+    if 1 in results:
+        run.note("t", "xdel", words[1])
+    return results
 
 
 def policy_and_ids(words: list[bytes], at: int) -> tuple[str, list[bytes]]:
@@ -145,8 +158,11 @@ def policy_and_ids(words: list[bytes], at: int) -> tuple[str, list[bytes]]:
 def xtrim(run: Run, words: list[bytes]) -> object:
     """XTRIM."""
     trim = trim_options(words, adds=False)
-    return stream_of(run, words[1]).trim(maxlen=trim.maxlen, minid=trim.minid, approximate=trim.approximate,
+    gone = stream_of(run, words[1]).trim(maxlen=trim.maxlen, minid=trim.minid, approximate=trim.approximate,
                                          limit=trim.limit, refs=trim.refs)
+    if gone:
+        run.note("t", "xtrim", words[1])
+    return gone
 
 
 @command("xsetid", -3, WRITES)
@@ -179,6 +195,7 @@ def xsetid(run: Run, words: list[bytes]) -> object:
     except CountTooSmall:
         error = "ERR The entries_added specified in XSETID is smaller than the target stream length"
         raise CommandError(error) from None
+    run.note("t", "xsetid", words[1])
     return "OK"
 
 
@@ -320,6 +337,8 @@ def _read_group(run: Run, group: bytes, consumer: bytes, asked: list[tuple[bytes
             require_group(run, key, group, " in XREADGROUP with GROUP option")
             _after(word)
         raise
+    for name in found.consumers_created:
+        run.keys.note("t", "xgroup-createconsumer", name)
     return found.pairs, pairs
 
 

@@ -39,11 +39,20 @@ def set_(run: Run, words: list[bytes]) -> object:
     if flags & {b"nx", b"xx"} and (run.keys.kind(name) == "none") is (b"xx" in flags):
         return before
     run.keys.put(name, words[2], at, b"keepttl" in flags)
+    _note_set(run, words[1], at)
     return before if b"get" in flags else "OK"
 
 
+def _note_set(run: Run, key: bytes, at: int | None = None) -> None:
+    run.note("$", "set", key)
+    if at is not None:
+        run.note("g", "expire", key)
+
+
 def _setex(run: Run, words: list[bytes], unit: int) -> object:
-    run.keys.put(run.name(words[1]), words[3], time_of(words, 2, unit, False))
+    at = time_of(words, 2, unit, False)
+    run.keys.put(run.name(words[1]), words[3], at)
+    _note_set(run, words[1], at)
     return "OK"
 
 
@@ -77,7 +86,11 @@ def getex(run: Run, words: list[bytes]) -> object:
     flags, at = _options(words, 2, {b"persist"})
     value = get(run, words)
     if flags and value is not None:
-        run.keys.expire(run.name(words[1]), at)
+        went = run.keys.expire(run.name(words[1]), at)
+        if at is None and went:
+            run.note("g", "persist", words[1])
+        elif at is not None and run.keys.kind(run.name(words[1])) != "none":
+            run.note("g", "expire", words[1])
     return value
 
 
@@ -92,6 +105,7 @@ def append(run: Run, words: list[bytes]) -> object:
     """APPEND."""
     value = (run.keys.string_of(run.name(words[1])) or b"") + words[2]
     run.keys.put(run.name(words[1]), value, keeps_time=True)
+    run.note("$", "append", words[1])
     return len(value)
 
 
@@ -104,6 +118,7 @@ def _increase(run: Run, words: list[bytes], sign: int) -> object:
     if not -MAX_INT - 1 <= value <= MAX_INT:
         raise CommandError("ERR increment or decrement would overflow")
     run.keys.put(run.name(words[1]), b"%d" % value, keeps_time=True)
+    run.note("$", "incrby", words[1])
     return value
 
 
@@ -124,6 +139,7 @@ def mset(run: Run, words: list[bytes]) -> object:
         raise CommandError("ERR wrong number of arguments for 'mset' command")
     for key, value in zip(words[1::2], words[2::2], strict=True):
         run.keys.put(run.name(key), value)
+        _note_set(run, key)
     return "OK"
 
 
