@@ -1,7 +1,8 @@
 """Frameworks on ``raxlog serve``, unchanged: workers are killed, the server is killed, and every task is done.
 
-    python tools/bench/frameworks.py PYTHON [TASKS [FRAMEWORK...]]     PYTHON: one that has taskiq-redis, faststream[redis] and walrus
+    python tools/bench/frameworks.py PYTHON [TASKS [FRAMEWORK...]]
 
+PYTHON is one that has the packages taskiq-redis, faststream[redis] and walrus.
 Of each framework three workers run; one of them is killed every second and begun again, the server is killed twice.
 """
 
