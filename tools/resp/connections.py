@@ -41,18 +41,18 @@ class AsyncConnection(redis.asyncio.UnixDomainSocketConnection):
 class Pool(redis.ConnectionPool):
     """The connections of a client, with which the server ends."""
 
-    def close(self) -> None:
-        """End them; the next command begins them anew."""
-        super().close()
+    def disconnect(self, inuse_connections: bool = True) -> None:
+        """End them, as close() does; the next command begins them anew."""
+        super().disconnect(inuse_connections)
         self.connection_kwargs["door"].close()
 
 
 class AsyncPool(redis.asyncio.ConnectionPool):
     """The same for a loop."""
 
-    async def aclose(self) -> None:
-        """End them; the next command begins them anew."""
-        await super().aclose()
+    async def disconnect(self, inuse_connections: bool = True) -> None:
+        """End them, as aclose() does; the next command begins them anew."""
+        await super().disconnect(inuse_connections)
         await asyncio.to_thread(self.connection_kwargs["door"].close)
 
 
