@@ -169,7 +169,7 @@ def test_what_is_long_runs_beside_the_others(large: tuple[int, int], address: tu
             reading.join()
             print(words[0], f"{time.monotonic() - started:.2f} s, beside {served}, the slowest {slowest:.2f} s")
             assert got.startswith(kind)
-            assert slowest < max(0.5, (time.monotonic() - started) / 2)
+            assert slowest < max(1.0, (time.monotonic() - started) / 2)
         assert got.startswith(b":%d\r\n" % (large[0] - 10))
         assert wire.ask("XLEN", "large") == (":", 10)
 
