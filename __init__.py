@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from .stream.node.stream_id import StreamID
     from .stream.state import State
     from .stream.stream import Stream
+    from .tools.resp.client import redis_client
     from .transaction import Transaction
 
     open = Store.open
@@ -97,6 +98,7 @@ _WHERE = {  # all others are errors
     "stream.jobs.worker": "Worker",
     "stream.state": "State",
     "pipeline": "Pipeline",
+    "tools.resp.client": "redis_client",
     "transaction": "Transaction",
 }
 
@@ -114,5 +116,5 @@ __all__ = [  # noqa: F405
     "StoreClosed", "StoreError", "StoreFull", "Stream", "StreamError", "StreamExhausted", "StreamExists", "StreamID",
     "StreamInfo", "SubjectError", "Subscriber", "SubscriptionError", "SubscriptionExists", "TimeLimit", "Transaction",
     "TransactionError", "UnsupportedFormat", "Verification", "Worker", "__version__", "check", "glob_matches", "open",
-    "restore", "salvage", "subject_matches", "verify",
+    "redis_client", "restore", "salvage", "subject_matches", "verify",
 ]

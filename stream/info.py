@@ -255,6 +255,12 @@ def header_of(stream: Stream) -> headers.StreamHeader | None:
     return None if found is None else found[1]
 
 
+def count_rax(stream: Stream) -> int:
+    """The nodes of that radix tree, inner ones included, counted by walking the keys of all nodes. NoStream."""
+    with stream._source.read() as txn:
+        return Rax(txn, _nodes_prefix(txn, stream)).numnodes
+
+
 def draw_rax(stream: Stream) -> str:
     """The radix tree over the master IDs of the stream's nodes, as raxShow draws it. NoStream."""
     with stream._source.read() as txn:

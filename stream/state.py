@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import ItemsView, Iterator, MutableMapping, ValuesView
+from itertools import islice, takewhile
 
 from ..storage.commit.write_transaction import WriteTransaction
 from ..storage.errors import CorruptionError, InvalidArgument
 from ..storage.format import keys, records
-from ..storage.trees.rax import Rax, RaxTransaction
+from ..storage.trees.rax import Rax, RaxTransaction, family_rows
 from .entries.session import Source
 from .node.arguments import Name, Value, stored_bytes
 
@@ -69,8 +70,19 @@ class State(MutableMapping[Name, bytes]):
         if not self._source.submit(operation):
             raise KeyError(key)
 
+    def __contains__(self, key: object) -> bool:
+        with self._source.read() as txn:
+            return txn.get(_state_key(key)) is not None  # type: ignore[arg-type]
+
     def __iter__(self) -> Iterator[bytes]:
         return iter([key for key, _ in self.rows()])
+
+    def between(self, start: Name, end: Name | None = None, count: int | None = None) -> list[bytes]:
+        """Keys from ``start`` up to ``end``, which is not one of them, in order: ``count`` at most. Reads no values."""
+        last = None if end is None else _state_key(end)
+        with self._source.read() as txn:
+            rows = takewhile(lambda row: last is None or row[0] < last, family_rows(txn, _STATE, _state_key(start)))
+            return [bytes(key[len(_STATE):]) for key, _ in islice(rows, count)]
 
     def items(self) -> ItemsView[Name, bytes]:
         """Keys and values of one moment, as in a dict."""
@@ -108,6 +120,12 @@ class _Values(ValuesView[bytes]):
 
     def __iter__(self) -> Iterator[bytes]:
         return iter([value for _, value in self._mapping.rows()])
+
+
+def row_of(txn: RaxTransaction, key: bytes) -> bytes | None:
+    """What a key holds, as it is stored: for waits, which see it change."""
+    value: bytes | None = txn.get(_state_key(key))
+    return value
 
 
 def _count(txn: RaxTransaction) -> int | None:

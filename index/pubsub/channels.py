@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 from ...storage.commit.write_transaction import WriteTransaction
@@ -229,31 +230,36 @@ class Channels:
         matches. Later subscribers never get it. Subscribers of dead processes do not count.
         Costs a commit if there are subscribers; about 10 µs, and nothing is written, if not.
         """
-        return self._publish(ring.CHANNEL, CHANNEL, channel, message)
+        return self._publish(self.publication(channel, message))
 
     def spublish(self, channel: Name, message: Value) -> int:
         """Send a message to the subscribers of a shard channel. SPUBLISH."""
-        return self._publish(ring.SHARD, SHARD, channel, message)
+        return self._publish(self.publication(channel, message, is_shard=True))
 
-    def _publish(self, sort: int, kind: bytes, channel: Name, message: Value) -> int:
+    def publication(self, channel: Name, message: Value, is_shard: bool = False) -> partial[int]:
+        """The operation that sends a message, as a part of a commit: its arguments are checked, and nothing is done."""
+        sort, kind = (ring.SHARD, SHARD) if is_shard else (ring.CHANNEL, CHANNEL)
         name = _name("channel", channel)
         payload = stored_bytes(message, "message")
         if len(payload) > MAX_ELEMENTS:
             raise InvalidArgument(f"the message has {len(payload)} bytes; {MAX_ELEMENTS} are allowed")
+        return partial(self._send, sort, kind, name, payload)
+
+    def _publish(self, publication: partial[int]) -> int:
+        _, kind, name, _ = publication.args
         self._source.require_writable("publish")
         with self._source.read() as txn:
             if not channel_index.subscribers(txn, kind, name):
                 return 0
+        return self._source.submit(publication)
 
-        def operation(txn: WriteTransaction) -> int:
-            found = channel_index.subscribers(txn, kind, name)
-            owners = list(dict.fromkeys(row.owner for row in found))
-            alive = self._leases.live_owners(txn, owners)
-            if alive:
-                ring.put(txn, LiveMessage(sort, now_ms(), name, [payload], alive, []))
-            return sum(row.number for row in found if row.owner in alive)
-
-        return self._source.submit(operation)
+    def _send(self, sort: int, kind: bytes, name: bytes, payload: bytes, txn: WriteTransaction) -> int:
+        found = channel_index.subscribers(txn, kind, name)
+        owners = list(dict.fromkeys(row.owner for row in found))
+        alive = self._leases.live_owners(txn, owners) if owners else []
+        if alive:
+            ring.put(txn, LiveMessage(sort, now_ms(), name, [payload], alive, []))
+        return sum(row.number for row in found if row.owner in alive)
 
     # -- figures ------------------------------------------------------------------------
 

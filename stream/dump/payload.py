@@ -110,7 +110,12 @@ def written(stream: DumpedStream, first: ID, kind: int, version: int) -> bytes:
         for one in group.consumers:
             parts += [string(one.name), signed(one.seen), signed(one.active) if kind >= 21 else b""]
             parts += [number(len(one.pending)), *map(_packed, one.pending)]
-    body = b"".join(parts) + version.to_bytes(2, "little")
+    return sealed(b"".join(parts), version)
+
+
+def sealed(value: bytes, version: int = _WRITTEN[0][2]) -> bytes:
+    """A payload of a value, behind its type."""
+    body = value + version.to_bytes(2, "little")
     return body + crc64(body).to_bytes(8, "little")
 
 
@@ -126,6 +131,13 @@ def read(payload: bytes) -> DumpedStream:
     kind = reader.take(1)[0]
     if kind not in TYPES:
         raise InvalidDump(f"the payload is of type {kind}, which is no stream; those are {', '.join(map(str, TYPES))}")
+    stream = read_stream(reader, kind)
+    reader.require_end()
+    return stream
+
+
+def read_stream(reader: RdbReader, kind: int) -> DumpedStream:
+    """A stream of that type. InvalidDump."""
     nodes = [(reader.string(), reader.string()) for _ in reader.many(2)]
     length, last = reader.number(), reader.pair()
     max_deleted = entries_added = idempotence = None
@@ -140,7 +152,6 @@ def read(payload: bytes) -> DumpedStream:
             name = reader.string()
             producers.append(DumpedProducer(name, [(reader.string(), reader.pair()) for _ in reader.many(3)]))
         reader.pair()  # how many appends there were: for people
-    reader.require_end()
     return DumpedStream(nodes, length, last, max_deleted, entries_added, groups, idempotence, producers)
 
 

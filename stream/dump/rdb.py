@@ -11,6 +11,8 @@
 
 from __future__ import annotations
 
+from mmap import mmap
+
 from ...storage.errors import InvalidDump
 
 _INTEGER_TEXT = 11  # bytes: longer texts are never stored as integers
@@ -20,7 +22,7 @@ _LZF_GAIN = 264  # one copy of LZF makes so many bytes of 3
 class RdbReader:
     """Reads a payload from its beginning. InvalidDump where it ends too early, or says what cannot be."""
 
-    def __init__(self, data: bytes, end: int) -> None:
+    def __init__(self, data: bytes | mmap, end: int) -> None:
         self._data = data
         self._end = end
         self.at = 0
@@ -31,6 +33,10 @@ class RdbReader:
             raise InvalidDump(f"the payload ends within {size} bytes that it states, at {self.at}")
         self.at += size
         return self._data[self.at - size : self.at]
+
+    def since(self, start: int) -> bytes:
+        """What has been read since it was at ``start``."""
+        return self._data[start : self.at]
 
     def number(self) -> int:
         """A number."""

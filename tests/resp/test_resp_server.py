@@ -24,6 +24,10 @@ from resp_wire import RespWire
 SEED = int(os.environ.get("RAXLOG_SEED", time.time_ns() % 1_000_000_007))
 
 
+FUZZ_SECONDS = float(os.environ.get("RAXLOG_FUZZ_SECONDS", "30"))
+MOST_MEMORY = 600  # MB that the server may take, under requests of up to 512 MB that none completes
+
+
 @pytest.fixture
 def address(path: Path) -> Iterator[tuple[str, int]]:
     with door(path) as served:
@@ -80,6 +84,17 @@ def test_the_databases_are_apart_and_only_their_prefix_is_in_the_names(address: 
         assert store.streams() == [b"\0db3\0s", b"s", b"t"]
 
 
+def test_a_pipeline_that_changes_the_database_or_watches_does_so_in_its_order(address: tuple[str, int]) -> None:
+    with RespWire(address) as wire:
+        for lines in (["SET a zero", "SELECT 3", "SET a three", "SELECT 0", "GET a"],
+                      ["WATCH a", "SET a changed", "MULTI", "SET a lost", "EXEC"], ["MULTI", "SET b 1", "EXEC"],
+                      ["WATCH a", "SET a more", "UNWATCH", "MULTI", "SET a kept", "EXEC"], ["GET a"]):
+            wire.socket.sendall("".join(f"{line}\r\n" for line in lines).encode())
+            last = [wire.reply() for _ in lines][-1]
+            assert last == {"EXEC": ("*", None) if "SET a lost" in lines else ("*", [("+", "OK")]),
+                            "GET a": ("$", b"zero" if len(lines) > 1 else b"kept")}[lines[-1]]
+
+
 def test_a_password_is_asked_for_and_other_machines_are_kept_out_without(path: Path) -> None:
     with door(path, "--requirepass", "secret") as address:
         with RespWire(address) as wire:
@@ -113,6 +128,84 @@ def test_too_many_clients_are_refused_and_a_socket_of_the_machine_serves(path: P
         local = redis.Redis(unix_socket_path=str(tmp_path / "sock"))
         assert local.ping()
         local.close()
+
+
+def memory(wire: RespWire) -> int:
+    """MB that the server has taken."""
+    figures = dict(line.split(b":", 1) for line in wire.ask("INFO")[1].split() if b":" in line)
+    status = Path(f"/proc/{int(figures[b'process_id'])}/status").read_text()
+    return int(dict(line.split(":", 1) for line in status.splitlines())["RssAnon"].split()[0]) >> 10
+
+
+@pytest.fixture
+def large(path: Path) -> tuple[int, int]:
+    """A stream of so many entries and bytes, before the server begins."""
+    with raxlog.open(path) as store:
+        store.stream("large", node_max_bytes=4096, node_max_entries=100).extend(
+            {"n": number, "text": "x" * 100} for number in range(200_000))
+    return 200_000, 30 << 20
+
+
+def test_what_is_long_runs_beside_the_others(large: tuple[int, int], address: tuple[str, int]) -> None:
+    with RespWire(address) as wire, RespWire(address) as other:
+        for words, kind in ((["XRANGE", "large", "-", "+"], b"*"), (["DUMP", "large"], b"$"),
+                            (["XREAD", "STREAMS", "large", "0"], b"*"), (["XTRIM", "large", "MAXLEN", 10], b":")):
+            started, served, slowest = time.monotonic(), 0, 0.0
+            wire.send(*words)
+            wire.send("PING")
+            got = bytearray()
+
+            def receive(got: bytearray = got) -> None:
+                while not got.endswith(b"+PONG\r\n"):
+                    got += wire.socket.recv(1 << 20)
+
+            reading = threading.Thread(target=receive)
+            reading.start()
+            while reading.is_alive():
+                before = time.monotonic()
+                assert other.ask("XLEN", "none") == (":", 0)
+                assert other.ask("XADD", "s", "*", "n", 1)[0] == "$"
+                served, slowest = served + 1, max(slowest, time.monotonic() - before)
+            reading.join()
+            print(words[0], f"{time.monotonic() - started:.2f} s, beside {served}, the slowest {slowest:.2f} s")
+            assert got.startswith(kind)
+            assert slowest < max(1.0, (time.monotonic() - started) / 2)
+        assert got.startswith(b":%d\r\n" % (large[0] - 10))
+        assert wire.ask("XLEN", "large") == (":", 10)
+
+
+def test_one_that_does_not_read_costs_one_reply(large: tuple[int, int], address: tuple[str, int]) -> None:
+    with RespWire(address) as deaf, RespWire(address) as wire:
+        deaf.socket.sendall(b"XRANGE large - +\r\n" * 200)
+        for _ in range(30):
+            assert wire.ask("XADD", "s", "*", "n", 1)[0] == "$"
+            time.sleep(0.1)
+        assert memory(wire) < MOST_MEMORY
+        if os.environ.get("RAXLOG_LONG") == "1":
+            time.sleep(35)
+            assert wire.ask("CLIENT", "LIST")[1].count(b"\n") == 1
+
+
+def test_the_limits_of_nodes_can_be_changed_for_streams_that_are_there(
+    address: tuple[str, int], newer_address: tuple[str, int], path: Path
+) -> None:
+    shown = []
+    for server in (newer_address, address):
+        with RespWire(server) as wire:
+            wire.ask("DEL", "limited")
+            for limit in (3, 5, 2):
+                wire.ask("CONFIG", "SET", "stream-node-max-entries", limit)
+                for _ in range(7):
+                    wire.ask("XADD", "limited", "*", "n", 1)
+            shown.append(dict(zip(*[iter(wire.ask("XINFO", "STREAM", "limited")[1])] * 2, strict=True)))
+            wire.ask("CONFIG", "SET", "stream-node-max-entries", 100)
+    key = ("$", b"radix-tree-keys")
+    assert shown[0][key] == shown[1][key]
+    with raxlog.open(path) as store:
+        store.stream("own").append({"n": 1})
+        with RespWire(address) as wire:
+            wire.ask("CONFIG", "SET", "stream-node-max-entries", 3)
+        assert store.stream("own").info().node_rule == "page"
 
 
 RAW = [
@@ -164,6 +257,74 @@ def test_fuzzed_bytes_harm_nobody_else(address: tuple[str, int], path: Path) -> 
         half.socket.sendall(b"\r\ns\r\n$1\r\n*\r\n")
         assert good.ask("XLEN", "mine") == (":", 300)
         half.close()
+    assert raxlog.check(path).ok
+
+
+def hostile(rng: random.Random, words: list[bytes]) -> bytes:
+    """A pipeline: of commands, some damaged, of huge claims, of nested and of random bytes."""
+    data = bytearray()
+    for _ in range(rng.randrange(1, 12)):
+        kind = rng.random()
+        some = [rng.choice(words) for _ in range(rng.randrange(1, 9))]
+        if kind < 0.7:
+            data += b"*%d\r\n" % len(some) + b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in some)
+        elif kind < 0.8:
+            data += b" ".join(some) + rng.choice([b"\r\n", b"\n", b"\0", b'"'])
+        elif kind < 0.9:
+            data += rng.choice([b"*1000000000\r\n", b"*3\r\n$500000000\r\n", b"$-1\r\n", b"*-5\r\n", b"%2\r\n*1\r\n*1"])
+        else:
+            data += rng.randbytes(rng.randrange(1, 3000))
+    for _ in range(rng.choice([0, 0, 1, 5])):
+        data[rng.randrange(len(data))] = rng.randrange(256)
+    return bytes(data[: rng.choice([len(data), len(data), rng.randrange(1, len(data) + 1)])])
+
+
+@pytest.mark.storm
+def test_thirty_seconds_of_fuzzed_protocol_harm_neither_the_server_nor_another_client(path: Path) -> None:
+    print("RAXLOG_SEED =", SEED)
+    words = [
+        b"RELOAD", b"CREATE", b"FULL", b"STREAM", b"CONSUMERS", b"LIST", b"ENCODING", b"NUMSUB", b"MKSTREAM", b"a",
+        b"b", b"g", b"c", b"*", b">", b"$", b"0", b"-1", b"1-1", b"5", b"STREAMS", b"GROUP", b"BLOCK", b"COUNT", b"IDS",
+        b"10", b"EX", b"99999999999999999999", b"", b"\xff\0", b"x" * 5000]
+    wrong: list[bytes] = []
+    started, served, slowest = time.monotonic(), 0, 0.0
+    with door(path) as address, RespWire(address) as good:
+        known = [row[1][0][1].upper() for row in good.ask("COMMAND")[1]]
+        words += [name for name in known if name not in (b"MONITOR", b"FLUSHALL", b"FLUSHDB")]
+
+        def attack(seed: int) -> None:
+            rng = random.Random(seed)
+            open_ones: list[RespWire] = []
+            while time.monotonic() < started + FUZZ_SECONDS:
+                with suppress(OSError):  # the connection has been ended
+                    if len(open_ones) < 10 or rng.random() < 0.3:
+                        open_ones.append(RespWire(address))
+                    bad = rng.choice(open_ones)
+                    bad.socket.settimeout(0.05)
+                    bad.socket.sendall(hostile(rng, words))
+                    if b"internal error" in (got := bad.socket.recv(1 << 16)):
+                        wrong.append(got)
+                if len(open_ones) > 10:
+                    open_ones.pop(rng.randrange(10)).close()
+            for one in open_ones:
+                one.close()
+
+        threads = [threading.Thread(target=attack, args=(SEED + number,)) for number in range(3)]
+        for thread in threads:
+            thread.start()
+        while any(thread.is_alive() for thread in threads):
+            served += 1
+            before = time.monotonic()
+            assert good.ask("SELECT", 9) == ("+", "OK")
+            assert good.ask("XADD", f"mine {SEED}", f"{served}-0", "n", served) == ("$", b"%d-0" % served)
+            slowest = max(slowest, time.monotonic() - before)
+            assert memory(good) < MOST_MEMORY
+            time.sleep(0.01)
+        assert good.ask("XLEN", f"mine {SEED}") == (":", served)
+    print(f"{served} commands served beside, the slowest in {slowest:.2f} s")
+    assert not wrong
+    assert served > FUZZ_SECONDS * 3
+    assert slowest < 10
     assert raxlog.check(path).ok
 
 

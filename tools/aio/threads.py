@@ -40,10 +40,7 @@ class Threads:
     """What the handles of one open AsyncStore share."""
 
     def __init__(self, store: Store) -> None:
-        self.store = store
-        self.source, self.streams, self.pubsub = store.parts()
-        self.batch = Batch(self.source)
-        self.waiting = self.source.env.attached(Waiting)
+        self.use(store)
         self.turns: set[Readiness[Any]] = set()  # of tasks that wait: one that nothing else refers to lives by it
         self.workers: dict[AsyncWorker, Lane] = {}  # that run
         self.refusal: str | None = None  # why nothing more is taken, once close() has been called
@@ -52,6 +49,13 @@ class Threads:
             "reads": Lane(f"reads of {store.path}", run_each, 32),
             "others": Lane(f"calls of {store.path}", run_each, 1),
         }
+
+    def use(self, store: Store) -> None:
+        """Have the calls from now on go to this store; it may be the one before, opened again."""
+        self.store = store
+        self.source, self.streams, self.pubsub = store.parts()
+        self.batch = Batch(self.source)
+        self.waiting = self.source.env.attached(Waiting)
 
     def call(self, lane: str, function: Callable[[], T], is_alone: bool = False) -> asyncio.Future[T]:
         """Have a function called in a lane; in "writes" within the next commit, or alone between commits."""

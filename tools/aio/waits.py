@@ -50,6 +50,7 @@ class Readiness(Generic[T]):
     def __init__(self, threads: Threads, look: Callable[[], Awaitable[Look[T]]], seconds: float,
                  key: Hashable = None) -> None:
         self._threads = threads
+        self._waiting = threads.waiting  # it stays in the lines of the store as it was opened
         self._look = look
         self._loop = asyncio.get_running_loop()
         self._deadline = time.monotonic() + seconds
@@ -58,16 +59,16 @@ class Readiness(Generic[T]):
         self._last: tuple[Seen, float | None] | None = None  # of the last look that found something
 
     async def __aenter__(self) -> Self:
-        if not self._threads.waiting.is_watched:
-            await self._threads.call("reads", self._threads.waiting.watch)
+        if not self._waiting.is_watched:
+            await self._threads.call("reads", self._waiting.watch)
         self._threads.turns.add(self)
-        self._threads.waiting.join(self._waiter)
+        self._waiting.join(self._waiter)
         return self
 
     async def __aexit__(self, *_: object) -> None:
         self._threads.turns.discard(self)
         if self._loop.is_running():  # else the garbage collector drops the task, in any thread, under any lock
-            self._threads.waiting.leave(self._waiter)
+            self._waiting.leave(self._waiter)
 
     async def __call__(self) -> T | None:
         """What a look finds, once it is this one's turn and there is something; None after the time. StoreClosed."""
@@ -87,14 +88,14 @@ class Readiness(Generic[T]):
 
     async def arm(self, seen: Seen, due: float | None) -> None:
         """Sleep from now on, until something is not as it was seen, or ``due``."""
-        await self._threads.call("reads", partial(self._threads.waiting.arm, self._waiter, seen, due))
+        await self._threads.call("reads", partial(self._waiting.arm, self._waiter, seen, due))
 
     async def _comes(self) -> bool:
         """Sleep until there is a reason to look (True), or the deadline passes."""
         while True:
             self._threads.require_open()
             self._event.clear()
-            left = self._threads.waiting.rest(self._waiter, self._deadline)
+            left = self._waiting.rest(self._waiter, self._deadline)
             if not left:
                 return left is None
             timer = None if left == math.inf else self._loop.call_later(left, self._event.set)

@@ -48,7 +48,7 @@ class _TextLine:
         if isinstance(total, int) and isinstance(completed, int):
             parts.append(f"{100 * completed // max(total, 1)} %")
         if "entries" in state:
-            parts.append(f"{state['entries']:,} entries")
+            parts.append(f"{state['entries']:,} {state['noun']}")
         sys.stderr.write(f"\r{state['source']}: {', '.join(filter(None, parts))}\033[K")
         sys.stderr.flush()
 
@@ -58,15 +58,15 @@ def _short(path: str) -> str:
 
 
 @contextlib.contextmanager
-def progress(name: str, size: int | None) -> Iterator[ByteReport]:
+def progress(name: str, size: int | None, noun: str = "entries") -> Iterator[ByteReport]:
     """A function to report bytes and entries to. ``size`` is None where the input's length is unknown."""
     began = time.monotonic()
     with _bars(
         _SOURCE, "BarColumn", "TaskProgressColumn",
-        "{task.fields[entries]:,} entries  {task.fields[rate]:,.0f}/s",
+        f"{{task.fields[entries]:,}} {noun}  {{task.fields[rate]:,.0f}}/s",
         "TimeElapsedColumn" if size is None else "TimeRemainingColumn",
     ) as bars:
-        task = bars.add_task("", total=size, source=_short(name), entries=0, rate=0.0)
+        task = bars.add_task("", total=size, source=_short(name), entries=0, rate=0.0, noun=noun)
 
         def report(position: int, entries: int) -> None:
             rate = entries / max(time.monotonic() - began, 1e-9)

@@ -1,7 +1,7 @@
 """The engine: runs the commands of all clients on one store.
 
     writes   in one thread, in their order, many in a commit; replies go out once that is as safe as the store says
-    reads    in another thread, beside them
+    reads    in another thread, beside them; what may take long in a third
     blocked  after each write, in the same transaction, those that wait for one of its words are tried again, first
              come, first served: before the next command. For other processes' commits each is in a line, too
 """
@@ -10,25 +10,39 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
+import threading
 import time
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from functools import partial
-from itertools import count
-from typing import TYPE_CHECKING, NamedTuple
+from itertools import count, groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from ...storage.errors import RaxlogError, StoreError
+from ...storage.commit.write_transaction import WriteTransaction
+from ...storage.errors import RaxlogError, StoreClosed, StoreError
 from ...store import Store
 from ...stream.entries.batch import Batch
+from ...stream.entries.session import Moment, ask
+from ...stream.group.waiter import Condition
+from ...stream.state import State, row_of
 from ...transaction import Calls
-from ..aio.lane import Call, Lane
+from ..aio.lane import Call, Lane, run_each
 from ..aio.threads import Threads
-from ..aio.waits import readiness
-from .replies import NIL, CommandError, Nil
-from .table import Command, Run
+from ..aio.waits import Look, Readiness, readiness
+from .events import Events
+from .keyspace import Keys, now_ms
+from .replies import NIL, CommandError, Encoded, Nil, encoded
+from .table import ALONE, LOOKS, Command, Run
 
 if TYPE_CHECKING:
-    from .server import Server
     from .session import Session
+
+T = TypeVar("T")
+
+_EXPIRE_EVERY = 0.1  # seconds
+_EXPIRE_AT_ONCE = 256  # keys
 
 _log = logging.getLogger("raxlog.resp")
 
@@ -37,10 +51,11 @@ class Block(NamedTuple):
     """The answer of a command that has found nothing, and is to wait."""
 
     words: list[bytes]  # with which it is tried again: no $ in them
-    streams: list[tuple[bytes, bytes]]  # names and IDs that it waits for
+    streams: list[tuple[bytes, bytes]]  # names and IDs that it waits for; of lists names only
     group: bytes | None
     claim_idle: float | None
     seconds: float  # 0: for ever
+    rows: tuple[bytes, ...] = ()  # of the state: the heads of lists
 
 
 class Waiter:
@@ -63,23 +78,50 @@ class Outcome(NamedTuple):
     served: list[tuple[Waiter, object]]
 
 
+class _Unflushed:
+    """The Source of the state in a batch: nothing has to be flushed so that its rows can be read."""
+
+    buffer = None
+    lock_timeout = 0.0
+
+    def __init__(self, batch: Batch) -> None:
+        self._batch = batch
+        self.env = batch.env
+        self.submit = batch.submit
+
+    def read(self) -> nullcontext[WriteTransaction]:
+        """The transaction itself."""
+        assert self._batch.txn is not None
+        return nullcontext(self._batch.txn)
+
+
 class Engine:
     """The store of a server."""
 
     def __init__(self, store: Store) -> None:
-        self.server: Server | None = None
         self.threads = Threads(store)
-        direct, streams, pubsub = store.parts()
         self._loop = asyncio.get_running_loop()
-        self._batch = Batch(direct)
-        self._writing = Calls(streams, pubsub, self._batch)
-        self.reading = Calls(streams, pubsub, direct)
         self._lane = Lane(f"commands on {store.path}", self._commit, 256)
         self._blocked: dict[bytes, dict[int, Waiter]] = {}
         self._numbers = count(1)
+        self.events = Events()
+        self._expiring: asyncio.Future[Outcome] | None = None
+        self._timer = self._loop.create_task(self._keep_time())
+        self._use(store)
+
+    def _use(self, store: Store) -> None:
+        direct, streams, pubsub = store.parts()
+        self.store = store
+        self._batch = Batch(direct)
+        self._writing = Keys(Calls(streams, pubsub, self._batch), State(_Unflushed(self._batch)),
+                             partial(self.events.publish, publish=self.publish), self._batch)
+        self.reading = Keys(Calls(streams, pubsub, direct), store.state,
+                            partial(self.events.publish, publish=store.channels.publish))
+        self.is_open = True
 
     async def close(self, timeout: float) -> None:
         """Complete what has begun, then close the store."""
+        self._timer.cancel()
         await self._lane.idle(timeout)
         self._lane.end()
         await self.threads.close(timeout)
@@ -88,38 +130,82 @@ class Engine:
 
     def read(self, session: Session, command: Command, words: list[bytes]) -> asyncio.Future[object]:
         """Run a command that only reads, beside the writes."""
-        run = self._run(session, self.reading)
-        return self.threads.call("reads", partial(_guarded, command.handler, run, words))
+        if not self.is_open or self._expires():
+            return self.write(session, command, words)
+        return self.threads.call("reads", partial(self._direct, session, command, words))
 
-    def write(self, session: Session, command: Command, words: list[bytes]) -> asyncio.Future[Outcome]:
-        """Run a command as a part of the next commit."""
-        waiter = Waiter(next(self._numbers), session, command, self._loop.create_future())
+    def aside(self, session: Session, command: Command, words: list[bytes]) -> asyncio.Future[Encoded]:
+        """Run a command that may take long beside all others, with commits of its own."""
+
+        async def run() -> Encoded:
+            if self._expires() and self._expiring is not None:
+                await asyncio.wait([self._expiring])
+            return await self.threads.call(
+                "others", lambda: Encoded(encoded(self._direct(session, command, words), session.protocol)))
+
+        return self._loop.create_task(run())
+
+    def write(self, session: Session, command: Command, words: list[bytes],
+              may_block: bool = False) -> asyncio.Future[object]:
+        """Run a command as a part of the next commit, or between two: its reply, or an Outcome."""
+        self._expires()
+        if command.kind is ALONE:
+            return self.alone(partial(self._direct, session, command, words))
+        waiter = Waiter(next(self._numbers), session, command, self._loop.create_future()) if may_block else None
 
         def function() -> Outcome:
-            run = self._run(session, self._writing)._replace(may_block=True)
+            run = Run(self._writing, session, session.server, may_block)
             reply = _guarded(command.handler, run, words)
             if isinstance(reply, Block):
+                assert waiter is not None
                 self._register(waiter, reply)
                 return Outcome(waiter, [])
-            return Outcome(reply, self._serve(run, words))
+            return Outcome(reply, self._serve(run, words) if self._blocked else [])
 
-        return self._lane.call(function).future
+        future: asyncio.Future[Any] = self._lane.call(function).future
+        return future
+
+    def alone(self, function: Callable[[], T]) -> asyncio.Future[T]:
+        """Call a function that makes its own commits, among the writes."""
+        return self._lane.call(function, is_alone=True).future
+
+    def reopen(self, sessions: Iterable[Session]) -> None:
+        """Close the store, and open it again from the disk, for these. In a command that runs alone."""
+        options = self.store.parts()[0].env.options
+        hold, held = threading.Event(), threading.Semaphore(0)
+
+        def wait() -> None:
+            held.release()
+            hold.wait()
+
+        for lane in ("reads", "others"):
+            self._loop.call_soon_threadsafe(self.threads.call, lane, wait)
+            held.acquire()
+        self.is_open = False
+        try:
+            self.store.close()
+            store = Store.open(self.store.path, durability=options.durability, uses_journal=options.uses_journal)
+            self.threads.use(store)
+            self._use(store)
+            for session in sessions:
+                session.listen_again()
+        finally:
+            hold.set()
+
+    def publish(self, channel: bytes, message: bytes, is_shard: bool = False) -> int:
+        """PUBLISH, in a command that writes."""
+        return self._batch.submit(self.store.channels.publication(channel, message, is_shard))
 
     def execute(self, session: Session, queued: list[tuple[Command, list[bytes]]],
-                may_go: Callable[[Calls], bool]) -> asyncio.Future[Outcome]:
+                may_go: Callable[[Keys], bool]) -> asyncio.Future[Outcome]:
         """Run the commands of a MULTI in one transaction, unless they may not go: NIL then."""
+        self._expires()
+
         def function() -> Outcome:
             if not may_go(self._writing):
                 return Outcome(NIL, [])
-            replies: list[object] = []
-            for command, words in queued:
-                try:
-                    replies.append(_guarded(command.handler, self._run(session, self._writing), words))
-                except RaxlogError as error:
-                    if self._batch.spoiled is not None:
-                        raise
-                    replies.append(failure(error))
-            return Outcome(replies, self._serve(self._run(session, self._writing),
+            replies = [self._tried(command, _run(session, self._writing), words) for command, words in queued]
+            return Outcome(replies, self._serve(_run(session, self._writing),
                                                 [word for _, words in queued for word in words]))
 
         return self._lane.call(function).future
@@ -142,32 +228,103 @@ class Engine:
 
     async def _watch(self, waiter: Waiter) -> None:
         """Try again when another process has committed."""
-        block = waiter.block
+        store = self.store
         try:
-            async with readiness(self.threads, block.streams, block.group, block.claim_idle, None) as ready:
+            async with self._readiness(waiter.block) as ready:
                 while not waiter.future.done() and await ready():
                     await self._lane.call(partial(self._serve_all, [waiter])).future
+        except StoreClosed:
+            await self.alone(lambda: None)  # behind what has closed it
+            if store is not self.store:
+                await self._watch(waiter)
         except RaxlogError as error:
             if not waiter.future.done():
                 waiter.future.set_result(failure(error))
+
+    def _readiness(self, block: Block) -> Readiness[Any]:
+        if not block.rows:
+            return readiness(self.threads, block.streams, block.group, block.claim_idle, None)
+        rows = [Condition(row_of, row) for row in block.rows]
+
+        async def look() -> Look[bool]:
+            seen = await self.threads.call("reads", partial(
+                ask, self.threads.source, lambda txn: {row: row.value(txn) for row in rows}))
+            return any(seen.values()), seen, None
+
+        return Readiness(self.threads, look, math.inf)
 
     async def _withdraw(self, waiter: Waiter) -> bool:
         outcome = await self._lane.call(partial(self._remove, waiter)).future
         return outcome.reply is not None
 
+    # -- keys that go -------------------------------------------------------------------
+
+    def _expires(self) -> bool:
+        """Whether keys are on their way out, whose time has come: what begins now runs behind that."""
+        if self._expiring is None and now_ms() >= self._writing.next_due:
+            self._expiring = self._lane.call(self._expire).future
+            self._expiring.add_done_callback(self._expired)
+        return self._expiring is not None
+
+    def _expire(self) -> Outcome:
+        return Outcome(None, self._serve_names(self._writing.delete_due(_EXPIRE_AT_ONCE)))
+
+    def _expired(self, expiring: asyncio.Future[Outcome]) -> None:
+        self._expiring = None
+        if not expiring.cancelled() and expiring.exception() is not None:
+            _log.error("expiring keys: %s", expiring.exception())
+
+    def _first_due(self) -> int:
+        return self.reading.first_due()
+
+    async def _keep_time(self) -> None:
+        """Notice the times that other processes have given keys, and let keys go that are not asked for."""
+        while True:
+            await asyncio.sleep(_EXPIRE_EVERY)
+            keys = self._writing
+            try:
+                first = await self.threads.call("reads", self._first_due)
+            except RaxlogError as error:
+                _log.error("expiring keys: %s", error)
+                return
+            keys.next_due = min(keys.next_due, first)
+            self._expires()
+
     # -- in the lane's thread -----------------------------------------------------------
 
-    def _run(self, session: Session, calls: Calls) -> Run:
-        assert self.server is not None
-        return Run(calls, session, self.server)
+    def _direct(self, session: Session, command: Command, words: list[bytes]) -> object:
+        if command.kind is LOOKS:
+            direct, streams, pubsub = self.store.parts()
+            with direct.read() as txn:
+                moment = Moment(direct.env, txn)
+                keys = Keys(Calls(streams, pubsub, moment), State(moment))
+                return _guarded(command.handler, _run(session, keys), words)
+        return _guarded(command.handler, _run(session, self.reading), words)
 
-    def _commit(self, calls: list[Call[Outcome]]) -> None:
+    def _commit(self, calls: list[Call[Any]]) -> None:
+        for is_alone, some in groupby(calls, attrgetter("is_alone")):
+            (run_each if is_alone else self._commit_batch)(list(some))
+
+    def _commit_batch(self, calls: list[Call[Outcome]]) -> None:
         self._batch.commit(calls)
         for call in calls:
             if call.error is None:
                 for waiter, reply in call.result.served:
                     self._forget(waiter)
                     self._loop.call_soon_threadsafe(_resolve, waiter.future, reply)
+
+    def _tried(self, command: Command, run: Run, words: list[bytes]) -> object:
+        """The reply of a command among others; its error, where it has changed nothing and they need not be undone."""
+        txn = self._batch.txn
+        assert txn is not None
+        txn.flush()  # so that what the command reads changes nothing
+        before = txn.changes
+        try:
+            return _guarded(command.handler, run, words)
+        except RaxlogError as error:
+            if not txn.is_untouched(before, error):
+                raise
+            return failure(error)
 
     def _register(self, waiter: Waiter, block: Block) -> None:
         waiter.block = block
@@ -197,6 +354,9 @@ class Engine:
         names = set(map(run.name, words))
         if run.name(b"flushall") in names or run.name(b"flushdb") in names:
             names = set(self._blocked)
+        return self._serve_names(names)
+
+    def _serve_names(self, names: Iterable[bytes]) -> list[tuple[Waiter, object]]:
         lines = [line for name in names if (line := self._blocked.get(name))]
         waiters = {number: waiter for line in lines for number, waiter in line.items()}
         return self._serve_all([waiters[number] for number in sorted(waiters)]).served
@@ -206,17 +366,16 @@ class Engine:
         for waiter in waiters:
             if waiter.is_over or waiter.served is self._batch.txn:
                 continue
-            try:
-                run = self._run(waiter.session, self._writing)._replace(waiter=waiter)
-                reply = _guarded(waiter.command.handler, run, waiter.block.words)
-            except RaxlogError as error:
-                if self._batch.spoiled is not None:
-                    raise
-                reply = failure(error)
+            run = _run(waiter.session, self._writing)._replace(waiter=waiter)
+            reply = self._tried(waiter.command, run, waiter.block.words)
             if not isinstance(reply, Nil):
                 waiter.served = self._batch.txn
                 served.append((waiter, reply))
         return Outcome(None, served)
+
+
+def _run(session: Session, keys: Keys) -> Run:
+    return Run(keys, session, session.server)
 
 
 def _resolve(future: asyncio.Future[object], reply: object) -> None:

@@ -26,14 +26,35 @@ class CommandError(RaxlogError):
     """An error as a client gets it, with its code in front."""
 
 
+def quoted(word: bytes) -> str:
+    """A word as MONITOR shows it."""
+    shown = (_SHOWN.get(byte) or (chr(byte) if 32 <= byte < 127 else f"\\x{byte:02x}") for byte in word)
+    return f'"{"".join(shown)}"'
+
+
+_SHOWN = {ord(one): "\\" + letter for one, letter in zip('\\"\n\r\t\a\b', '\\"nrtab', strict=True)}
 
 
 class Pairs(list["tuple[bytes, object]"]):
     """A map of RESP3 that RESP2 shows as an array of arrays of two: what XREAD answers."""
 
 
+class Push(list[object]):
+    """What RESP3 sends as a push, and RESP2 as an array."""
+
+
+class Encoded(bytes):
+    """A reply that is encoded already."""
+
+
+class Several(list[object]):
+    """Several replies to one command."""
+
+
 def encoded(reply: object, protocol: int) -> bytes:
     """The bytes of a reply."""
+    if isinstance(reply, Encoded):
+        return reply
     parts: list[bytes] = []
     _encode(reply, protocol, parts)
     return b"".join(parts)
@@ -53,13 +74,16 @@ def _encode(reply: object, protocol: int, parts: list[bytes]) -> None:
                 parts.append(b"*2\r\n")
             _encode(pair[0], protocol, parts)
             _encode(pair[1], protocol, parts)
+    elif isinstance(reply, Several):
+        for one in reply:
+            _encode(one, protocol, parts)
     elif isinstance(reply, dict):
         parts.append(b"%%%d\r\n" % len(reply) if protocol == 3 else b"*%d\r\n" % (2 * len(reply)))
         for name, value in reply.items():
             _encode(name, protocol, parts)
             _encode(value, protocol, parts)
     elif isinstance(reply, list | tuple):
-        parts.append(b"*%d\r\n" % len(reply))
+        parts.append(b"%b%d\r\n" % (b">" if protocol == 3 and isinstance(reply, Push) else b"*", len(reply)))
         for one in reply:
             _encode(one, protocol, parts)
     elif reply is None or reply is NIL:

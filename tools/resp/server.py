@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
+import socket
 import time
 from dataclasses import dataclass
 
 from ...storage.errors import InvalidArgument
 from ...store import Store
-from .commands import connection, groups, keys, streams  # noqa: F401 - they enter their commands
+from .commands import connection, disk, groups, keys, lists, pubsub, scripts, streams, strings  # noqa: F401 - they enter their commands
 from .engine import Engine
-from .replies import CommandError, encoded
+from .replies import CommandError, encoded, quoted
 from .session import Session
 from .table import integer, text_of
 
@@ -56,9 +57,9 @@ class Server:
         self.options = options
         self.version = _VERSIONS[options.redis_version]
         self.sessions: dict[int, Session] = {}
+        self.monitors: set[Session] = set()
         self.began = time.time()
         self.engine = Engine(store)
-        self.engine.server = self
         self._tasks: set[asyncio.Task[None]] = set()
         self._listening: list[asyncio.Server] = []
         self._number = 0
@@ -88,6 +89,10 @@ class Server:
             await asyncio.wait(self._tasks, timeout=_GRACE)
         await self.engine.close(_GRACE)
 
+    async def connect(self, wire: socket.socket) -> None:
+        """Serve a client whose connection is there already."""
+        await self._connected(*await asyncio.open_connection(sock=wire))
+
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if len(self.sessions) >= self.options.clients:
             writer.write(encoded(CommandError("ERR max number of clients reached"), 2))
@@ -104,7 +109,19 @@ class Server:
             writer.close()  # the server ends
         finally:
             self._tasks.discard(task)
+            self.monitors.discard(session)
+            session.unsubscribe()
             del self.sessions[session.number]
+
+    def report(self, session: Session, words: list[bytes]) -> None:
+        """Show a command to those that monitor, without its password."""
+        if not self.monitors or words[0].lower() == b"monitor":
+            return
+        shown_words = {b"auth": 1, b"hello": 2}.get(words[0].lower(), len(words))
+        shown = " ".join(quoted(word if at < shown_words else b"(redacted)") for at, word in enumerate(words))
+        line = encoded(f"{time.time():.6f} [{session.database} {session.peer}] {shown}", 2)
+        for one in self.monitors:
+            one.push(line)
 
     # -- settings -----------------------------------------------------------------------
 
@@ -116,6 +133,7 @@ class Server:
             b"stream-node-max-entries": b"%d" % options.node_max_entries,
             b"maxclients": b"%d" % options.clients, b"requirepass": options.password or b"",
             b"proto-max-bulk-len": b"%d" % options.request_limit, b"databases": b"%d" % self.DATABASES,
+            b"notify-keyspace-events": str(self.engine.events).encode(),
             b"appendonly": b"yes", b"appendfsync": b"always", b"save": b"", b"timeout": b"0",
         }
 
@@ -127,6 +145,8 @@ class Server:
             number = integer(value, f"ERR CONFIG SET failed (possibly related to argument '{text_of(name)}') - "
                                     "argument couldn't be parsed into an integer")
             setattr(self.options, limits[name], max(0, number))
+        elif name == b"notify-keyspace-events":
+            self.engine.events.set(text_of(value))
         elif name == b"requirepass":
             self.options.password = value or None
         elif name not in self.settings():

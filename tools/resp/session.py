@@ -12,20 +12,30 @@ import asyncio
 import contextlib
 from typing import TYPE_CHECKING
 
+from ...index.pubsub.channels import ChannelMessage, Subscriber
 from ...storage.errors import RaxlogError
-from ...transaction import Calls
 from . import table
 from .engine import Outcome, Waiter, failure
-from .replies import CommandError, encoded
+from .keyspace import Keys
+from .replies import CommandError, Push, encoded
 from .requests import ProtocolError, RequestParser
-from .table import READS, SESSION, Command, Run
+from .table import ALONE, LOOKS, READS, SESSION, WRITES, Command, Run
 
 if TYPE_CHECKING:
     from .server import Server
 
 _AT_ONCE = 256  # requests
 _CHUNK = 1 << 16
+_PIECE = 1 << 20
+_SUBSCRIBES = {letter + verb for letter in (b"", b"p", b"s") for verb in (b"subscribe", b"unsubscribe")}
+_BLOCKS = {b"xread", b"xreadgroup", b"blpop", b"brpop"}
+_ALTERS = {b"auth", b"hello", b"reset", b"select", b"watch", b"unwatch", *_SUBSCRIBES}  # how what follows is run
+_WAITED_FOR = _BLOCKS | _ALTERS  # by what follows them
+_UNBOUNDED = {b"keys", b"dump", b"xrange", b"xrevrange", b"xread"}  # the last three with no COUNT, or more than 999
+_PATIENCE = 30.0  # seconds
+_WHILE_SUBSCRIBED = {*_SUBSCRIBES, b"ping", b"quit", b"reset"}  # in RESP2
 _OUTSIDE = {b"exec", b"discard", b"multi", b"watch", b"quit", b"reset"}  # what a MULTI does not queue
+_MOST_UNREAD = 32 << 20  # bytes of messages for a client that does not read them
 _UNAUTHENTICATED = {b"auth", b"hello", b"quit", b"reset"}
 
 
@@ -51,6 +61,11 @@ class Session:
         self._parser = RequestParser(server.options.request_limit)
         self._parser.is_trusted = self.is_authenticated
         self._error: ProtocolError | None = None
+        self._next: list[bytes] | None = None  # a request that was not begun with those before it
+        self._is_answering = False
+        self.subscriber: Subscriber | None = None
+        self._loop = asyncio.get_running_loop()
+        self._held: list[bytes] = []  # messages, until what is being answered is
 
     async def serve(self) -> None:
         """Answer until the client, or the server, ends the connection."""
@@ -72,9 +87,62 @@ class Session:
             with contextlib.suppress(ConnectionError, RuntimeError):
                 self._writer.close()
 
+    def push(self, message: bytes) -> None:
+        """Send what is no reply, not in between those of a pipeline; end a client that reads none of it."""
+        if self._is_answering:
+            self._held.append(message)
+            return
+        if self._writer.is_closing():
+            return
+        self._writer.write(message)
+        if self._writer.transport.get_write_buffer_size() > _MOST_UNREAD:
+            self._writer.transport.abort()
+
+    def listener(self) -> Subscriber:
+        """What it subscribes with."""
+        if self.subscriber is None:
+            self.subscriber = self.server.engine.store.channels.subscriber(callback=self._hear)
+        return self.subscriber
+
+    @property
+    def is_subscribed(self) -> bool:
+        """Whether it may get messages."""
+        held = self.subscriber
+        return held is not None and bool(held.channels or held.patterns or held.shard_channels)
+
+    def listen_again(self) -> None:
+        """Subscribe to what it was subscribed to, in the store that has been opened again."""
+        before, self.subscriber = self.subscriber, None
+        if before is not None:
+            for subscribe, names in ((Subscriber.subscribe, before.channels), (Subscriber.psubscribe, before.patterns),
+                                     (Subscriber.ssubscribe, before.shard_channels)):
+                if names:
+                    subscribe(self.listener(), *names)
+
+    def unsubscribe(self) -> None:
+        """End all subscriptions."""
+        before, self.subscriber = self.subscriber, None
+        if before is not None:
+            self.server.engine.alone(before.close)
+
+    def _hear(self, message: ChannelMessage) -> None:
+        """A message has come, in a thread of its own."""
+        parts = [message.kind.encode(), message.pattern, message.channel, message.data]
+        reply = Push(part for part in parts if part is not None)
+        self._loop.call_soon_threadsafe(lambda: self.push(encoded(reply, self.protocol)))
+
+    def _pause(self) -> None:
+        """What has been answered is sent: now messages may be."""
+        self._is_answering = False
+        held, self._held = self._held, []
+        for message in held:
+            self.push(message)
+
     def reset(self) -> None:
         """Back to how it began, but for the connection."""
         self.discard()
+        self.server.monitors.discard(self)
+        self.unsubscribe()
         self.database, self.protocol, self.client_name = 0, 2, b""
         self.set_authenticated(self.server.options.password is None)
 
@@ -89,13 +157,13 @@ class Session:
     # -- requests -----------------------------------------------------------------------
 
     def _parsed(self) -> list[list[bytes]]:
-        """The next requests, up to one that can block: what follows it waits for it."""
+        """The next requests, up to one that can block: what follows it waits for it; or one that can be long, alone."""
         requests: list[list[bytes]] = []
         if self._error is not None:
             raise self._error
         while len(requests) < _AT_ONCE:
             try:
-                words = self._parser.next()
+                words, self._next = self._next or self._parser.next(), None
             except ProtocolError as error:
                 if not requests:
                     raise
@@ -103,61 +171,111 @@ class Session:
                 break
             if words is None:
                 break
+            is_long = words[0].lower() in _UNBOUNDED and _is_long(words)
+            if is_long and requests:
+                self._next = words
+                break
             requests.append(words)
-            if words[0].lower() in (b"xread", b"xreadgroup", b"auth", b"hello"):
+            if is_long or words[0].lower() in _WAITED_FOR:
                 break
         return requests
 
     async def _answer(self, requests: list[list[bytes]]) -> None:
         """Begin all of them, then send their replies in order."""
-        writes = any(self._kind_of(words) is table.WRITES or words[0].lower() == b"exec" for words in requests)
-        begun = []
-        for words in requests:
-            begun.append(self._begin(words, writes))
+        commands = [_command_of(words) for words in requests]
+        writes = any(_blocking(words, one.kind) in (WRITES, ALONE) or one.name == "exec"
+                     for words, one in zip(requests, commands, strict=True) if isinstance(one, Command))
+        begun: list[tuple[object, int]] = []
+        self._is_answering = True
+        for words, command in zip(requests, commands, strict=True):
+            if words[0].lower() in _ALTERS:
+                await asyncio.gather(*(one for one, _ in begun if isinstance(one, asyncio.Future)),
+                                     return_exceptions=True)
+            begun.append((self._begin(words, command, writes, len(requests) == 1), self.protocol))
             if self.is_closing:
                 break
-        for one in begun:
-            protocol = self.protocol
+        replies = bytearray()
+        for one, protocol in begun:
+            if len(replies) > _CHUNK or (replies and isinstance(one, asyncio.Future) and not one.done()):
+                self._writer.write(bytes(replies))
+                replies.clear()
             try:
                 reply = await one if isinstance(one, asyncio.Future) else one
                 if isinstance(reply, Outcome):
                     reply = reply.reply
                 if isinstance(reply, Waiter):
+                    self._writer.write(bytes(replies))
+                    replies.clear()
                     reply = await self._blocked(reply)
             except RaxlogError as error:
                 reply = failure(error)
-            self._writer.write(encoded(reply, protocol))
-        await self._writer.drain()
+            some = encoded(reply, protocol)
+            if len(some) > _PIECE:
+                await self._send_large(bytes(replies), some)
+                replies.clear()
+            else:
+                replies += some
+        self._writer.write(bytes(replies))
+        self._pause()
+        await self._drain()
 
-    def _kind_of(self, words: list[bytes]) -> table.Kind:
-        try:
-            return _blocking(words, table.find(words).kind)
-        except CommandError:
-            return SESSION
+    async def _send_large(self, *parts: bytes) -> None:
+        """Send piece by piece: a transport moves all that it holds with each piece that it sends."""
+        for part in parts:
+            for start in range(0, len(part), _PIECE):
+                self._writer.write(memoryview(part)[start : start + _PIECE])
+                await self._drain()
 
-    def _begin(self, words: list[bytes], in_writes: bool) -> object:
+    async def _drain(self) -> None:
+        """Wait until nearly all that is sent has been read; end a client that reads none of it."""
+        transport = self._writer.transport
+        while (unread := transport.get_write_buffer_size()) > _CHUNK:
+            try:
+                await asyncio.wait_for(self._writer.drain(), _PATIENCE)
+            except TimeoutError:
+                if transport.get_write_buffer_size() >= unread:
+                    transport.abort()
+                    raise ConnectionResetError from None
+
+    def _begin(self, words: list[bytes], command: Command | CommandError, in_writes: bool, is_alone: bool) -> object:
         """Begin a command: its reply, or the future of it."""
         try:
-            command = table.find(words)
+            if isinstance(command, CommandError):
+                raise command
             name = words[0].lower()
             if not self.is_authenticated and name not in _UNAUTHENTICATED:
                 raise CommandError("NOAUTH Authentication required.")
+            if self.protocol == 2 and name not in _WHILE_SUBSCRIBED and self.is_subscribed:
+                raise CommandError(f"ERR Can't execute '{command.name}': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING "
+                                   "/ QUIT / RESET are allowed in this context")
             if self.queue is not None and name not in _OUTSIDE:
+                if command.kind is ALONE:
+                    raise CommandError("ERR Command not allowed inside a transaction")
                 self.queue.append((command, words))
+                self.server.report(self, words)
                 return "QUEUED"
-            if command.kind is SESSION:
-                return command.handler(Run(self.server.engine.reading, self, self.server), words)
-            if _blocking(words, command.kind) is READS and not in_writes:
-                return self.server.engine.read(self, command, words)
-            return self.server.engine.write(self, command, words)
+            try:
+                return self._run(command, words, in_writes, is_alone)
+            finally:
+                self.server.report(self, words)
         except CommandError as error:
             if self.queue is not None and words[0].lower() not in _OUTSIDE:
                 self.is_aborted = True
             return error
 
+    def _run(self, command: Command, words: list[bytes], in_writes: bool, is_alone: bool) -> object:
+        if command.kind is SESSION:
+            return command.handler(Run(self.server.engine.reading, self, self.server), words)
+        if is_alone and (command.name == "xtrim" or _is_long(words)):
+            return self.server.engine.aside(self, command, words)
+        if _blocking(words, command.kind) in (READS, LOOKS) and not in_writes:
+            return self.server.engine.read(self, command, words)
+        return self.server.engine.write(self, command, words, words[0].lower() in _BLOCKS)
+
     async def _blocked(self, waiter: Waiter) -> object:
         """Wait for the reply, and notice a client that leaves in the meantime."""
-        await self._writer.drain()
+        self._pause()
+        await self._drain()
         self.is_blocked = True
         wait = asyncio.create_task(self.server.engine.wait(waiter))
         listen = asyncio.create_task(self._reader.read(_CHUNK))
@@ -172,7 +290,7 @@ class Session:
                     listen = asyncio.create_task(self._reader.read(_CHUNK))
             return wait.result()
         finally:
-            self.is_blocked = False
+            self.is_blocked, self._is_answering = False, True
             for task in (wait, listen):
                 task.cancel()
             with contextlib.suppress(asyncio.CancelledError, ConnectionError):
@@ -182,22 +300,30 @@ class Session:
         self._writer.write(encoded(reply, self.protocol))
 
 
+def _command_of(words: list[bytes]) -> Command | CommandError:
+    try:
+        return table.find(words)
+    except CommandError as error:
+        return error
+
+
+def _is_long(words: list[bytes]) -> bool:
+    """Whether the reply may be of any size: it is made beside the others, and one at a time for a client."""
+    lowered = [word.lower() for word in words]
+    if lowered[0] not in _UNBOUNDED or b"block" in lowered:
+        return False
+    return b"count" not in lowered[:-1] or len(words[lowered.index(b"count") + 1]) > 3
+
 
 def _blocking(words: list[bytes], kind: table.Kind) -> table.Kind:
     """An XREAD that may block runs among the writes, so that it misses none of them."""
-    return table.WRITES if words[0].lower() == b"xread" and b"block" in map(bytes.lower, words) else kind
+    return WRITES if words[0].lower() == b"xread" and b"block" in map(bytes.lower, words) else kind
 
 
 def _address(peer: object) -> str:
     return f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else "unix"
 
 
-def is_unchanged(calls: Calls, watched: dict[bytes, object]) -> bool:
-    """Whether the streams are as they were watched."""
-    return all(version_of(calls, name) == version for name, version in watched.items())
-
-
-def version_of(calls: Calls, name: bytes) -> object:
-    """What changes with each change of a stream; None where there is none."""
-    stream = calls.stream(name)
-    return stream.info()._replace(first_entry=None, last_entry=None) if stream.exists() else None
+def is_unchanged(keys: Keys, watched: dict[bytes, object]) -> bool:
+    """Whether the keys are as they were watched."""
+    return all(keys.version(name) == version for name, version in watched.items())

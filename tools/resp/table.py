@@ -11,11 +11,13 @@ from collections.abc import Callable
 from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
 
+from .keyspace import prefix_of
 from .replies import CommandError
 
 if TYPE_CHECKING:
     from ...transaction import Calls
     from .engine import Waiter
+    from .keyspace import Keys
     from .server import Server
     from .session import Session
 
@@ -28,29 +30,35 @@ class Kind(Enum):
 
     SESSION = 0  # at once, in the loop: it needs no store
     READS = 1
-    WRITES = 2
+    LOOKS = 2  # reads, all of it of one moment
+    WRITES = 3
+    ALONE = 4  # among the writes, between two commits: not in a MULTI
 
 
-SESSION, READS, WRITES = Kind.SESSION, Kind.READS, Kind.WRITES
+SESSION, READS, LOOKS, WRITES, ALONE = Kind
 
 
 class Run(NamedTuple):
     """What a handler works with: the store, within the transaction that the command is a part of, and the client."""
 
-    calls: Calls
+    keys: Keys
     session: Session
     server: Server
     may_block: bool = False  # not in EXEC, nor where a blocked command is tried again
     waiter: Waiter | None = None  # of a command that is tried again
 
+    @property
+    def calls(self) -> Calls:
+        """The calls on streams."""
+        return self.keys.calls
+
     def name(self, key: bytes) -> bytes:
-        """The stream's name for a key of the client's database."""
+        """The name in the store of a key of the client's database."""
         return prefix_of(self.session.database) + key
 
-
-def prefix_of(database: int) -> bytes:
-    """What the names of a database's streams begin with: those of 0 are as they are, the others lose 5 of 502 bytes."""
-    return b"\0db%d\0" % database if database else b""
+    def note(self, kind: str, event: str, key: bytes) -> None:
+        """A change to a key, for those that subscribe to such."""
+        self.keys.note(kind, event, self.name(key))
 
 
 class Command(NamedTuple):
@@ -67,6 +75,14 @@ class Command(NamedTuple):
             raise CommandError(f"ERR wrong number of arguments for '{self.name}' command")
 
 
+_INSTEAD = {  # of what is refused, with a hint
+    "hashes": ("hset hget hmset hmget hgetall hdel hexists hlen hkeys hvals hincrby hsetnx hscan",
+               "use SET with one value of all fields, or the fields of an entry, XADD"),
+    "sets": ("sadd srem smembers sismember scard spop sinter sunion sdiff sscan srandmember smismember",
+             "use a key for each member, SET ... NX"),
+    "sorted sets": ("zadd zrem zrange zrangebyscore zscore zcard zcount zincrby zrank zpopmin zpopmax bzpopmin zscan",
+                    "use a stream, the IDs of which are the scores, XADD and XRANGE"),
+}
 COMMANDS: dict[bytes, Command] = {}
 
 Handler = Callable[[Run, list[bytes]], object]
@@ -100,7 +116,9 @@ def find(words: list[bytes]) -> Command:
             if len(given) >= 128:
                 break
             given += f"'{text_of(word[: 128 - len(given)])}' "
-        raise CommandError(f"ERR unknown command '{text_of(words[0][:128])}', with args beginning with: {given}")
+        hint = next((f"(raxlog serve has no {kind}: {instead})" for kind, (names, instead) in _INSTEAD.items()
+                     if name in names.encode().split()), "")
+        raise CommandError(f"ERR unknown command '{text_of(words[0][:128])}', with args beginning with: {given}{hint}")
     found.require_arity(words)
     return found
 
@@ -112,10 +130,14 @@ def text_of(word: bytes) -> str:
 
 def integer(word: bytes, error: str = "ERR value is not an integer or out of range") -> int:
     """A whole number of 64 bits, as Redis reads it."""
-    value = int(word) if _INTEGER.fullmatch(word) else None
-    if value is None or not -MAX_INT - 1 <= value <= MAX_INT:
+    if not is_integer(word):
         raise CommandError(error)
-    return value
+    return int(word)
+
+
+def is_integer(word: bytes) -> bool:
+    """Whether it is a whole number of 64 bits, written as Redis would write it."""
+    return _INTEGER.fullmatch(word) is not None and -MAX_INT - 1 <= int(word) <= MAX_INT
 
 
 def syntax_error() -> CommandError:

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
               help="clients at the same time (default: 10000)"),
      *WRITING),
     """Serves the streams of a store to clients of Redis, in any language: the commands on streams and groups,
-MULTI, and those on keys and connections that clients send besides. No Redis clone: what is not about
-streams is refused. Other processes may use the store at the same time. Ends with SIGTERM or Ctrl-C,
-once what has begun is committed.""",
+MULTI, publish and subscribe, and what clients send besides: keys that expire, strings, small lists. No
+Redis clone: hashes, sets and scripts are refused. Other processes may use the store at the same time.
+Ends with SIGTERM or Ctrl-C, once what has begun is committed.""",
     "raxlog serve events.rax --port 6380",
 )
 def _serve(args: argparse.Namespace) -> int:

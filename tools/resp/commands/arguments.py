@@ -87,8 +87,13 @@ class Trim(NamedTuple):
     at: int = 0  # of the first word behind the options
 
 
+_PLAIN = Trim(id="*", at=3)
+
+
 def trim_options(words: list[bytes], adds: bool) -> Trim:
     """The options behind the key, as Redis reads them."""
+    if adds and words[2] == b"*":
+        return _PLAIN
     trim = Trim()
     limit_given = refs_given = False
     at = 2

@@ -9,7 +9,7 @@ import time
 from functools import partial
 
 from ..replies import CommandError
-from ..session import Session, is_unchanged, version_of
+from ..session import Session, is_unchanged
 from ..table import COMMANDS, SESSION, WRITES, Run, command, integer, syntax_error, text_of
 
 
@@ -18,6 +18,8 @@ def ping(run: Run, words: list[bytes]) -> object:
     """PING."""
     if len(words) > 2:
         raise CommandError("ERR wrong number of arguments for 'ping' command")
+    if run.session.protocol == 2 and run.session.is_subscribed:
+        return [b"pong", words[1] if len(words) == 2 else b""]
     return words[1] if len(words) == 2 else "PONG"
 
 
@@ -115,6 +117,13 @@ def _client_name(name: bytes) -> bytes:
     return name
 
 
+@command("monitor", 1, SESSION)
+def monitor(run: Run, words: list[bytes]) -> object:
+    """MONITOR."""
+    run.server.monitors.add(run.session)
+    return "OK"
+
+
 # -- CLIENT, COMMAND, CONFIG, INFO -------------------------------------------------------------
 
 
@@ -206,13 +215,18 @@ def config_get(run: Run, words: list[bytes]) -> object:
             if any(glob_matches(pattern.lower(), name) for pattern in words[2:])}
 
 
-@command("config|set", -4, SESSION)
+@command("config|set", -4, WRITES)
 def config_set(run: Run, words: list[bytes]) -> object:
-    """CONFIG SET."""
+    """CONFIG SET: limits of nodes hold for the streams that follow Redis' rule, too, in the nodes they begin."""
     if len(words) % 2:
         raise CommandError("ERR wrong number of arguments for 'config|set' command")
     for name, value in zip(words[2::2], words[3::2], strict=True):
         run.server.set(name.lower(), value)
+    if any(name.lower().startswith(b"stream-node-max-") for name in words[2::2]):
+        for stream in map(run.calls.stream, run.calls.streams()):
+            if stream.info().node_rule == "redis":
+                stream.configure(node_max_bytes=run.server.options.node_max_bytes,
+                                 node_max_entries=run.server.options.node_max_entries)
     return "OK"
 
 
@@ -282,7 +296,7 @@ def watch(run: Run, words: list[bytes]) -> object:
         raise CommandError("ERR WATCH inside MULTI is not allowed")
     for key in words[1:]:
         name = run.name(key)
-        run.session.watched.setdefault(name, version_of(run.calls, name))
+        run.session.watched.setdefault(name, run.keys.version(name))
     return "OK"
 
 

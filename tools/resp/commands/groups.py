@@ -9,17 +9,12 @@ from ....stream.node.stream_id import StreamID
 from ..replies import NIL, CommandError
 from ..table import READS, SESSION, WRITES, Run, command, integer, syntax_error, text_of
 from .arguments import end_of, entries_reply, id_reply, ms_of, start_of, stream_id
-from .streams import has_group, policy_and_ids, require_group, stream_of
+from .streams import group_of, has_group, policy_and_ids, require_group, stream_of
 
 _NO_STREAM = (
     "ERR The XGROUP subcommand requires the key to exist. Note that for CREATE you may want to use the MKSTREAM option "
     "to create an empty stream automatically."
 )
-
-
-def group_of(run: Run, key: bytes, group: bytes) -> Group:
-    """A handle on a group."""
-    return run.calls.group(run.name(key), group)
 
 
 # -- XGROUP ------------------------------------------------------------------------------------
@@ -66,6 +61,7 @@ def xgroup_create(run: Run, words: list[bytes]) -> object:
         stream.create_group(words[3], start, create_stream=makes, entries_read=read)
     except GroupExists:
         raise CommandError("BUSYGROUP Consumer Group name already exists") from None
+    run.note("t", "xgroup-create", words[2])
     return "OK"
 
 
@@ -77,25 +73,35 @@ def xgroup_setid(run: Run, words: list[bytes]) -> object:
     if words[4] not in (b"$", b"-", b"+"):
         stream_id(words[4])
     group.set_id(words[4], entries_read=read)
+    run.note("t", "xgroup-setid", words[2])
     return "OK"
 
 
 @command("xgroup|destroy", 4, WRITES)
 def xgroup_destroy(run: Run, words: list[bytes]) -> object:
     """XGROUP DESTROY."""
-    return int(_located(run, words, by_group=False).destroy())
+    return _noted(run, words, "xgroup-destroy", _located(run, words, by_group=False).destroy())
+
+
+def _noted(run: Run, words: list[bytes], event: str, is_done: bool) -> int:
+    if is_done:
+        run.note("t", event, words[2])
+    return int(is_done)
 
 
 @command("xgroup|createconsumer", 5, WRITES)
 def xgroup_createconsumer(run: Run, words: list[bytes]) -> object:
     """XGROUP CREATECONSUMER."""
-    return int(_located(run, words).create_consumer(words[4]))
+    return _noted(run, words, "xgroup-createconsumer", _located(run, words).create_consumer(words[4]))
 
 
 @command("xgroup|delconsumer", 5, WRITES)
 def xgroup_delconsumer(run: Run, words: list[bytes]) -> object:
     """XGROUP DELCONSUMER."""
-    return _located(run, words).delete_consumer(words[4], pending="drop")
+    group = _located(run, words)
+    if run.server.engine.events.has("t") and any(one.name == words[4] for one in group.consumers()):
+        run.note("t", "xgroup-delconsumer", words[2])
+    return group.delete_consumer(words[4], pending="drop")
 
 
 @command("xgroup|help", 2, SESSION)
@@ -141,10 +147,16 @@ def xack(run: Run, words: list[bytes]) -> object:
 @command("xackdel", -6, WRITES)
 def xackdel(run: Run, words: list[bytes]) -> object:
     """XACKDEL."""
+    run.keys.require_stream(run.name(words[1]))
     refs, ids = policy_and_ids(words, 3)
     if not has_group(run, words[1], words[2]):
         return [-1] * len(ids)
-    return [int(one) for one in group_of(run, words[1], words[2]).ack_delete(*map(stream_id, ids), refs=refs)]
+    stream = stream_of(run, words[1])
+    before = len(stream)
+    results = [int(one) for one in group_of(run, words[1], words[2]).ack_delete(*map(stream_id, ids), refs=refs)]
+    if len(stream) < before:
+        run.note("t", "xdel", words[1])
+    return results
 
 
 @command("xnack", -7, WRITES)
@@ -228,6 +240,8 @@ def xclaim(run: Run, words: list[bytes]) -> object:
     claimed = group_of(run, words[1], words[2]).claim(
         words[3], *ids, min_idle=min_idle / 1000, idle=idle, time=when, retrycount=count, force=force, justid=justid,
         lastid=last)
+    if claimed.consumer_created:
+        run.note("t", "xgroup-createconsumer", words[1])
     return [id_reply(one) if isinstance(one, StreamID) else entries_reply([one])[0] for one in claimed]
 
 
@@ -253,6 +267,8 @@ def xautoclaim(run: Run, words: list[bytes]) -> object:
     assert start is not None
     cursor, claimed, gone = group_of(run, words[1], words[2]).autoclaim(
         words[3], min_idle / 1000, start, count, justid=justid)
+    if claimed.consumer_created:
+        run.note("t", "xgroup-createconsumer", words[1])
     rows = [id_reply(one) if isinstance(one, StreamID) else entries_reply([one])[0] for one in claimed]
     return [id_reply(cursor), rows, [id_reply(sid) for sid in gone]]
 

@@ -1,52 +1,62 @@
-"""Commands on keys, all of which are streams."""
+"""Commands on keys of any kind, and on when they go."""
 
 from __future__ import annotations
 
+from functools import partial
+
 from ....index.pubsub.glob import glob_matches
-from ....storage.errors import DumpChecksum, InvalidDump, NoStream, StreamExists
+from ....storage.errors import DumpChecksum, InvalidDump
+from ..keyspace import now_ms, prefix_of
 from ..replies import CommandError
-from ..table import READS, WRITES, Run, command, integer, prefix_of, syntax_error
+from ..table import LOOKS, MAX_INT, SESSION, WRITES, Run, command, integer, is_integer, syntax_error, text_of
 from .streams import NO_KEY, stream_of
 
-_MARK = prefix_of(1)[:3]  # with which the names of other databases than 0 begin
-_EXPIRES = "ERR raxlog has no keys that expire; trim a stream, or configure(retention=) it"
+_NO_FREQUENCY = ("ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when "
+                 "switching between policies at runtime LRU and LFU data will take some time to adjust.")
+_SMALL, _EMBEDDED = 8192, 44  # bytes of a list that Redis keeps in one piece, of a string that lies in its object
 
 
 def keys_of(run: Run) -> list[bytes]:
     """The keys of the client's database."""
     prefix = run.name(b"")
-    names = [name if isinstance(name, bytes) else name.encode() for name in run.calls.streams()]
-    return [name[len(prefix):] for name in names if name.startswith(prefix) and (prefix or not name.startswith(_MARK))]
+    return [name[len(prefix):] for name in run.keys.names(prefix)]
 
 
 @command("del", -2, WRITES)
 def delete(run: Run, words: list[bytes]) -> object:
     """DEL."""
-    return sum(run.calls.delete_stream(run.name(key)) for key in words[1:])
+    return sum(run.keys.delete(run.name(key)) for key in words[1:])
 
 
 command("unlink", -2, WRITES)(delete)
 
 
-@command("exists", -2, READS)
+@command("exists", -2, LOOKS)
 def exists(run: Run, words: list[bytes]) -> object:
     """EXISTS."""
-    return sum(stream_of(run, key).exists() for key in words[1:])
+    return sum(_is_there(run, key) for key in words[1:])
 
 
-@command("type", 2, READS)
+command("touch", -2, LOOKS)(exists)
+
+
+def _is_there(run: Run, key: bytes) -> bool:
+    return run.keys.kind(run.name(key)) != "none"
+
+
+@command("type", 2, LOOKS)
 def type_of(run: Run, words: list[bytes]) -> object:
     """TYPE."""
-    return "stream" if stream_of(run, words[1]).exists() else "none"
+    return run.keys.kind(run.name(words[1]))
 
 
-@command("dbsize", 1, READS)
+@command("dbsize", 1, LOOKS)
 def dbsize(run: Run, words: list[bytes]) -> object:
     """DBSIZE."""
     return len(keys_of(run))
 
 
-@command("keys", 2, READS)
+@command("keys", 2, LOOKS)
 def keys(run: Run, words: list[bytes]) -> object:
     """KEYS."""
     return [key for key in keys_of(run) if _matches(words[1], key)]
@@ -57,11 +67,11 @@ def _matches(pattern: bytes, key: bytes) -> bool:
     return pattern == b"*" or glob_matches(pattern, key)
 
 
-@command("scan", -2, READS)
+@command("scan", -2, LOOKS)
 def scan(run: Run, words: list[bytes]) -> object:
     """SCAN: the cursor is the place in the order of the names."""
     cursor = integer(words[1], "ERR invalid cursor")
-    pattern, kind, many, at = b"*", b"stream", 10, 2
+    pattern, kind, many, at = b"*", b"", 10, 2
     while at < len(words):
         option = words[at].lower()
         if at + 1 >= len(words) or option not in (b"match", b"count", b"type"):
@@ -78,7 +88,8 @@ def scan(run: Run, words: list[bytes]) -> object:
     found = keys_of(run)
     some = found[cursor : cursor + many]
     following = cursor + many if cursor + many < len(found) else 0
-    return [b"%d" % following, [key for key in some if kind == b"stream" and _matches(pattern, key)]]
+    return [b"%d" % following, [
+        key for key in some if _matches(pattern, key) and kind in (b"", run.keys.kind(run.name(key)).encode())]]
 
 
 @command("rename", 3, WRITES)
@@ -88,18 +99,19 @@ def rename(run: Run, words: list[bytes]) -> object:
 
 
 def _rename(run: Run, key: bytes, to: bytes) -> str:
-    if not stream_of(run, key).exists():
+    if not _is_there(run, key):
         raise CommandError(NO_KEY)
     if key != to:
-        run.calls.delete_stream(run.name(to))
-        run.calls.rename_stream(run.name(key), run.name(to))
+        run.keys.rename(run.name(key), run.name(to))
+        run.note("g", "rename_from", key)
+        run.note("g", "rename_to", to)
     return "OK"
 
 
 @command("renamenx", 3, WRITES)
 def renamenx(run: Run, words: list[bytes]) -> object:
     """RENAMENX."""
-    if stream_of(run, words[1]).exists() and stream_of(run, words[2]).exists():
+    if _is_there(run, words[1]) and _is_there(run, words[2]):
         return 0
     _rename(run, words[1], words[2])
     return 1
@@ -124,30 +136,26 @@ def copy(run: Run, words: list[bytes]) -> object:
     name, to = run.name(words[1]), prefix_of(database) + words[2]
     if name == to:
         raise CommandError("ERR source and destination objects are the same")
-    if not stream_of(run, words[1]).exists():
+    if not _is_there(run, words[1]) or (not replaces and run.keys.kind(to) != "none"):
         return 0
-    if replaces:
-        run.calls.delete_stream(to)
-    try:
-        run.calls.copy_stream(name, to)
-    except StreamExists:
-        return 0
+    run.keys.copy(name, to)
+    run.keys.note("g", "copy_to", to)
     return 1
 
 
-@command("dump", 2, READS)
+@command("dump", 2, LOOKS)
 def dump(run: Run, words: list[bytes]) -> object:
     """DUMP."""
-    try:
-        return stream_of(run, words[1]).dump(run.server.options.redis_version)
-    except NoStream:
-        return None
+    kind = run.keys.kind(run.name(words[1]))
+    if kind in ("string", "list"):
+        raise CommandError(f"ERR raxlog dumps streams only, and this is a {kind}")
+    return stream_of(run, words[1]).dump(run.server.options.redis_version) if kind == "stream" else None
 
 
 @command("restore", -4, WRITES)
 def restore(run: Run, words: list[bytes]) -> object:
     """RESTORE."""
-    replaces = False
+    replaces = is_time = False
     at = 4
     while at < len(words):
         option = words[at].lower()
@@ -156,36 +164,135 @@ def restore(run: Run, words: list[bytes]) -> object:
         elif option in (b"idletime", b"freq") and at + 1 < len(words):
             at += 1
             integer(words[at])
-        elif option != b"absttl":
+        elif option == b"absttl":
+            is_time = True
+        else:
             raise syntax_error()
         at += 1
-    if not replaces and stream_of(run, words[1]).exists():
+    if not replaces and _is_there(run, words[1]):
         raise CommandError("BUSYKEY Target key name already exists.")
     ttl = integer(words[2])
     if ttl < 0:
         raise CommandError("ERR Invalid TTL value, must be >= 0")
-    if ttl:
-        raise CommandError(_EXPIRES)
+    name = run.name(words[1])
+    kind = run.keys.kind(name)
     try:
-        run.calls.restore_stream(run.name(words[1]), words[3], replace=replaces)
+        run.calls.restore_stream(name, words[3], replace=True)
     except DumpChecksum:
         raise CommandError("ERR DUMP payload version or checksum are wrong") from None
     except InvalidDump:
         raise CommandError("ERR Bad data format") from None
+    if kind != "stream":
+        run.keys.delete_value(name)
+    run.keys.expire(name, None if not ttl else ttl if is_time else now_ms() + ttl)
+    run.note("g", "restore", words[1])
     return "OK"
 
 
 @command("flushdb", -1, WRITES)
 def flushdb(run: Run, words: list[bytes]) -> object:
     """FLUSHDB."""
-    for key in keys_of(run):
-        run.calls.delete_stream(run.name(key))
+    if len(words) > 2 or (len(words) == 2 and words[1].lower() not in (b"async", b"sync")):
+        raise syntax_error()
+    for name in run.keys.names(run.name(b"")):
+        run.keys.remove(name)
     return "OK"
 
 
 @command("flushall", -1, WRITES)
 def flushall(run: Run, words: list[bytes]) -> object:
     """FLUSHALL."""
+    flushdb(run, words)
     for name in run.calls.streams():
         run.calls.delete_stream(name)
+    for row in run.keys.state.between(b""):
+        del run.keys.state[row]
     return "OK"
+
+
+# -- when keys go ------------------------------------------------------------------------------
+
+
+def _expire(run: Run, words: list[bytes], unit: int, is_time: bool) -> object:
+    flags = {word.lower() for word in words[3:]}
+    if unknown := [word for word in words[3:] if word.lower() not in (b"nx", b"xx", b"gt", b"lt")]:
+        raise CommandError(f"ERR Unsupported option {text_of(unknown[0])}")
+    if b"nx" in flags and len(flags) > 1:
+        raise CommandError("ERR NX and XX, GT or LT options at the same time are not compatible")
+    if {b"gt", b"lt"} <= flags:
+        raise CommandError("ERR GT and LT options at the same time are not compatible")
+    at = time_of(words, 2, unit, is_time, None)
+    name = run.name(words[1])
+    if not _is_there(run, words[1]):
+        return 0
+    before = run.keys.goes_at(name)
+    if ((b"nx" in flags and before is not None) or (b"xx" in flags and before is None)
+            or (b"gt" in flags and (before is None or at <= before))
+            or (b"lt" in flags and before is not None and at >= before)):
+        return 0
+    run.keys.expire(name, at)
+    if _is_there(run, words[1]):
+        run.note("g", "expire", words[1])
+    return 1
+
+
+def time_of(words: list[bytes], at: int, unit: int, is_time: bool, least: int | None = 1) -> int:
+    """The time that a word gives in units of so many ms, as ms since 1970. CommandError."""
+    given = integer(words[at])
+    base = 0 if is_time else now_ms()
+    if (least is not None and given < least) or given * unit < -MAX_INT - 1 or given * unit + base > MAX_INT:
+        raise CommandError(f"ERR invalid expire time in '{text_of(words[0].lower())}' command")
+    return given * unit + base
+
+
+def _left(run: Run, words: list[bytes], unit: int, is_time: bool) -> object:
+    if not _is_there(run, words[1]):
+        return -2
+    at = run.keys.goes_at(run.name(words[1]))
+    return -1 if at is None else (at - (0 if is_time else now_ms()) + unit // 2) // unit
+
+
+for _letter, _unit in (("", 1000), ("p", 1)):
+    command(f"{_letter}expire", -3, WRITES)(partial(_expire, unit=_unit, is_time=False))
+    command(f"{_letter}expireat", -3, WRITES)(partial(_expire, unit=_unit, is_time=True))
+    command(f"{_letter}ttl", 2, LOOKS)(partial(_left, unit=_unit, is_time=False))
+    command(f"{_letter}expiretime", 2, LOOKS)(partial(_left, unit=_unit, is_time=True))
+
+
+@command("persist", 2, WRITES)
+def persist(run: Run, words: list[bytes]) -> object:
+    """PERSIST."""
+    goes = run.keys.expire(run.name(words[1]), None)
+    if goes:
+        run.note("g", "persist", words[1])
+    return int(goes)
+
+
+# -- OBJECT ------------------------------------------------------------------------------------
+
+
+def _object(run: Run, words: list[bytes]) -> object:
+    name, what = run.name(words[2]), words[1].lower()
+    kind = run.keys.kind(name)
+    if kind == "none":
+        return None
+    if what == b"freq":
+        raise CommandError(_NO_FREQUENCY)
+    if what != b"encoding":
+        return int(what == b"refcount")
+    if kind == "string":
+        value = run.keys.state[name]
+        return b"int" if is_integer(value) else b"embstr" if len(value) <= _EMBEDDED else b"raw"
+    if kind == "list":
+        return b"listpack" if sum(map(len, run.keys.list_of(name)[:])) < _SMALL else b"quicklist"
+    return b"stream"
+
+
+for _what in ("encoding", "freq", "idletime", "refcount"):
+    command(f"object|{_what}", 3, LOOKS)(_object)
+
+
+@command("object|help", 2, SESSION)
+def object_help(run: Run, words: list[bytes]) -> object:
+    """OBJECT HELP."""
+    return ["OBJECT ENCODING | FREQ | IDLETIME | REFCOUNT <key>"]

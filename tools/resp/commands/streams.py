@@ -14,13 +14,14 @@ from ....storage.errors import (
     NoStream,
     StreamExhausted,
 )
-from ....stream.info import GroupDetail
+from ....stream.group.group import Group
+from ....stream.info import FullInfo, GroupDetail, count_rax
 from ....stream.node.entry import Entry
 from ....stream.node.stream_id import StreamID
 from ....stream.stream import Stream
 from ..engine import Block
 from ..replies import NIL, CommandError, Pairs
-from ..table import READS, SESSION, WRITES, Run, command, integer, syntax_error, text_of
+from ..table import LOOKS, READS, SESSION, WRITES, Run, command, integer, syntax_error, text_of
 from .arguments import (
     end_of,
     entries_reply,
@@ -39,10 +40,10 @@ _TOP = "ERR The ID specified in XADD is equal or smaller than the target stream 
 
 
 def stream_of(run: Run, key: bytes) -> Stream:
-    """A handle on the stream of a key; a new one gets nodes of the server's size."""
-    options = run.server.options
-    return run.calls.stream(run.name(key), node_max_bytes=options.node_max_bytes,
-                            node_max_entries=options.node_max_entries)
+    """A handle on the stream of a key, WRONGTYPE where that is none; a new one gets nodes of the server's size."""
+    options, name = run.server.options, run.name(key)
+    run.keys.require_stream(name)
+    return run.keys.stream(name, options.node_max_bytes, options.node_max_entries)
 
 
 @command("xadd", -5, WRITES)
@@ -58,15 +59,22 @@ def xadd(run: Run, words: list[bytes]) -> object:
                                "idempotent_id": trim.idempotent_id}
     if trim.maxlen is not None or trim.minid is not None:
         options |= {"maxlen": trim.maxlen, "minid": trim.minid, "approximate": trim.approximate, "limit": trim.limit}
+    stream = stream_of(run, words[1])
+    before = len(stream) if "maxlen" in options and run.server.engine.events.has("t") else None
     try:
-        sid = stream_of(run, words[1]).append(list(zip(flat[::2], flat[1::2], strict=True)), trim.id, **options)
+        sid = stream.append(list(zip(flat[::2], flat[1::2], strict=True)), trim.id, **options)
     except IDZero:
         raise CommandError("ERR The ID specified in XADD must be greater than 0-0") from None
     except IDTooSmall:
         raise CommandError(_TOP) from None
     except StreamExhausted:
         raise CommandError("ERR The stream has exhausted the last possible ID, unable to add more items") from None
-    return None if sid is None else id_reply(sid)
+    if sid is None:
+        return None
+    run.note("t", "xadd", words[1])
+    if before is not None and len(stream) <= before:
+        run.note("t", "xtrim", words[1])
+    return id_reply(sid)
 
 
 @command("xlen", 2, READS)
@@ -108,17 +116,23 @@ def _range(run: Run, words: list[bytes], start: StreamID | None, end: StreamID |
 def xdel(run: Run, words: list[bytes]) -> object:
     """XDEL."""
     stream = stream_of(run, words[1])
-    return stream.delete(*map(stream_id, words[2:])) if stream.exists() else 0
+    gone = stream.delete(*map(stream_id, words[2:])) if stream.exists() else 0
+    if gone:
+        run.note("t", "xdel", words[1])
+    return gone
 
 
 @command("xdelex", -5, WRITES)
 def xdelex(run: Run, words: list[bytes]) -> object:
     """XDELEX."""
-    refs, ids = policy_and_ids(words, 2)
     stream = stream_of(run, words[1])
+    refs, ids = policy_and_ids(words, 2)
     if not stream.exists():
         return [-1] * len(ids)
-    return [int(result) for result in stream.delete_ex(*map(stream_id, ids), refs=refs)]
+    results = [int(result) for result in stream.delete_ex(*map(stream_id, ids), refs=refs)]
+    if 1 in results:
+        run.note("t", "xdel", words[1])
+    return results
 
 
 def policy_and_ids(words: list[bytes], at: int) -> tuple[str, list[bytes]]:
@@ -144,8 +158,11 @@ def policy_and_ids(words: list[bytes], at: int) -> tuple[str, list[bytes]]:
 def xtrim(run: Run, words: list[bytes]) -> object:
     """XTRIM."""
     trim = trim_options(words, adds=False)
-    return stream_of(run, words[1]).trim(maxlen=trim.maxlen, minid=trim.minid, approximate=trim.approximate,
+    gone = stream_of(run, words[1]).trim(maxlen=trim.maxlen, minid=trim.minid, approximate=trim.approximate,
                                          limit=trim.limit, refs=trim.refs)
+    if gone:
+        run.note("t", "xtrim", words[1])
+    return gone
 
 
 @command("xsetid", -3, WRITES)
@@ -178,6 +195,7 @@ def xsetid(run: Run, words: list[bytes]) -> object:
     except CountTooSmall:
         error = "ERR The entries_added specified in XSETID is smaller than the target stream length"
         raise CommandError(error) from None
+    run.note("t", "xsetid", words[1])
     return "OK"
 
 
@@ -294,7 +312,9 @@ def _read(run: Run, words: list[bytes], in_group: bool) -> object:
 
 
 def _behind(run: Run, key: bytes, word: bytes) -> bytes:
-    """The ID behind which a stream is read."""
+    """The ID behind which a stream is read. WRONGTYPE, but where it is waited for."""
+    if run.waiter is None:
+        run.keys.require_stream(run.name(key))
     if word == b"$":
         return id_reply(stream_of(run, key).last_id)
     if word == b"+":
@@ -317,6 +337,8 @@ def _read_group(run: Run, group: bytes, consumer: bytes, asked: list[tuple[bytes
             require_group(run, key, group, " in XREADGROUP with GROUP option")
             _after(word)
         raise
+    for name in found.consumers_created:
+        run.keys.note("t", "xgroup-createconsumer", name)
     return found.pairs, pairs
 
 
@@ -331,10 +353,16 @@ def _after(word: bytes) -> bytes:
     return word if word == b">" else id_reply(stream_id(word))
 
 
+def group_of(run: Run, key: bytes, group: bytes) -> Group:
+    """A handle on a group. WRONGTYPE."""
+    run.keys.require_stream(run.name(key))
+    return run.calls.group(run.name(key), group)
+
+
 def has_group(run: Run, key: bytes, group: bytes) -> bool:
     """Whether there is such a group; the others of the stream are not looked at."""
     try:
-        run.calls.group(run.name(key), group).info()
+        group_of(run, key, group).info()
     except (NoGroup, NoStream):
         return False
     return True
@@ -360,7 +388,7 @@ def _entries(entries: list[Entry], claim: int | None) -> list[object]:
 # -- XINFO -------------------------------------------------------------------------------------
 
 
-@command("xinfo|stream", -3, READS)
+@command("xinfo|stream", -3, LOOKS)
 def xinfo_stream(run: Run, words: list[bytes]) -> object:
     """XINFO STREAM."""
     stream = stream_of(run, words[2])
@@ -374,21 +402,21 @@ def xinfo_stream(run: Run, words: list[bytes]) -> object:
             count = integer(words[5])
             count = 10 if count < 0 else count
     try:
-        info = stream.info(full=True, count=count if full else 1)
+        found = stream.info(full=True, count=count) if full else stream.info()
     except NoStream:
         raise CommandError(NO_KEY) from None
-    figures = info.stream
+    figures = found.stream if isinstance(found, FullInfo) else found
     reply: dict[bytes, object] = {
         b"length": figures.length,
         b"radix-tree-keys": figures.radix_tree_keys,
-        b"radix-tree-nodes": figures.radix_tree_nodes,
+        b"radix-tree-nodes": figures.radix_tree_nodes or count_rax(stream),
         b"last-generated-id": id_reply(figures.last_generated_id),
         b"max-deleted-entry-id": id_reply(figures.max_deleted_entry_id),
         b"entries-added": figures.entries_added,
         b"recorded-first-entry-id": id_reply(figures.recorded_first_entry_id),
     }
-    if full:
-        return reply | {b"entries": entries_reply(info.entries), b"groups": [_group_reply(one) for one in info.groups]}
+    if isinstance(found, FullInfo):
+        return reply | {b"entries": entries_reply(found.entries), b"groups": list(map(_group_reply, found.groups))}
     ends = {b"first-entry": figures.first_entry, b"last-entry": figures.last_entry}
     return reply | {b"groups": figures.groups} | {
         name: None if entry is None else entry_reply(entry) for name, entry in ends.items()}
@@ -430,7 +458,7 @@ def xinfo_consumers(run: Run, words: list[bytes]) -> object:
     if not stream_of(run, words[2]).exists():
         raise CommandError(NO_KEY)
     try:
-        consumers = run.calls.group(run.name(words[2]), words[3]).consumers()
+        consumers = group_of(run, words[2], words[3]).consumers()
     except KeyError:
         raise CommandError(
             f"NOGROUP No such consumer group '{text_of(words[3])}' for key name '{text_of(words[2])}'") from None

@@ -29,8 +29,8 @@ from .....storage.errors import InvalidFields, InvalidStreamID, RaxlogError
 from .....stream.node.entry import Flattened, flatten
 from .....stream.node.stream_id import MAX64, StreamID, parse_new_id
 from .....stream.stream import Stream
-from ... import messages, output
-from ...arguments import OF_STREAM, WRITING, argument, command, flag, positive
+from ... import messages, output, redis_keys
+from ...arguments import OF_STORE, WRITING, argument, command, flag, positive, stream_name
 from ...progress import ByteReport, progress
 from ...status import DONE, INTERRUPTED, NO, USAGE, CommandError, status_of
 from ...stores import writing
@@ -132,8 +132,13 @@ class Import:
 
 @command(
     "import",
-    (*OF_STREAM,
+    (*OF_STORE,
+     argument("stream", metavar="STREAM", nargs="?", read=stream_name,
+              help="the stream's name; with --redis a pattern of names"),
      argument("file", metavar="FILE", nargs="?", default="-", help="what to read (default: -, standard input)"),
+     argument("--rdb", metavar="FILE", help="take the keys of a file that Redis has saved"),
+     argument("--redis", metavar="URL", help="take the keys of a server, as in redis://localhost:6379/0"),
+     flag("--replace", "with --rdb and --redis: also what is in the store already"),
      argument("--format", choices=input_formats.FORMATS,
               help="default: guessed from the file's name, else from its first bytes"),
      argument("--batch", type=positive, default=1000, metavar="N", help="entries a commit (default: 1000)"),
@@ -155,12 +160,22 @@ commit. Creates the store and the stream if they do not exist.
 With --id-field the IDs must ascend: ms-seq, ms, or ms-* for several in a millisecond. A
 record that cannot be stored ends the import (exit status 2), naming file and line, or is
 left out with --skip-bad. However an import ends, it prints how many entries are durable and
-from which line to continue; Ctrl-C waits for the current commit.""",
+from which line to continue; Ctrl-C waits for the current commit.
+
+--rdb and --redis take all streams, with their groups and what is pending, node by node and byte
+for byte, strings and lists, and when they go. A key that is in the store already stays as it is.
+Keys of other kinds are left out and counted. --redis needs redis-py: pip install raxlog[redis].""",
     "raxlog import events.rax orders orders.csv --id-field time",
     "journalctl -o json | raxlog import events.rax journal -",
     "raxlog range events.rax orders --json | raxlog import copy.rax orders --format entries",
+    "raxlog import events.rax --rdb /var/lib/redis/dump.rdb",
+    "raxlog import events.rax --redis redis://localhost 'orders*'",
 )
 def _run(args: argparse.Namespace) -> int:
+    if args.rdb is not None or args.redis is not None:
+        return redis_keys.import_keys(args)
+    if args.stream is None:
+        raise CommandError("the following arguments are required: STREAM (see 'raxlog import --help')", USAGE)
     flatten([(os.fsencode(args.field), b"")])
     delimiter = args.delimiter or ("\t" if args.file.lower().endswith(".tsv") else ",")
     if len(delimiter) != 1 or delimiter in '\r\n"':

@@ -21,8 +21,8 @@ from .....stream.columns.arrow import MODES, PERMISSIVE, Projection, Tally, load
 from .....stream.columns.projection import default_columns
 from .....stream.node.stream_id import StreamID
 from ....spark.location import opened
-from ... import output
-from ...arguments import OF_STREAM, RANGE, argument, command, flag, parsed_columns
+from ... import output, redis_keys
+from ...arguments import OF_STORE, RANGE, argument, command, flag, parsed_columns, stream_name
 from ...progress import ByteReport, progress
 from ...status import DONE, NO, USAGE, CommandError
 from ...stores import stream_of
@@ -34,7 +34,11 @@ _ROW_GROUP = 1 << 20  # rows that a reader of Parquet can skip at once
 
 @command(
     "export",
-    (*OF_STREAM, argument("file", metavar="FILE", help="what to write; its suffix selects the format"),
+    (*OF_STORE,
+     argument("stream", metavar="STREAM", nargs="?", read=stream_name,
+              help="the stream's name; with --redis a pattern of names"),
+     argument("file", metavar="FILE", nargs="?", help="what to write; its suffix selects the format"),
+     argument("--redis", metavar="URL", help="give streams, strings and lists to a server instead"),
      *RANGE,
      argument("--format", choices=tuple(_FORMATS), help="default: by the file's suffix"),
      argument("--columns", metavar="COLUMNS",
@@ -46,7 +50,7 @@ _ROW_GROUP = 1 << 20  # rows that a reader of Parquet can skip at once
               help="a value that is not of its column's type is null (default), or ends the export (FAILFAST)"),
      flag("--skip-damaged", "leave out and name nodes that cannot be read"),
      argument("--compression", choices=_COMPRESSIONS, default="zstd", help="not for CSV (default: zstd)"),
-     flag("--force", "replace FILE if it exists")),
+     flag("--force", "replace FILE, or the server's keys, where they exist")),
     """Writes the entries from START to END to a file that DuckDB, Polars, pandas and Spark read. They are decoded
 straight into columns, some millions a second. Needs pyarrow: pip install pyarrow.
 
@@ -56,12 +60,20 @@ fields and their types: string, binary, bigint, int, double, boolean,
 timestamp, decimal(p,s); an entry without the field has null there. A name with spaces or
 commas is put in backquotes. CSV needs --columns. Parquet names stream, store, first and last ID.
 
-The file appears when it is complete. Exit status 1 if the range has no entry.""",
+The file appears when it is complete. Exit status 1 if the range has no entry.
+
+--redis gives a server whole streams, with their groups and what is pending, node by node and byte for byte,
+strings and lists, and when they go. Needs redis-py: pip install raxlog[redis].""",
     "raxlog export events.rax orders orders.parquet",
     'raxlog export events.rax orders sales.csv --id id --columns "item string, price decimal(10,2)"',
     "raxlog export events.rax orders may.parquet 1525132800000 1527811199999 --timestamp time",
+    "raxlog export events.rax --redis redis://localhost:6379/0",
 )
 def _run(args: argparse.Namespace) -> int:
+    if args.redis is not None:
+        return redis_keys.export_keys(args)
+    if args.file is None:
+        raise CommandError("the following arguments are required: STREAM, FILE (see 'raxlog export --help')", USAGE)
     path = Path(args.file)
     kind = args.format or _guessed(path)
     schema = None if args.columns is None else parsed_columns(args.columns)

@@ -1,0 +1,117 @@
+"""`raxlog.redis_client`: redis-py on an open store, in one process."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import raxlog
+import redis
+
+
+def test_a_client_and_the_store_see_the_same_from_many_threads(store: raxlog.Store) -> None:
+    with raxlog.redis_client(store, decode_responses=True) as plain:
+        client: Any = plain
+
+        def work(number: int) -> None:
+            with client.pipeline(transaction=number % 2 == 0) as pipe:
+                for n in range(50):
+                    pipe.xadd("s", {"thread": number, "n": n})
+                assert len(pipe.execute()) == 50
+            with client.lock("lock", timeout=10):
+                client.incr("turns")
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert client.xlen("s") == len(store.stream("s")) == 400
+        assert store.state[b"turns"] == b"8"
+        assert client.xrange("s", count=1)[0][1].keys() == {"thread", "n"}
+        with pytest.raises(redis.ResponseError, match="unknown command"):
+            client.hset("h", "f", "v")
+
+
+def test_reads_block_and_messages_come(store: raxlog.Store) -> None:
+    with raxlog.redis_client(store) as plain:
+        client: Any = plain
+        threading.Timer(0.2, store.stream("s").append, [{"n": 1}, "5-0"]).start()
+        started = time.monotonic()
+        assert client.xread({"s": "$"}, block=20_000)
+        assert time.monotonic() - started < 15
+        assert client.xread({"s": "$"}, block=50) in ([], {})
+        with client.pubsub(ignore_subscribe_messages=True) as listening:
+            listening.subscribe("news")
+            while not client.publish("news", "m"):
+                time.sleep(0.01)
+            end = time.monotonic() + 10
+            while (message := listening.get_message(timeout=0.1)) is None:
+                assert time.monotonic() < end
+            assert message["data"] == b"m"
+
+
+def test_tasks_of_a_loop(path: Path) -> None:
+    async def work() -> None:
+        with raxlog.open(path) as store:
+            async with raxlog.redis_client(store, asyncio=True, decode_responses=True, max_connections=50) as plain:
+                client: Any = plain
+                await client.xgroup_create("s", "g", mkstream=True)
+                reads = [asyncio.create_task(client.xreadgroup("g", f"c{n}", {"s": ">"}, count=1, block=20_000))
+                         for n in range(10)]
+                await asyncio.sleep(0.1)
+                await asyncio.gather(*(client.xadd("s", {"n": n}) for n in range(10)))
+                assert all(await asyncio.gather(*reads))
+                assert (await client.xpending("s", "g"))["pending"] == 10
+
+    asyncio.run(work())
+    assert raxlog.check(path).ok
+
+
+def test_a_client_outlives_the_store_until_it_is_closed_and_begins_again(path: Path) -> None:
+    with raxlog.open(path) as store:
+        client: Any = raxlog.redis_client(store)
+        client.xadd("s", {"n": 1})
+    client.xadd("s", {"n": 2})
+    before = threading.active_count()
+    client.close()
+    assert threading.active_count() < before
+    assert client.xlen("s") == 2
+    del client
+    assert not any("raxlog clients" in thread.name for thread in threading.enumerate())
+    assert raxlog.check(path).ok
+
+
+def test_a_forked_child_has_a_server_of_its_own(path: Path) -> None:
+    with raxlog.open(path) as store, raxlog.redis_client(store) as plain:
+        client: Any = plain
+        client.xadd("s", {"n": 1})
+        child = os.fork()
+        if child == 0:
+            os._exit(0 if client.xadd("s", {"n": 2}) and client.xlen("s") == 2 else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        assert client.xlen("s") == 2
+
+
+def test_without_redis_py_the_extra_is_named_and_nothing_loads_it_unasked(path: Path) -> None:
+    program = """
+import sys
+sys.modules["redis"] = None
+import raxlog
+from raxlog import *
+store = raxlog.open(sys.argv[1])
+try:
+    raxlog.redis_client(store)
+except raxlog.NotInstalled as error:
+    print(error)
+"""
+    ended = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True,
+                           timeout=60)
+    assert "pip install raxlog[redis]" in ended.stdout

@@ -1,0 +1,32 @@
+"""Commands that save, or load what is saved: all is on disk already, so they close the store and open it again."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+
+from ..table import ALONE, SESSION, Run, command
+
+
+def _reopen(run: Run, words: list[bytes], reply: str) -> object:
+    run.server.engine.reopen(list(run.server.sessions.values()))
+    return reply
+
+
+for _name, _arity, _reply in (
+    ("save", 1, "OK"), ("bgsave", -1, "Background saving started"), ("debug|reload", -2, "OK"),
+    ("debug|loadaof", 2, "OK"), ("bgrewriteaof", 1, "Background append only file rewriting started"),
+):
+    command(_name, _arity, ALONE)(partial(_reopen, reply=_reply))
+
+
+@command("lastsave", 1, SESSION)
+def lastsave(run: Run, words: list[bytes]) -> object:
+    """LASTSAVE: now."""
+    return int(time.time())
+
+
+@command("debug|help", 2, SESSION)
+def debug_help(run: Run, words: list[bytes]) -> object:
+    """DEBUG HELP."""
+    return ["DEBUG RELOAD", "DEBUG LOADAOF"]

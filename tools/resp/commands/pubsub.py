@@ -1,0 +1,56 @@
+"""Publish and subscribe: on the channels of the store, which all processes on it share."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from ..replies import Push, Several
+from ..table import ALONE, SESSION, WRITES, Run, command
+
+
+def _change(run: Run, words: list[bytes], verb: str) -> object:
+    session = run.session
+    if session.subscriber is None and "un" in verb:
+        held: list[bytes | None] = [*words[1:]]
+        return Several(Push([verb.encode(), name, 0]) for name in held or [None])
+    replies = getattr(session.listener(), verb)(*words[1:])
+    return Several(Push([verb.encode(), name, many]) for _, name, many in replies)
+
+
+def _publish(run: Run, words: list[bytes], is_shard: bool) -> object:
+    return run.server.engine.publish(words[1], words[2], is_shard)
+
+
+for _letter in ("", "p", "s"):
+    command(f"{_letter}subscribe", -2, ALONE)(partial(_change, verb=f"{_letter}subscribe"))
+    command(f"{_letter}unsubscribe", -1, ALONE)(partial(_change, verb=f"{_letter}unsubscribe"))
+command("publish", 3, WRITES)(partial(_publish, is_shard=False))
+command("spublish", 3, WRITES)(partial(_publish, is_shard=True))
+
+
+def _names(run: Run, words: list[bytes], prefix: str) -> object:
+    channels = run.server.engine.store.channels
+    return (channels.shardchannels if prefix else channels.channels)(words[2] if len(words) > 2 else None)
+
+
+def _counts(run: Run, words: list[bytes], prefix: str) -> object:
+    channels = run.server.engine.store.channels
+    counts = (channels.shardnumsub if prefix else channels.numsub)(*words[2:])
+    return [part for name in words[2:] for part in (name, counts[name])]
+
+
+for _prefix in ("", "shard"):
+    command(f"pubsub|{_prefix}channels", -2, ALONE)(partial(_names, prefix=_prefix))
+    command(f"pubsub|{_prefix}numsub", -2, ALONE)(partial(_counts, prefix=_prefix))
+
+
+@command("pubsub|numpat", 2, ALONE)
+def numpat(run: Run, words: list[bytes]) -> object:
+    """PUBSUB NUMPAT."""
+    return run.server.engine.store.channels.numpat()
+
+
+@command("pubsub|help", 2, SESSION)
+def pubsub_help(run: Run, words: list[bytes]) -> object:
+    """PUBSUB HELP."""
+    return ["PUBSUB CHANNELS [<pattern>] | NUMPAT | NUMSUB [<channel> ...] | SHARDCHANNELS | SHARDNUMSUB"]
