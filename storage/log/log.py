@@ -1,7 +1,9 @@
 """The log: a ring of chained records beside LMDB's file, what of it this process has followed, and checkpoints.
 
     LSN ─ an ever-growing byte position; place = LSN mod ring size
-    record    checksum (8), seeded by the one before │ length (4) │ LSN (8) │ pages freed (4) │ changes
+    record    checksum (8), seeded by the one before │ length (4) │ LSN (8) │ pages freed (4) │ opening (4) │ changes
+              opening: at random, so that a record that is written again after a power cut has taken it brings
+              nothing back of what came after the first
     change    0 delete │ 1 put │ 2 delta: the first 48 bytes, how many to keep, new bytes, how many of the end to keep
 
     log          the ring, written with zeros once
@@ -33,11 +35,11 @@ END, APPLIED, FLUSHED, LARGE, AGED, GIVEN = 0, 1, 2, 3, 4, 5
 APPLIED_KEY = b"\0\0\0\0\0\0\0\0\x05\x09"
 RING = 1 << 22  # bytes; LEAST where the store may not become large
 LEAST = 1 << 20
-HEAD = 24
+HEAD = 28
 DELTA_HEAD = 48
 CHUNK = 256
 FLUSH_PERIOD = 0.1  # seconds
-_RECORD = struct.Struct("<QIQI")
+_RECORD = struct.Struct("<QIQII")
 _PUT = struct.Struct("<BHI")
 _DELTA = struct.Struct("<BHIII")
 _DELETE = struct.Struct("<BH")
@@ -129,6 +131,7 @@ class Log:
 
     def __init__(self, folder: Path, real: Any, durable: bool, ring: int = RING) -> None:
         self.pid = os.getpid()
+        self.opening = int.from_bytes(os.urandom(4), "little")
         self.readonly = bool(real.flags().get("readonly"))
         self.real = real
         self.begin = real.begin
@@ -146,7 +149,7 @@ class Log:
         self.synced = os.open(folder / "log", os.O_RDWR | os.O_DSYNC | os.O_CLOEXEC)
         self.map = mmap.mmap(self.state.fileno(), 4096)
         self.words = memoryview(self.map).cast("Q")
-        self.ring = mmap.mmap(self.file, self.size)
+        self.ring = mmap.mmap(self.file, self.size, access=mmap.ACCESS_READ)
         self.checkpointing = threading.Lock()  # the lock in the file does not keep threads apart
         self.mutex = threading.RLock()  # while it follows, or is rebased
         self.writing = False  # a write transaction is open
@@ -291,7 +294,7 @@ class Log:
         freed = number_at(body, 12)
         if freed:
             overlay.freed.append((after, freed))
-        at = 16
+        at = HEAD - 8
         size = len(body)
         while at < size:
             kind = raw_bytes[at]
@@ -336,7 +339,7 @@ class Log:
         """What the checksum covers of the record there, if it is valid as the next one."""
         if place + HEAD > self.size:
             return None
-        checksum, length, lsn, _ = _RECORD.unpack_from(self.ring, place)
+        checksum, length, lsn, _, _ = _RECORD.unpack_from(self.ring, place)
         if lsn != pos or length < 1 or place + HEAD + length > self.size:
             return None
         body: bytes = self.ring[place + 8 : place + HEAD + length]
@@ -374,7 +377,7 @@ class Log:
         if pos + size - words[APPLIED] > self.size:
             self.waits += 1
             self.make_ring_room(pos + size)
-        covered = _RECORD.pack(0, len(changes), pos, freed)[8:] + changes
+        covered = _RECORD.pack(0, len(changes), pos, freed, self.opening)[8:] + changes
         checksum = xxh3_64_intdigest(covered, self.chain)
         record = checksum.to_bytes(8, "little") + covered
         if self.durable:
@@ -385,7 +388,7 @@ class Log:
                 os.fdatasync(self.file)
             words[FLUSHED] = pos + size
         else:
-            self.ring[place : place + size] = record
+            os.pwrite(self.file, record, place)
         words[END] = self.pos = pos + size
         self.chain = checksum
         overlay.settle(touched)
