@@ -34,9 +34,9 @@ from ..commit import journal
 from ..commit.write_transaction import WriteTransaction
 from ..crash_point import crash_point
 from ..engine.environment import Environment
-from ..engine.store_map import RESERVE, pages_in
 from ..errors import CorruptionError, LockTimeout, StoreError, StoreFull
-from ..files import directory, disk, generation, lmdb_errors
+from ..files import directory, disk, generation, lmdb_errors, log_file
+from ..files.lmdb_file import RESERVE, pages_in
 from ..format import records
 
 Progress = Callable[[str, int, int], None]
@@ -104,6 +104,8 @@ def _compact(env: Environment, reached: Callable[..., None]) -> Compaction:
     began = time.monotonic()
     try:
         held = _settle(env)
+        if env.map.log is not None:
+            env.map.log.checkpoint(True)  # nothing is appended from here on
         old, last = env.map.generation, env.last_transaction_id()
         before = (old / directory.DATA).stat().st_size
         size = size_of_copy(env)
@@ -170,7 +172,7 @@ def size_of_copy(env: Environment) -> int:
 
 def _copy(env: Environment, place: Path, size: int, reached: Callable[..., None]) -> None:
     """A whole, compact copy of ``size`` bytes in the new folder ``place``, all of it on disk."""
-    live = env.live()
+    live, log = env.live(), env.map.log
     stat = live.stat()
     room = os.statvfs(env.path)
     if size > room.f_bavail * room.f_frsize:
@@ -180,6 +182,8 @@ def _copy(env: Environment, place: Path, size: int, reached: Callable[..., None]
         )
     place.mkdir()
     directory.reserve_lock(place)
+    if log is not None:
+        log_file.create(place, env.record.uuid, log.size)
     data = place / directory.DATA
     reached("copying", 0, size)
     copy_pages(live, place, lambda: reached("copying", size_of(data), size))

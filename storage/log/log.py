@@ -3,42 +3,59 @@
     LSN ─ an ever-growing byte position; place = LSN mod ring size
     record    checksum (8), seeded by the one before │ length (4) │ LSN (8) │ pages freed (4) │ opening (4) │ changes
               opening: at random, so that a record that is written again after a power cut has taken it brings
-              nothing back of what came after the first
+              nothing back of what came after the first; odd where all before the record was on disk already
     change    0 delete │ 1 put │ 2 delta: the first 48 bytes, how many to keep, new bytes, how many of the end to keep
 
-    log          the ring, written with zeros once
-    log-state    words of all processes: END (what counts), APPLIED (the last checkpoint), FLUSHED, LARGE; two locks
+    log          a header, and the ring, written with zeros once (log_file.py)
+    log-state    two pages: the words of the checkpoint's lock; then words of all processes: END (what counts), APPLIED
+                 (the last checkpoint), FLUSHED, LARGE. Byte 0 is locked by all that are inside
     LMDB         [applied LSN, checksum there] with the state of exactly that
+
+A process that enters, and finds itself alone, takes the end of the valid chain for END, whatever the file says.
 """
 
 from __future__ import annotations
 
+import array
+import atexit
+import contextlib
+import errno
 import mmap
 import os
 import struct
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import lmdb
-from raxlog.storage.files import directory, ofd_lock
+from raxlog.storage.errors import CorruptionError, LockTimeout, RaxlogError, ReadOnlyStore
+from raxlog.storage.files import disk, log_file, map_lock, ofd_lock
+from raxlog.storage.files.log_file import HEADER
+from raxlog.storage.files.writer_lock import WriterLock
 from raxlog.storage.format import records
+from raxlog.storage.format.keys import STORE_KEY
 from raxlog.storage.wake.stop import wake
 from xxhash import xxh3_64_intdigest
 
-from .overlay import Overlay, View
+from .overlay import Overlay, Version, View  # cimport
+from .room import Room  # cimport
+
+if TYPE_CHECKING:
+    from raxlog.storage.engine.store_map import StoreMap
 
 SOURCE_HASH = ""
 
 END, APPLIED, FLUSHED, LARGE, AGED, GIVEN = 0, 1, 2, 3, 4, 5
-APPLIED_KEY = b"\0\0\0\0\0\0\0\0\x05\x09"
-RING = 1 << 22  # bytes; LEAST where the store may not become large
-LEAST = 1 << 20
 HEAD = 28
 DELTA_HEAD = 48
 CHUNK = 256
 FLUSH_PERIOD = 0.1  # seconds
+PATIENCE = 30.0  # seconds to wait for another process' checkpoint, or for its entering
+MOST_TRIES = 20
+BEYOND = 1 << 16  # bytes behind the end of the chain in which a record shows that it was longer
+WORDS = 4096  # their place in log-state
 _RECORD = struct.Struct("<QIQII")
 _PUT = struct.Struct("<BHI")
 _DELTA = struct.Struct("<BHIII")
@@ -101,8 +118,16 @@ def unseal(value: bytes | None) -> tuple[int, int]:
     """What LMDB has applied, and the checksum there."""
     if value is None:
         return 0, 0
-    upto, chain = records.unseal(APPLIED_KEY, value)
+    upto, chain = records.unseal(log_file.APPLIED, value)
     return upto, chain
+
+
+class LogError(lmdb.Error):
+    """The disk has failed under the log: to the layers above like an error of LMDB's."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(str(error))
+        self.errno = error.errno
 
 
 class Needed(Exception):
@@ -115,96 +140,126 @@ def number_at(body: bytes, at: int) -> int:
     return left[at] | left[at + 1] << 8 | left[at + 2] << 16 | left[at + 3] << 24
 
 
-def create(folder: Path, ring: int) -> None:
-    """Make the ring, on disk with its name."""
-    file = os.open(folder / "log.tmp", os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
-    for place in range(0, ring, 4096):  # page by page: what is written at once lies in one large folio of the cache
-        os.pwrite(file, bytes(4096), place)
-    os.fsync(file)
-    os.close(file)
-    os.rename(folder / "log.tmp", folder / "log")
-    directory.sync_folder(folder)
-
-
 class Log:
     """One process' end of the log of one store."""
 
-    def __init__(self, folder: Path, real: Any, durable: bool, ring: int = RING) -> None:
+    def __init__(self, store_map: StoreMap, folder: Path, real: lmdb.Environment, shares: bool) -> None:
+        """Enter. Not ``shares``: the store is at rest, and nothing in its folder may be locked or written."""
         self.pid = os.getpid()
-        self.opening = int.from_bytes(os.urandom(4), "little")
-        self.readonly = bool(real.flags().get("readonly"))
+        self.opening = int.from_bytes(os.urandom(4), "little") & ~1
+        self.path = folder / log_file.LOG
+        self.options = store_map.options
+        self.readonly = self.options.readonly
         self.real = real
-        self.begin = real.begin
-        self.durable = durable
-        self.state = ofd_lock.open_file(folder / "log-state")
-        if not (folder / "log").exists():
-            ofd_lock.take(self.state, 2, 1, waits=True)
-            if not (folder / "log").exists():
-                create(folder, ring)
-            ofd_lock.give_back(self.state, 2, 1)
-        self.file = os.open(folder / "log", os.O_RDWR | os.O_CLOEXEC)
-        self.size = os.fstat(self.file).st_size
-        if os.fstat(self.state.fileno()).st_size < 4096:
-            os.pwrite(self.state.fileno(), bytes(4096), 0)
-        self.synced = os.open(folder / "log", os.O_RDWR | os.O_DSYNC | os.O_CLOEXEC)
-        self.map = mmap.mmap(self.state.fileno(), 4096)
-        self.words = memoryview(self.map).cast("Q")
-        self.ring = mmap.mmap(self.file, self.size, access=mmap.ACCESS_READ)
+        self.begin_raw = real.begin
+        self.durable = self.options.durability != "relaxed"
+        with real.begin() as raw:
+            store = raw.get(STORE_KEY)
+            if store is None or raw.get(log_file.APPLIED) is None:
+                raise CorruptionError(f"the data file beside {self.path} knows of no log")
+        self.size = log_file.ring_of(folder, records.unseal(STORE_KEY, store)[1])
+        self.state: Any = None
+        self.lock: WriterLock | None = None
+        self.words = memoryview(array.array("Q", bytes(64)))
+        if shares:
+            self.open_state(folder / log_file.STATE)
+        flags = os.O_RDONLY if self.readonly else os.O_RDWR
+        self.file = os.open(self.path, flags | os.O_CLOEXEC)
+        self.synced = os.open(self.path, flags | os.O_DSYNC | os.O_CLOEXEC)
+        self.ring = mmap.mmap(self.file, HEADER + self.size, access=mmap.ACCESS_READ)
         self.checkpointing = threading.Lock()  # the lock in the file does not keep threads apart
         self.mutex = threading.RLock()  # while it follows, or is rebased
-        self.writing = False  # a write transaction is open
+        self.transaction: LogTransaction | None = None  # the write transaction that is open
         self.tid = -1  # LMDB's snapshot last seen, with its applied LSN and checksum
         self.applied = 0
         self.applied_chain = 0
         self.pos = self.chain = 0
         self.overlay = Overlay(0)
-        self.rejoins = self.checkpoints = self.waits = 0
+        self.checkpoints = self.waits = 0
         self.every = self.size // 4
         self.bell = threading.Lock()
         self.bell.acquire()
         self.thread: threading.Thread | None = None
         self.closed = False
-        self.failure: BaseException | None = None
-        self.touched_numbers: set[bytes] | None = None
-        self.room: Any = None
-        self.last_bound = 1
-        self.growth: list[Any] = []  # of checkpoints: the bound, pages the file grew by, pages beyond what was had
-        self.join()
+        self.room = Room(self, store_map, folder)
+        try:
+            self.join()
+        except BaseException:
+            self.close_files()
+            raise
 
     # -- joining ------------------------------------------------------------------------
 
+    def open_state(self, path: Path) -> None:
+        """Open what the processes share."""
+        self.state = map_lock.open_in_place(path)
+        self.lock = WriterLock(path)
+        if os.fstat(self.state.fileno()).st_size < 2 * WORDS:
+            os.pwrite(self.state.fileno(), bytes(WORDS), WORDS)
+        self.words = memoryview(mmap.mmap(self.state.fileno(), 2 * WORDS))[WORDS:].cast("Q")
+
     def join(self) -> None:
         """Enter. Where no other process is inside, the end is that of the valid chain, whatever the file says."""
-        try:
-            ofd_lock.take(self.state, 0, 1)
-        except BlockingIOError:
-            ofd_lock.take(self.state, 0, 1, shared=True, waits=True)
-        else:
-            with self.real.begin() as raw:
-                self.look(raw)
+        deadline = time.monotonic() + PATIENCE
+        while self.state is not None:
+            try:
+                ofd_lock.take(self.state, 0, 1)
+                break
+            except BlockingIOError:
+                with contextlib.suppress(BlockingIOError):
+                    ofd_lock.take(self.state, 0, 1, shared=True)
+                    return
+            if time.monotonic() > deadline:
+                raise LockTimeout(f"waited {PATIENCE:g} s for another process that opens {self.path.parent.parent}")
+            time.sleep(0.001)
+        with self.real.begin() as raw:
+            self.look(raw)
             self.pos, self.chain = self.applied, self.applied_chain
             overlay = self.overlay = Overlay(self.applied)
-            with self.real.begin() as raw:
-                while self.step(raw, overlay, 1 << 62):
-                    pass
-            self.words[END] = self.pos
-            self.words[APPLIED] = self.words[FLUSHED] = self.applied
-            self.words[LARGE] = 0
-            self.words[GIVEN] = 1 << 40
+            while self.step(raw, overlay, 1 << 62):
+                pass
+        self.require_end()
+        self.words[END] = self.pos
+        self.words[APPLIED] = self.words[FLUSHED] = self.applied
+        self.words[LARGE] = self.words[AGED] = 0
+        self.words[GIVEN] = 1 << 40
+        if self.state is not None:
             ofd_lock.take(self.state, 0, 1, shared=True)
+
+    def require_end(self) -> None:
+        """CorruptionError where a record behind the end says that all before it had been on disk."""
+        place = self.pos % self.size
+        piece = self.ring[HEADER + place : HEADER + min(place + BEYOND, self.size)]
+        high = (self.pos >> 24).to_bytes(5, "little")  # of the LSN of any record there, but where it has just changed
+        at = piece.find(high, 15)
+        while at >= 0:
+            start = at - 15  # of a record with the LSN's high bytes there
+            if start + HEAD <= len(piece):
+                _, _, lsn, _, opening = _RECORD.unpack_from(piece, start)
+                if lsn == self.pos + start and lsn > self.pos and opening & 1:
+                    raise CorruptionError(
+                        f"the log {self.path} is damaged at byte {HEADER + place}: records behind it have been "
+                        "acknowledged, and cannot be read"
+                    )
+            at = piece.find(high, at + 1)
 
     def look(self, raw: Any) -> None:
         """Learn what LMDB's snapshot has applied."""
-        value = raw.get(APPLIED_KEY)
+        value = raw.get(log_file.APPLIED)
         self.tid = raw.id()
         self.applied, self.applied_chain = unseal(value)
 
     # -- following ----------------------------------------------------------------------
 
+    def begin(self, write: bool = False) -> View:
+        """A view for reading, or the write transaction, as LMDB's environment gives one."""
+        return self.write() if write else self.read()
+
     def read(self) -> View:
         """A view for reading, of all that is acknowledged."""
+        tries = 0
         while True:
-            raw = self.begin()
+            raw = self.begin_raw()
             try:
                 if raw.id() != self.tid:
                     with self.mutex:
@@ -214,7 +269,7 @@ class Log:
                 if end != self.pos or applied > self.pos:
                     with self.mutex:
                         self.follow(raw, max(end, applied))
-                elif applied > self.overlay.floor and not self.writing and self.mutex.acquire(blocking=False):
+                elif applied > self.overlay.floor and self.transaction is None and self.mutex.acquire(blocking=False):
                     try:
                         self.rebase(applied)
                     finally:
@@ -223,11 +278,23 @@ class Log:
                 if applied >= overlay.floor and applied <= self.pos:
                     return View(self, raw, overlay, self.pos, False)
             except Moved:
-                pass
+                tries += 1
+                self.refuse_lie(tries)
             raw.abort()
 
-    def write(self) -> View:
-        """A view for writing, under the writer's lock. LMDB is asked only where that is needed."""
+    def refuse_lie(self, tries: int) -> None:
+        """CorruptionError where what has been overwritten again and again, it seems, is not there."""
+        if tries > MOST_TRIES:
+            raise CorruptionError(
+                f"the log {self.path} is damaged: it is said to end at {self.words[END]}, and the last record that can "
+                f"be read ends at {self.pos}"
+            )
+
+    def write(self) -> LogTransaction:
+        """The write transaction, under the writer's lock. LMDB is asked only where that is needed."""
+        left = self.transaction
+        if left is not None:  # an exception has left it
+            left.abort()
         words = self.words
         if words[LARGE]:
             self.after_large()
@@ -238,12 +305,21 @@ class Log:
         if applied > self.overlay.floor:
             with self.mutex:
                 self.rebase(applied)
-        self.writing = True
-        return View(self, None, self.overlay, self.pos + 1, True)
+        view = self.transaction = LogTransaction(self, self.overlay, self.pos + 1)
+        return view
+
+    def snapshot(self) -> Any:
+        """A read of LMDB's for the thread that writes."""
+        while True:
+            try:
+                return self.begin_raw()
+            except lmdb.MapResizedError:
+                self.room.map.adopt_size()
 
     def catch_up(self, end: int) -> None:
         """Take in what other processes have written, under the writer's lock."""
         raw = None
+        tries = 0
         while True:
             try:
                 with self.mutex:
@@ -253,16 +329,17 @@ class Log:
                         self.follow(raw, end)
                         return
             except (Moved, Needed):
-                self.waits += 1
+                tries += 1
+                self.refuse_lie(tries)
             finally:
                 if raw is not None:
                     raw.abort()
                     raw = None
-            raw = self.begin()
+            raw = self.snapshot()
 
     def rebase(self, floor: int) -> None:
         """Forget what LMDB holds."""
-        if not self.writing and self.overlay.floor < floor <= self.pos:
+        if self.transaction is None and self.overlay.floor < floor <= self.pos:
             self.overlay = self.overlay.pruned(floor)
 
     def follow(self, raw: Any, end: int) -> None:
@@ -270,7 +347,6 @@ class Log:
         if raw is not None and self.applied > self.pos:
             self.pos, self.chain = self.applied, self.applied_chain
             self.overlay = Overlay(self.applied)
-            self.rejoins += 1
         overlay = self.overlay
         while self.pos < end:
             if not self.step(raw, overlay, end):
@@ -319,6 +395,8 @@ class Log:
                 key = raw_bytes[at : at + klen]
                 at += klen
                 before = rows.get(key)
+                if before is not None and before.lsn == after:
+                    before = before.older  # an exception has struck this taking in before
                 if before is None and raw is None:
                     overlay.undo(touched, after)
                     raise Needed
@@ -331,23 +409,22 @@ class Log:
             touched[key] = None
             overlay.write(key, value, after)
         overlay.settle(touched)
-        self.chain = checksum
-        self.pos = after
+        self.pos, self.chain = after, checksum  # no exception comes between
         return True
 
     def record_at(self, place: int, pos: int) -> bytes | None:
         """What the checksum covers of the record there, if it is valid as the next one."""
         if place + HEAD > self.size:
             return None
-        checksum, length, lsn, _, _ = _RECORD.unpack_from(self.ring, place)
+        checksum, length, lsn, _, _ = _RECORD.unpack_from(self.ring, HEADER + place)
         if lsn != pos or length < 1 or place + HEAD + length > self.size:
             return None
-        body: bytes = self.ring[place + 8 : place + HEAD + length]
+        body: bytes = self.ring[HEADER + place + 8 : HEADER + place + HEAD + length]
         return body if xxh3_64_intdigest(body, self.chain) == checksum else None
 
     # -- committing ---------------------------------------------------------------------
 
-    def append(self, touched: dict[bytes, Any], view: View, freed: int) -> None:
+    def append(self, touched: dict[bytes, Version | None], view: LogTransaction, freed: int) -> None:
         """Write a transaction's record: it counts when this returns. Under the writer's lock."""
         overlay = view.overlay
         rows = overlay.rows
@@ -377,109 +454,133 @@ class Log:
         if pos + size - words[APPLIED] > self.size:
             self.waits += 1
             self.make_ring_room(pos + size)
-        covered = _RECORD.pack(0, len(changes), pos, freed, self.opening)[8:] + changes
+        behind = words[FLUSHED] < start
+        covered = _RECORD.pack(0, len(changes), pos, freed, self.opening | (not behind))[8:] + changes
         checksum = xxh3_64_intdigest(covered, self.chain)
         record = checksum.to_bytes(8, "little") + covered
-        if self.durable:
-            if words[FLUSHED] >= start:
-                os.pwrite(self.synced, record, place)
-            else:
-                os.pwrite(self.file, record, place)
+        view.written = place
+        try:
+            done = os.pwrite(self.synced if self.durable and not behind else self.file, record, HEADER + place)
+            if done < size:
+                raise OSError(errno.EIO, "a record was written in part")
+            if self.durable and behind:
                 os.fdatasync(self.file)
+        except TimeoutError:
+            raise  # a signal's handler did
+        except OSError as error:
+            raise LogError(error) from error
+        if self.durable:
             words[FLUSHED] = pos + size
-        else:
-            os.pwrite(self.file, record, place)
-        words[END] = self.pos = pos + size
-        self.chain = checksum
+        words[END] = pos + size
+        self.pos, self.chain = pos + size, checksum  # no exception comes between
         overlay.settle(touched)
         if self.thread is None:
             self.start()
         if pos + size - words[APPLIED] > self.every:
             wake(self.bell)
 
+    def strike_out(self, place: int) -> None:
+        """Make a record void whose commit has failed: it must not count after a power cut."""
+        with disk.ErrorsIgnored():
+            os.pwrite(self.file, bytes(HEAD), HEADER + place)
+            os.fdatasync(self.file)
+
     def start(self) -> None:
         """Start the thread."""
-        self.thread = threading.Thread(target=self.run, daemon=True)
+        self.thread = threading.Thread(target=self.run, name=f"raxlog log of {self.path}", daemon=True)
         self.thread.start()
+        atexit.register(self.stop)  # a thread that is in LMDB must not see the interpreter end
+
+    def stop(self) -> None:
+        """End the thread, and wait for its end."""
+        thread, self.thread = self.thread, None
+        if thread is not None and self.pid == os.getpid():
+            atexit.unregister(self.stop)
+            self.closed = True
+            wake(self.bell)
+            thread.join()
 
     def run(self) -> None:
         """The thread: checkpoints, and flushes at least every 100 ms."""
         flushed = time.monotonic()
-        while True:
+        while not self.closed:
             came = self.bell.acquire(timeout=-1 if self.durable else FLUSH_PERIOD)
-            if self.closed:
-                return
-            if came and self.words[END] - self.words[APPLIED] > self.every:
-                try:
-                    self.read().abort()
+            try:
+                if came and self.words[END] - self.words[APPLIED] > self.every and not self.closed:
                     self.checkpoint(False)
-                except BaseException as error:  # shown by the next that needs room
-                    self.failure = error
-            if not self.durable and time.monotonic() - flushed >= FLUSH_PERIOD:
-                flushed = time.monotonic()
-                if self.words[FLUSHED] < self.words[END]:
-                    self.flush()
+                if not self.durable and time.monotonic() - flushed >= FLUSH_PERIOD:
+                    flushed = time.monotonic()
+                    if self.words[FLUSHED] < self.words[END]:
+                        self.flush()
+            except lmdb.Error as error:
+                self.room.map.note_failure(error)
+            except RaxlogError:
+                pass  # the next call meets it
 
     def flush(self) -> None:
         """Have the disk hold all that counts."""
         end = self.words[END]
-        os.fdatasync(self.file)
+        try:
+            os.fdatasync(self.file)
+        except OSError as error:
+            raise LogError(error) from error
         self.words[FLUSHED] = max(end, self.words[FLUSHED])
 
     # -- checkpoints --------------------------------------------------------------------
+
+    def set_mapsize(self, size: int) -> None:
+        """Have LMDB map so much, with no checkpoint under way. Behind the shut gate."""
+        with self.checkpointing:
+            self.real.set_mapsize(size)
 
     def make_ring_room(self, end: int) -> None:
         """Checkpoints until the record fits."""
         while end - self.words[APPLIED] > self.size:
             self.checkpoint(True)
 
-    def checkpoint(self, waits: bool) -> None:
-        """Put into LMDB what it has not. Where another process does: nothing, or wait for it."""
-        if not self.checkpointing.acquire(blocking=waits):
-            return
-        try:
-            ofd_lock.take(self.state, 1, 1, waits=waits)
-            try:
-                self.apply(None)
-            finally:
-                ofd_lock.give_back(self.state, 1, 1)
-        except BlockingIOError:
-            return
-        finally:
-            self.checkpointing.release()
+    def checkpoint(self, waits: bool, view: LogTransaction | None = None) -> None:
+        """Put into LMDB what it has not, with a transaction's changes: then that counts.
 
-    def apply(self, view: View | None) -> None:
-        """One transaction of LMDB, with all up to the end; with an open one's changes: then that counts."""
-        if self.room is None:
-            self.put_all(view)
-            return
-        self.room.look()
-        self.words[GIVEN] = self.room.gives(self.overlay)
-        if view is not None:
-            self.put_all(view)
-            return
-        used = self.room.used
-        try:
-            self.put_all(None)
-        except BaseException as error:
-            self.failure = error
-            raise
-        self.room.look()
-        self.growth.append((self.last_bound, self.room.used - used, self.room.used - max(used, self.room.have)))
-
-    def begin_write(self) -> Any:
-        """LMDB's write transaction, in the map as large as other processes have made it."""
+        Where another process does: nothing, or wait for it. LockTimeout.
+        """
         while True:
             try:
-                return self.real.begin(write=True)
+                if not waits and self.checkpointing.locked():
+                    return
+                with self.checkpointing, self.held(waits):
+                    self.room.look()
+                    self.words[GIVEN] = self.room.gives(self.overlay)
+                    if view is None:
+                        self.read().abort()
+                    self.put_all(view)
+                    self.room.look()
+                return
+            except LockTimeout:
+                if waits:
+                    raise
+                return
             except lmdb.MapResizedError:
+                if not waits:
+                    return  # the thread's: a transaction adopts it
                 self.room.map.adopt_size()
 
-    def put_all(self, view: View | None) -> None:
-        """The same."""
-        with self.begin_write() as txn:
+    @contextlib.contextmanager
+    def held(self, waits: bool) -> Iterator[None]:
+        """Hold the lock of checkpoints."""
+        lock = self.lock
+        if lock is None:
+            raise ReadOnlyStore(f"{self.path.parent.parent} is open for reading only")
+        lock.acquire(PATIENCE if waits else 0.0)
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def put_all(self, view: LogTransaction | None) -> None:
+        """One transaction of LMDB, with all up to the end."""
+        with self.real.begin(write=True) as txn:
             with self.mutex:
-                value = txn.get(APPLIED_KEY)
+                value = txn.get(log_file.APPLIED)
                 applied, chain = unseal(value)
                 if applied > self.pos:
                     if view is not None:
@@ -491,8 +592,6 @@ class Log:
                     if upto == applied:
                         return
                     changes = self.overlay.changes(applied, upto)
-                    if self.room is not None:
-                        self.last_bound = self.room.bound(self.overlay)
                 else:
                     upto, chain = self.pos + 8, self.chain ^ 0x5DEECE66D
                     changes = self.overlay.changes(applied, view.upto)
@@ -502,80 +601,127 @@ class Log:
                     delete(key)
                 else:
                     put(key, value)
-            put(APPLIED_KEY, records.seal(APPLIED_KEY, [upto, chain]))
-            if view is not None and self.room is not None:
-                self.room.require(txn)
+            put(log_file.APPLIED, records.seal(log_file.APPLIED, [upto, chain]))
             if view is not None:
+                self.room.require(txn)
                 self.words[LARGE] = upto
         self.words[APPLIED] = upto
         self.checkpoints += 1
         if view is not None:
-            self.words[END] = self.pos = upto
-            self.words[FLUSHED] = upto
-            self.chain = chain
+            self.words[FLUSHED] = self.words[END] = upto
+            self.pos, self.chain = upto, chain  # no exception comes between
             self.words[LARGE] = 0
 
-    def append_directly(self, view: View) -> None:
+    def append_directly(self, view: LogTransaction) -> None:
         """A transaction too large for the ring, or that may not fit, goes to LMDB at once, behind all others."""
         self.checkpoint(True)
-        with self.checkpointing:
-            ofd_lock.take(self.state, 1, 1, waits=True)
-            try:
-                self.apply(view)
-            finally:
-                ofd_lock.give_back(self.state, 1, 1)
-
-    def age(self) -> None:
-        """Two commits of nothing: then LMDB uses again what the last ones have freed."""
-        with self.checkpointing:
-            ofd_lock.take(self.state, 1, 1, waits=True)
-            try:
+        try:
+            self.checkpoint(True, view)
+        except lmdb.Error:
+            # Two commits of nothing: then LMDB uses again what the last ones have freed.
+            with self.checkpointing, self.held(True):
                 for _ in range(2):
                     with self.real.begin(write=True) as txn:
-                        value = txn.get(APPLIED_KEY)
-                        if value is not None:
-                            txn.put(APPLIED_KEY, value)
-            finally:
+                        txn.put(log_file.APPLIED, txn.get(log_file.APPLIED) or b"")
                 self.words[AGED] += 1
                 self.words[GIVEN] = 64
-                ofd_lock.give_back(self.state, 1, 1)
+            self.checkpoint(True, view)
 
     def after_large(self) -> None:
         """A writer died in the middle of such a one: it counts if LMDB has it."""
-        with self.checkpointing:
-            ofd_lock.take(self.state, 1, 1, waits=True)
-            try:
-                with self.real.begin(write=True) as txn:
-                    value = txn.get(APPLIED_KEY)
-                    applied = unseal(value)[0]
-                if applied > self.words[END]:
-                    self.words[END] = self.words[FLUSHED] = self.words[APPLIED] = applied
-                self.words[LARGE] = 0
-            finally:
-                ofd_lock.give_back(self.state, 1, 1)
+        with self.checkpointing, self.held(True):
+            with self.real.begin(write=True) as txn:
+                applied = unseal(txn.get(log_file.APPLIED))[0]
+            if applied > self.words[END]:
+                self.words[END] = self.words[FLUSHED] = self.words[APPLIED] = applied
+            self.words[LARGE] = 0
 
     def end(self) -> int:
         """Up to where the log counts."""
         return self.words[END]
 
-    def close(self, clean: bool = True) -> None:
-        """Leave: with a last checkpoint."""
+    def close(self) -> None:
+        """Leave: with a last checkpoint, unless a transaction has to be waited for."""
         self.closed = True
-        if self.pid != os.getpid():
-            self.state.close()
-            os.close(self.file)
-            os.close(self.synced)
-            return
-        if self.thread is not None:
-            wake(self.bell)
-            self.thread.join()
+        self.stop()
         try:
-            if clean:
+            if self.pid == os.getpid() and not self.readonly:
                 self.flush()
-                self.read().abort()
-                if not self.readonly:
+                with contextlib.suppress(LockTimeout, lmdb.Error):
                     self.checkpoint(False)
         finally:
-            self.state.close()
-            os.close(self.file)
-            os.close(self.synced)
+            self.close_files()
+
+    def close_files(self) -> None:
+        """Leave the rest to the others."""
+        for file in (self.state, self.lock):
+            if file is not None:
+                file.close()
+        files, self.file, self.synced = (self.file, self.synced), -1, -1
+        for each in files:
+            if each >= 0:
+                os.close(each)
+
+
+class LogTransaction(View):
+    """The write transaction: its changes are in the overlay under an LSN that nothing else sees, until commit()."""
+
+    __slots__ = ("touched", "written")
+
+    def __init__(self, log: Log, overlay: Overlay, upto: int) -> None:
+        View.__init__(self, log, None, overlay, upto, True)
+        self.touched: dict[bytes, Version | None] = {}
+        self.written = -1  # where its record lies in the ring
+
+    def put(self, key: bytes, value: bytes, overwrite: bool = True) -> bool:
+        """Store a value. False, and nothing done, if the key is there and overwrite is off."""
+        if not overwrite and self.get(key) is not None:
+            return False
+        self.touch(key)
+        self.overlay.write(key, value, self.upto)
+        return True
+
+    def delete(self, key: bytes) -> bool:
+        """Delete a key. False if it was not there."""
+        if self.get(key) is None:
+            return False
+        self.touch(key)
+        self.overlay.write(key, None, self.upto)
+        return True
+
+    def touch(self, key: bytes) -> None:
+        """Note what was there before the transaction; an exception may strike from here on."""
+        if key not in self.touched:
+            self.touched[key] = self.overlay.rows.get(key)
+
+    def commit(self) -> None:
+        """Append its record: it counts when this returns. As safe as the durability says. StoreFull, lmdb.Error."""
+        log = self.log
+        if self.touched:
+            room = log.room
+            freed = room.note_freed(self)
+            self.release()  # the map may grow
+            if freed:
+                self.overlay.freed.append((self.upto, freed))
+            if room.fits(self.overlay) or self.fits_alone():
+                log.append(self.touched, self, freed)
+            else:
+                room.direct += 1
+                log.append_directly(self)
+        self.abort()
+
+    def fits_alone(self) -> bool:
+        """Whether it fits once all before it is in LMDB."""
+        self.log.checkpoint(True)
+        return bool(self.log.room.fits(self.overlay.pruned(self.upto - 1)))
+
+    def abort(self) -> None:
+        """End it. What has not been committed is undone. Harmless after a commit."""
+        log = self.log
+        if log is not None and log.transaction is self:
+            if log.pos == self.upto - 1:  # its record does not count, or has not been taken in
+                self.overlay.undo(self.touched, self.upto)
+                if self.written >= 0 and log.words[END] == log.pos:
+                    log.strike_out(self.written)
+            log.transaction = None
+        View.abort(self)

@@ -53,6 +53,8 @@ cdef class View:
     @cython.locals(version=Version)
     cpdef object get(self, bytes key, object default=*)
     cpdef object cursor(self, object db=*)
+    cpdef bint put(self, bytes key, bytes value, bint overwrite=*) except -1
+    cpdef bint delete(self, bytes key) except -1
     cpdef object release(self)
     cpdef object abort(self)
 

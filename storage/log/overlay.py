@@ -13,6 +13,8 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
 from typing import Any
 
+import lmdb
+
 SOURCE_HASH = ""
 
 
@@ -177,9 +179,9 @@ class View:
         return self.upto
 
     def lmdb(self) -> Any:
-        """LMDB's transaction, begun where it has not been needed before."""
+        """LMDB's transaction; of the write transaction begun where it is first needed."""
         if self.raw is None:
-            self.raw = self.log.real.begin()
+            self.raw = self.log.snapshot()
         return self.raw
 
     def get(self, key: bytes, default: Any = None) -> Any:
@@ -202,12 +204,12 @@ class View:
         return LogCursor(self.raw.cursor(), self.overlay, self.upto)
 
     def put(self, key: bytes, value: bytes, overwrite: bool = True) -> bool:
-        """It reads only."""
-        raise TypeError("a view for reading")
+        """A view reads only."""
+        raise lmdb.ReadonlyError("a view reads only")
 
     def delete(self, key: bytes) -> bool:
-        """It reads only."""
-        raise TypeError("a view for reading")
+        """A view reads only."""
+        raise lmdb.ReadonlyError("a view reads only")
 
     def stat(self, db: Any) -> Any:
         """LMDB's."""

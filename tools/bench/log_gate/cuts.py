@@ -1,6 +1,6 @@
 r"""Simulated power cuts and kills at system calls on the log, by the project's own recorder and workloads.
 
-    PYTHONPATH=storage/log/site:tests/support/crash RAXLOG_LOG_RING=65536 \
+    PYTHONPATH=tests/support/crash RAXLOG_LOG=65536 \
         python tools/bench/log_gate/cuts.py [--images 5000] [--seed 11] [--kills] [append consume relaxed]
 
     append, consume    durable: nothing acknowledged is lost
