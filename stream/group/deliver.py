@@ -30,7 +30,7 @@ import collections
 import time
 from collections.abc import Callable, Container, Hashable, Iterable
 from itertools import chain, islice, takewhile
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.errors import CorruptionError, InvalidArgument, InvalidStreamID, LockTimeout, NotOwner
@@ -67,6 +67,17 @@ _MOST_LISTED = 20  # IDs in a message
 
 ID = tuple[int, int]
 Takes = Callable[[Entry], bool]
+T = TypeVar("T")
+
+
+class Delivered(list[T]):
+    """What a group has delivered: a list. ``consumer_created``: the call has made the consumer."""
+
+    __slots__ = ("consumer_created",)
+
+    def __init__(self, delivered: Iterable[T] = (), consumer_created: bool = False) -> None:
+        super().__init__(delivered)
+        self.consumer_created = consumer_created
 
 
 class Target(NamedTuple):

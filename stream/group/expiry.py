@@ -14,6 +14,7 @@ entry is gone holds nothing back.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import itemgetter
 
 from ...storage.commit.write_transaction import WriteTransaction
 from ..entries import trim
@@ -76,20 +77,20 @@ def _first_held(txn: WriteTransaction, stream: StreamWriter, idle: int | None) -
     ``idle``  a moment, ms: a group counts if a consumer has read since, or what it holds is newer
     """
     first = stream.header.first
-    groups, least = working_groups(txn, stream)
-    held: ID = min([behind(least), *[group.first_held(txn, first) for group in groups if group.pending]])
-    if idle is None or held > first:
-        return held
+    if idle is None:
+        groups, least = working_groups(txn, stream)
+        return min([behind(least), *[group.first_held(txn, first) for group in groups if group.pending]])
     txn.flush()
-    found = [(group.first_held(txn, first), group) for group in all_groups(txn, stream.number, stream.header)]
-    return min([sid for sid, group in found if _counts(txn, stream, group, sid, idle)], default=(0, 0))
+    holding = [(group.first_held(txn, first), group) for group in all_groups(txn, stream.number, stream.header)]
+    return next((held for held, group in sorted(holding, key=itemgetter(0)) if _counts(txn, stream, group, held, idle)),
+                (0, 0))
 
 
 def _counts(txn: WriteTransaction, stream: StreamWriter, group: GroupState, held: ID, idle: int) -> bool:
-    """Whether a group, which holds the entries from an ID on, is not idle. Reads its consumers, and an entry."""
+    """Whether a group, which holds the entries from an ID on, is not idle, or holds none. Reads its consumers."""
     members = group.consumers(txn)
     txn.env.attached(SeenTimes).show(group.number, group.group, members)
     if not members or any(one.seen >= idle - SEEN_EVERY for one in members):  # other processes write late
         return True
     entries = read_now(txn, stream.number, stream.header, make_id(*held), 1)
-    return bool(entries) and entries[0].id.ms >= idle
+    return not entries or entries[0].id.ms >= idle

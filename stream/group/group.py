@@ -34,8 +34,8 @@ from . import deliver
 from .claim import ClaimOptions
 from .dead_letters import DeadLetters
 from .delete_policy import KEEPREF, DeleteResult, ack_delete, checked_policy
-from .deliver import GroupRead, Target, history_start, parse_ids, read_group
-from .info import ConsumerInfo, Delivered, GroupInfo, Pending, PendingSummary, describe_group
+from .deliver import Delivered, GroupRead, Target, history_start, parse_ids, read_group
+from .info import ConsumerInfo, GroupInfo, Pending, PendingSummary, describe_group
 from .state import (
     UNKNOWN,
     UNOWNED,

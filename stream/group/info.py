@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from ...storage.format import keys
 from ...storage.trees.rax import Rax, RaxTransaction
@@ -12,18 +11,6 @@ from ..node.arguments import Text, text_of
 from ..node.stream_id import StreamID, make_id
 from . import deliver
 from .state import UNKNOWN, GroupState
-
-T = TypeVar("T")
-
-
-class Delivered(list[T]):
-    """What a group has delivered: a list. ``consumer_created``: the call has made the consumer."""
-
-    __slots__ = ("consumer_created",)
-
-    def __init__(self, delivered: Iterable[T] = (), consumer_created: bool = False) -> None:
-        super().__init__(delivered)
-        self.consumer_created = consumer_created
 
 
 class Pending(NamedTuple):

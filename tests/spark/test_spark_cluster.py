@@ -40,13 +40,14 @@ SHARDS = 8
 TRIES = 2  # of a task
 
 DRIVER = """
-import json, sys, time
+import json, os, sys, time
 from concurrent.futures import ThreadPoolExecutor
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 spark = (SparkSession.builder.master(sys.argv[1]).config("spark.ui.enabled", "false").config("spark.log.level", "OFF")
          .config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
          .config("spark.driver.memory", "512m").config("spark.executor.memory", "512m")
+         .config("spark.executor.extraJavaOptions", os.environ["SPARK_SUBMIT_OPTS"])
          .config("spark.cores.max", "2").config("spark.executor.cores", "1")
          .config("spark.sql.shuffle.partitions", "2").config("spark.task.maxFailures", sys.argv[2])
          .config("spark.speculation", "true").config("spark.speculation.interval", "100ms")

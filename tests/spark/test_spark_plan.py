@@ -52,19 +52,31 @@ def data_of(snapshot: Path) -> Path:
     return snapshot / directory.FIRST_GENERATION / directory.DATA
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a store and a snapshot of it, which are copied for each test."""
+    folder = tmp_path_factory.mktemp("made")
+    with raxlog.open(folder / "store.rax", durability="relaxed") as store:
+        orders = store.stream("orders")
+        orders.extend([{"n": n} for n in range(ENTRIES)], ids=[f"{1 + n // 7}-{n % 7}" for n in range(ENTRIES)])
+        orders.delete(*(f"{1 + n // 7}-{n % 7}" for n in range(1000, 9000, 3)))
+        store.stream("mail").extend([{"n": -n} for n in range(100)])
+        store.snapshot(folder / "snapshot")
+    return folder
+
+
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[raxlog.Store]:
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[raxlog.Store]:
+    """An empty store, or the one that the test's snapshot is of."""
+    if "snapshot" in request.fixturenames:
+        shutil.copytree(request.getfixturevalue("made"), tmp_path, dirs_exist_ok=True)
     with raxlog.open(tmp_path / "store.rax", durability="relaxed") as store:
         yield store
 
 
 @pytest.fixture
 def snapshot(store: raxlog.Store, tmp_path: Path) -> Path:
-    orders = store.stream("orders")
-    orders.extend([{"n": n} for n in range(ENTRIES)], ids=[f"{1 + n // 7}-{n % 7}" for n in range(ENTRIES)])
-    orders.delete(*(f"{1 + n // 7}-{n % 7}" for n in range(1000, 9000, 3)))
-    store.stream("mail").extend([{"n": -n} for n in range(100)])
-    store.snapshot(tmp_path / "snapshot")
+    """Entries of "orders" and "mail", of which some have been deleted."""
     return tmp_path / "snapshot"
 
 

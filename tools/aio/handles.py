@@ -14,9 +14,8 @@ from ...index.pubsub.pubsub import Reached
 from ...storage.errors import InvalidArgument, StoreClosed
 from ...store import Store
 from ...stream.group.dead_letters import DeadLetter, DeadLetters
-from ...stream.group.deliver import GroupRead, Target, history_start, parse_ids
+from ...stream.group.deliver import Delivered, GroupRead, Target, history_start, parse_ids
 from ...stream.group.group import Group
-from ...stream.group.info import Delivered
 from ...stream.group.waiter import Condition
 from ...stream.jobs.deferred import Deferred
 from ...stream.jobs.results import Result, name_of, result_moves

@@ -25,10 +25,10 @@ import traceback
 import types
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from ....index.pubsub import pubsub  # noqa: F401 - loaded before the cases fork: what a workload imports is no case
 from ..record.recorder import Control
 from .child import Check, Checker, Runner, RunResult, Workload, become_reaper
 from .report import FAILED, NOT_RUN, CrashTestReport, Failure, ModeResult
@@ -200,6 +200,7 @@ def perform(job: Job) -> CrashTestReport:
         recorder = ctypes.CDLL(library)
         recorder.recorder_begin.argtypes = [ctypes.c_char_p] * 3 + [ctypes.c_int] * 2
     become_reaper()
+    import_module(f"{__name__.partition('.')[0]}.store")  # by name, as it lies above: no case is to load what all use
     gc.collect()
     gc.freeze()  # children need not scan, and so copy, what exists now
     report = CrashTestReport(_name(job.workload), _name(job.check), job.seed)

@@ -332,6 +332,25 @@ def test_a_reader_that_waits_longer_than_idle_group_misses_nothing(
     assert [entry.fields[b"n"] for entry in waits.read("w")] == [b"30"]
 
 
+@pytest.mark.parametrize("read", [NODE, NODE + 1, 3 * NODE - 1, 4 * NODE])
+def test_a_group_that_is_idle_lets_go_what_others_need_no_more_wherever_it_has_stopped(
+        store: raxlog.Store, monkeypatch: pytest.MonkeyPatch, read: int) -> None:
+    """At the beginning of a node or within one; alone it holds all, but for what it has nothing of."""
+    now = int(time.time() * 1000)
+    for module in (group_module, deliver_module, stream_module, streams_module):
+        monkeypatch.setattr(module, "now_ms", lambda: now)
+    stream = filled(store, 4 * NODE)
+    idle = stream.create_group("idle", "0")
+    idle.ack(*[entry.id for entry in idle.read("w", read)])
+    now += 70_000
+    stream.configure(retention=Retention(acked=True, idle_group=60))
+    assert store.maintain() == ({b"s": 4 * NODE} if read == 4 * NODE else {})
+    stream.create_group("busy", "0").read("w", 4 * NODE, noack=True)
+    stream.extend([{"n": n} for n in range(NODE)])
+    store.maintain()
+    assert len(stream) == NODE
+
+
 def test_a_group_without_consumers_counts(store: raxlog.Store) -> None:
     stream = filled(store, 30, Retention(acked=True, idle_group=0.001))
     stream.create_group("new", "0")
@@ -550,6 +569,8 @@ def test_groups_of_killed_processes_are_given_every_entry(path: Path) -> None:
             left = [*group.read("w", ids="0"), *group.read("w")]
             assert all(entry.pairs for entry in left), "an entry has gone that was not acknowledged"
             seen[name].update((entry.id.ms, entry.id.seq) for entry in left)
+            group.ack(*[entry.id for entry in left])
         assert seen["a"] | seen["b"] <= seen["one"]
         assert seen["a"] | seen["b"] <= seen["two"]
+        stream.extend([{"n": 1}] * NODE)  # which frees what has been acknowledged, if only now
         assert len(stream) < stream.info().entries_added

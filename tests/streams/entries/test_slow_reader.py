@@ -23,7 +23,7 @@ from children import Child
 pytestmark = pytest.mark.storm
 
 WARM_UP = 300  # commits
-SECONDS = 600.0 if os.environ.get("RAXLOG_LONG") else 6.0
+SECONDS = 600.0 if os.environ.get("RAXLOG_LONG") else 4.0
 KEPT = 2000
 PAUSE = 0.01
 
@@ -99,5 +99,5 @@ def test_the_file_keeps_its_size_under_a_slow_reader(tmp_path: Path, reader: Rea
 
 
 def test_a_reader_that_keeps_its_transaction_open_would_be_noticed(tmp_path: Path) -> None:
-    grown, _ = growth(tmp_path / "s.rax", with_an_open_transaction, min(SECONDS, 6.0))
+    grown, _ = growth(tmp_path / "s.rax", with_an_open_transaction, min(SECONDS, 4.0))
     assert grown > 3

@@ -301,7 +301,7 @@ def test_closing_the_store_ends_every_wait_and_the_watcher(
     for sleeper in sleepers:
         sleeper.join(SOON)
         assert isinstance(sleeper.outcome, raxlog.StoreClosed)
-    assert not any("raxlog watcher" in thread.name for thread in threading.enumerate())
+    assert not any(str(store.path) in thread.name for thread in threading.enumerate())
     with pytest.raises(raxlog.StoreClosed):
         waiting.wait({}, None)
 

@@ -20,19 +20,19 @@ elif _PLANTED == "no checksum":
     journal.xxh3_64_intdigest = lambda *_: 0  # type: ignore[assignment]
 
 
-def append(folder: Path, ack: Any) -> None:
-    """Small commits, and now and then one that has no room in the journal."""
+def append(folder: Path, ack: Any, *, steps: int = 40) -> None:
+    """Small commits, and now and then one that has no room in the journal; a trim after two thirds."""
     draw = random.Random(5)
     with raxlog.open(folder / "s.rax", map_size=1 << 20) as store:
         events = store.stream("s")
         ack(0)
         n = 0
-        for step in range(40):
+        for step in range(steps):
             count = 40 if step % 9 == 8 else 1
             events.extend([{"n": n + i, "text": "x" * draw.randrange(1, 3000)} for i in range(count)])
             n += count
             ack(n)
-            if step == 25:
+            if step == steps * 2 // 3 - 1:
                 events.trim(maxlen=30)
                 ack(-n)
 
@@ -54,14 +54,14 @@ def check(folder: Path, acks: list[Any]) -> None:
         assert len(events) == len(found) + 1
 
 
-def consume(folder: Path, ack: Any) -> None:
+def consume(folder: Path, ack: Any, *, steps: int = 32) -> None:
     """A group reads and acknowledges without a check between: most of it is in the journal only."""
     with raxlog.open(folder / "q.rax", map_size=1 << 20) as store:
         stream = store.stream("q")
         group = stream.create_group("g", "0", create_stream=True)
-        stream.extend([{"n": n} for n in range(GIVEN * STEPS)])
+        stream.extend([{"n": n} for n in range(GIVEN * steps)])
         held: list[Any] = []
-        for step in range(STEPS):
+        for step in range(steps):
             if step % 3:
                 given = group.read("w", GIVEN, ack=held)
             else:
@@ -72,7 +72,7 @@ def consume(folder: Path, ack: Any) -> None:
             ack(2 * step + 1)
 
 
-GIVEN, STEPS = 4, 32
+GIVEN = 4
 
 
 def check_consumed(folder: Path, acks: list[Any]) -> None:

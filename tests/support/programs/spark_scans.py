@@ -13,8 +13,8 @@ import pytest
 import raxlog
 
 ENTRIES = 1_000_000  # that are left of the history
-JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # a Java of a minute's life: not compiled twice
-os.environ.setdefault("SPARK_SUBMIT_OPTS", JVM)
+# A Java of a minute's life: not compiled twice. CI adds an archive of Spark's classes.
+JVM = os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 VALID = [  # strange enough to be taken for SQL that is not closed
     """select /* it's ( */ 5 n -- don't ("

@@ -251,9 +251,11 @@ class Flipper:
 
             def work(say: Callable[[Any], None], left: list[int] = left) -> None:
                 faulthandler.disable()
-                signal.signal(signal.SIGALRM, signal.SIG_DFL)
-                for flip in left:
-                    signal.alarm(20)  # a hang is a death too
+                for number in (signal.SIGALRM, signal.SIGPROF):
+                    signal.signal(number, signal.SIG_DFL)
+                for flip in left:  # a hang is a death too: LMDB goes round in a circle, or something is waited for
+                    signal.setitimer(signal.ITIMER_PROF, 4)
+                    signal.alarm(60)
                     say(self.outcome(flip))
 
             with Child(work) as child:
