@@ -319,6 +319,11 @@ class StoreMap:
         """The number of the newest commit in the file; -1 where none is mapped."""
         return -1 if self.mapped is None else int(self.mapped.info()["last_txnid"])
 
+    def last_state(self) -> int:
+        """The number of the newest state in LMDB's file, as its table of readers counts them."""
+        opened = self._live() if self.log is None else self.log.real
+        return int(opened.info()["last_txnid"])
+
     # -- its size -----------------------------------------------------------------------
 
     def pages_of(self, txn: lmdb.Transaction) -> int:
@@ -335,7 +340,8 @@ class StoreMap:
     def _page_size(self) -> int:
         return int(self._live().stat()["psize"])
 
-    def _set_size(self, size: int) -> None:
+    def set_size(self, size: int) -> None:
+        """Map so many bytes. Behind the shut gate. lmdb.Error: it is as before."""
         before = self._size()
         try:
             self._live().set_mapsize(size)
@@ -353,9 +359,9 @@ class StoreMap:
     def _adopt(self) -> None:
         needed = self.pages_used() * self._page_size()
         try:
-            self._set_size(max(needed, min(needed * 2, self._largest())))
+            self.set_size(max(needed, min(needed * 2, self._largest())))
         except lmdb.MemoryError:
-            self._set_size(needed)
+            self.set_size(needed)
 
     def grow(self) -> bool:
         """Double the map, up to the ceiling. False where nothing larger is to be had."""
@@ -366,7 +372,7 @@ class StoreMap:
             if wanted <= size:
                 return False
             try:
-                self.gate.shut(lambda wanted=wanted: self._set_size(wanted))  # type: ignore[misc]
+                self.gate.shut(lambda wanted=wanted: self.set_size(wanted))  # type: ignore[misc]
                 return True
             except lmdb.MemoryError:
                 continue  # no address space for so much

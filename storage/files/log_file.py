@@ -12,6 +12,7 @@ with that record is never used without its log.
 from __future__ import annotations
 
 import os
+import resource
 import struct
 from pathlib import Path
 
@@ -25,8 +26,7 @@ APPLIED = keys.family(0, keys.JOURNAL) + b"\x09"
 HEADER = 4096
 VERSION = 1
 RING = 1 << 22  # bytes
-LEAST = 1 << 20  # where the store may not become large
-_SMALL = 1 << 26
+LEAST = 1 << 16
 _MAGIC = b"raxlog\x00\x01"
 _FIELDS = struct.Struct("<8sQQ16s")
 
@@ -38,7 +38,9 @@ def asked_ring(room: int) -> int:
     """
     asked = int(os.environ.get("RAXLOG_LOG") or 0)
     if asked == 1:
-        return LEAST if room < _SMALL else RING
+        limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+        room = room if limit == resource.RLIM_INFINITY else min(room, limit)
+        return min(RING, max(LEAST, room // 8 & -HEADER))
     return asked
 
 

@@ -156,6 +156,8 @@ def _mark(env: Environment, number: int, transaction: int) -> None:
 
     try:
         env.commits.apply(operation)
+        if env.map.log is not None:
+            env.map.log.checkpoint(True)  # where it is found without the log
         env.live().sync(True)
     finally:
         env.forget_last_commit()  # our own commit this time, and yet the mark has to be found
@@ -196,9 +198,9 @@ def _copy(env: Environment, place: Path, size: int, reached: Callable[..., None]
                 f"the data file of {env.path} says it holds {stat['entries']} records, and a copy of it has {entries}"
             )
         old = journal.find(live, env.map.generation / directory.DATA)
-        if old is None:
+        if old is None and log is None:
             journal.leave_out(made)
-        else:
+        elif old is not None:
             old.close()
             journal.renew(made, data)
         made.sync(True)

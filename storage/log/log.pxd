@@ -32,14 +32,13 @@ cdef class Log:
     cdef public unsigned long long opening
     cdef public object mutex
     cdef public LogTransaction transaction
-    cdef public object tid
-    cdef public unsigned long long applied
-    cdef public object applied_chain
+    cdef public tuple seen
     cdef public unsigned long long pos
     cdef public object chain
     cdef public Overlay overlay
     cdef public long long checkpoints
     cdef public long long waits
+    cdef public long long commits
     cdef public unsigned long long every
     cdef public object bell
     cdef public object thread
@@ -48,13 +47,13 @@ cdef class Log:
     cdef object __weakref__
     cdef dict __dict__
 
-    @cython.locals(overlay=Overlay)
+    @cython.locals(overlay=Overlay, applied="unsigned long long")
     cpdef object join(self)
     @cython.locals(lsn="unsigned long long", at="Py_ssize_t", start="Py_ssize_t")
-    cpdef object require_end(self)
-    cpdef object look(self, object raw)
+    cpdef object find_damage(self)
+    cpdef tuple look(self, object raw)
     cpdef View begin(self, bint write=*)
-    @cython.locals(applied="unsigned long long", end="unsigned long long", overlay=Overlay)
+    @cython.locals(applied="unsigned long long", end="unsigned long long", overlay=Overlay, seen=tuple, view=View)
     cpdef View read(self)
     cpdef object refuse_lie(self, Py_ssize_t tries)
     @cython.locals(applied="unsigned long long", end="unsigned long long", left=LogTransaction)
@@ -63,18 +62,18 @@ cdef class Log:
     cpdef object catch_up(self, unsigned long long end)
     cpdef object rebase(self, unsigned long long floor)
     @cython.locals(overlay=Overlay)
-    cpdef object follow(self, object raw, unsigned long long end)
+    cpdef object follow(self, object raw, unsigned long long applied, object chain, unsigned long long end)
     @cython.locals(pos="unsigned long long", place="unsigned long long", after="unsigned long long", body=bytes,
                    touched=dict, at="Py_ssize_t", size="Py_ssize_t", klen="Py_ssize_t", vlen="Py_ssize_t",
                    front="Py_ssize_t", back="Py_ssize_t", middle="Py_ssize_t", key=bytes, value=bytes, base=bytes,
                    before=Version, rows=dict, freed="Py_ssize_t", raw_bytes="const unsigned char*", kind="int")
-    cpdef bint step(self, object raw, Overlay overlay, unsigned long long end) except -1
+    cpdef bint step(self, object raw, Overlay overlay) except -1
     cdef bytes record_at(self, unsigned long long place, unsigned long long pos)
     @cython.locals(overlay=Overlay, rows=dict, parts=list, before=Version, version=Version, start="unsigned long long",
                    pos="unsigned long long", place="unsigned long long", size="Py_ssize_t", changes=bytes,
                    covered=bytes, record=bytes, key=bytes, behind=bint)
     cpdef object append(self, dict touched, LogTransaction view, unsigned long long freed)
-    @cython.locals(upto="unsigned long long", applied="unsigned long long")
+    @cython.locals(upto="unsigned long long", applied="unsigned long long", overlay=Overlay)
     cpdef object put_all(self, LogTransaction view)
 
 cdef class LogTransaction(View):

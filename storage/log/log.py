@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import lmdb
-from raxlog.storage.errors import CorruptionError, LockTimeout, RaxlogError, ReadOnlyStore
+from raxlog.storage.errors import CorruptionError, LockTimeout, NotAStore, RaxlogError, ReadOnlyStore
 from raxlog.storage.files import disk, log_file, map_lock, ofd_lock
 from raxlog.storage.files.log_file import HEADER
 from raxlog.storage.files.writer_lock import WriterLock
@@ -43,6 +43,7 @@ from .overlay import Overlay, Version, View  # cimport
 from .room import Room  # cimport
 
 if TYPE_CHECKING:
+    from raxlog.storage.engine.open_options import OpenOptions
     from raxlog.storage.engine.store_map import StoreMap
 
 SOURCE_HASH = ""
@@ -51,9 +52,11 @@ END, APPLIED, FLUSHED, LARGE, AGED, GIVEN = 0, 1, 2, 3, 4, 5
 HEAD = 28
 DELTA_HEAD = 48
 CHUNK = 256
+MOST_KEY = 511  # LMDB's
 FLUSH_PERIOD = 0.1  # seconds
 PATIENCE = 30.0  # seconds to wait for another process' checkpoint, or for its entering
 MOST_TRIES = 20
+MOST_MEMORY = 16 << 20  # bytes of an overlay, at which a checkpoint is due; at four times that a commit waits for it
 BEYOND = 1 << 16  # bytes behind the end of the chain in which a record shows that it was longer
 WORDS = 4096  # their place in log-state
 _RECORD = struct.Struct("<QIQII")
@@ -122,6 +125,17 @@ def unseal(value: bytes | None) -> tuple[int, int]:
     return upto, chain
 
 
+def put_changes(txn: Any, changes: list[tuple[bytes, bytes | None]], upto: int, chain: int) -> None:
+    """Put changes into LMDB, and up to where it has them then."""
+    put, delete = txn.put, txn.delete
+    for key, value in changes:
+        if value is None:
+            delete(key)
+        else:
+            put(key, value)
+    put(log_file.APPLIED, records.seal(log_file.APPLIED, [upto, chain]))
+
+
 class LogError(lmdb.Error):
     """The disk has failed under the log: to the layers above like an error of LMDB's."""
 
@@ -143,22 +157,31 @@ def number_at(body: bytes, at: int) -> int:
 class Log:
     """One process' end of the log of one store."""
 
-    def __init__(self, store_map: StoreMap, folder: Path, real: lmdb.Environment, shares: bool) -> None:
-        """Enter. Not ``shares``: the store is at rest, and nothing in its folder may be locked or written."""
+    def __init__(self, folder: Path, real: Any, options: OpenOptions, *, shares: bool, rescues: bool = False,
+                 store_map: StoreMap | None = None) -> None:
+        """Enter. Without ``store_map`` it can only be read.
+
+        Not ``shares``: the store is at rest, and nothing in its folder may be locked or written. ``rescues``: what is
+        damaged is no error, and what can be read is taken; ``damage`` says what cannot.
+        """
         self.pid = os.getpid()
         self.opening = int.from_bytes(os.urandom(4), "little") & ~1
         self.path = folder / log_file.LOG
-        self.options = store_map.options
-        self.readonly = self.options.readonly
+        self.readonly = options.readonly
+        self.damage: CorruptionError | None = None
+        self.rescues = rescues
         self.real = real
         self.begin_raw = real.begin
-        self.durable = self.options.durability != "relaxed"
+        self.durable = options.durability != "relaxed"
         with real.begin() as raw:
             store = raw.get(STORE_KEY)
-            if store is None or raw.get(log_file.APPLIED) is None:
+            if store is None:
+                raise NotAStore(f"{folder.parent} holds an LMDB file, but no raxlog store is in it.")
+            if raw.get(log_file.APPLIED) is None:
                 raise CorruptionError(f"the data file beside {self.path} knows of no log")
         self.size = log_file.ring_of(folder, records.unseal(STORE_KEY, store)[1])
         self.state: Any = None
+        self.shared = mmap.mmap(-1, 2 * WORDS)
         self.lock: WriterLock | None = None
         self.words = memoryview(array.array("Q", bytes(64)))
         if shares:
@@ -170,18 +193,17 @@ class Log:
         self.checkpointing = threading.Lock()  # the lock in the file does not keep threads apart
         self.mutex = threading.RLock()  # while it follows, or is rebased
         self.transaction: LogTransaction | None = None  # the write transaction that is open
-        self.tid = -1  # LMDB's snapshot last seen, with its applied LSN and checksum
-        self.applied = 0
-        self.applied_chain = 0
+        self.seen = (-1, 0, 0)  # LMDB's snapshot last seen, with its applied LSN and checksum
         self.pos = self.chain = 0
         self.overlay = Overlay(0)
-        self.checkpoints = self.waits = 0
+        self.checkpoints = self.waits = self.commits = 0
         self.every = self.size // 4
         self.bell = threading.Lock()
         self.bell.acquire()
         self.thread: threading.Thread | None = None
         self.closed = False
-        self.room = Room(self, store_map, folder)
+        if store_map is not None:
+            self.room = Room(self, store_map, folder)
         try:
             self.join()
         except BaseException:
@@ -196,7 +218,8 @@ class Log:
         self.lock = WriterLock(path)
         if os.fstat(self.state.fileno()).st_size < 2 * WORDS:
             os.pwrite(self.state.fileno(), bytes(WORDS), WORDS)
-        self.words = memoryview(mmap.mmap(self.state.fileno(), 2 * WORDS))[WORDS:].cast("Q")
+        self.shared = mmap.mmap(self.state.fileno(), 2 * WORDS)
+        self.words = memoryview(self.shared)[WORDS:].cast("Q")
 
     def join(self) -> None:
         """Enter. Where no other process is inside, the end is that of the valid chain, whatever the file says."""
@@ -213,21 +236,23 @@ class Log:
                 raise LockTimeout(f"waited {PATIENCE:g} s for another process that opens {self.path.parent.parent}")
             time.sleep(0.001)
         with self.real.begin() as raw:
-            self.look(raw)
-            self.pos, self.chain = self.applied, self.applied_chain
-            overlay = self.overlay = Overlay(self.applied)
-            while self.step(raw, overlay, 1 << 62):
+            _, applied, self.chain = self.look(raw)
+            self.pos = applied
+            overlay = self.overlay = Overlay(applied)
+            while self.step(raw, overlay):
                 pass
-        self.require_end()
+        self.damage = self.find_damage()
+        if self.damage is not None and not self.rescues:
+            raise self.damage
         self.words[END] = self.pos
-        self.words[APPLIED] = self.words[FLUSHED] = self.applied
+        self.words[APPLIED] = self.words[FLUSHED] = applied
         self.words[LARGE] = self.words[AGED] = 0
         self.words[GIVEN] = 1 << 40
         if self.state is not None:
             ofd_lock.take(self.state, 0, 1, shared=True)
 
-    def require_end(self) -> None:
-        """CorruptionError where a record behind the end says that all before it had been on disk."""
+    def find_damage(self) -> CorruptionError | None:
+        """What is wrong where a record behind the end says that all before it had been on disk."""
         place = self.pos % self.size
         piece = self.ring[HEADER + place : HEADER + min(place + BEYOND, self.size)]
         high = (self.pos >> 24).to_bytes(5, "little")  # of the LSN of any record there, but where it has just changed
@@ -237,17 +262,18 @@ class Log:
             if start + HEAD <= len(piece):
                 _, _, lsn, _, opening = _RECORD.unpack_from(piece, start)
                 if lsn == self.pos + start and lsn > self.pos and opening & 1:
-                    raise CorruptionError(
+                    return CorruptionError(
                         f"the log {self.path} is damaged at byte {HEADER + place}: records behind it have been "
                         "acknowledged, and cannot be read"
                     )
             at = piece.find(high, at + 1)
+        return None
 
-    def look(self, raw: Any) -> None:
-        """Learn what LMDB's snapshot has applied."""
-        value = raw.get(log_file.APPLIED)
-        self.tid = raw.id()
-        self.applied, self.applied_chain = unseal(value)
+    def look(self, raw: Any) -> tuple[int, int, int]:
+        """Learn what LMDB's snapshot has applied: its number, the LSN, the checksum there."""
+        applied, chain = unseal(raw.get(log_file.APPLIED))
+        seen = self.seen = (raw.id(), applied, chain)
+        return seen
 
     # -- following ----------------------------------------------------------------------
 
@@ -261,22 +287,24 @@ class Log:
         while True:
             raw = self.begin_raw()
             try:
-                if raw.id() != self.tid:
-                    with self.mutex:
-                        self.look(raw)
-                applied = self.applied
+                seen = self.seen  # one of these belongs to one snapshot: other threads replace it
+                if raw.id() != seen[0]:
+                    seen = self.look(raw)
+                applied = seen[1]
                 end = self.words[END]
                 if end != self.pos or applied > self.pos:
                     with self.mutex:
-                        self.follow(raw, max(end, applied))
+                        self.follow(raw, applied, seen[2], max(end, applied))
                 elif applied > self.overlay.floor and self.transaction is None and self.mutex.acquire(blocking=False):
                     try:
                         self.rebase(applied)
                     finally:
                         self.mutex.release()
                 overlay = self.overlay
-                if applied >= overlay.floor and applied <= self.pos:
-                    return View(self, raw, overlay, self.pos, False)
+                view = View(self, raw, overlay, False)
+                if overlay.floor <= applied <= view.upto and overlay is self.overlay:
+                    return view
+                view.abort()
             except Moved:
                 tries += 1
                 self.refuse_lie(tries)
@@ -301,11 +329,11 @@ class Log:
         end = words[END]
         if end != self.pos:
             self.catch_up(end)
-        applied = words[APPLIED]
-        if applied > self.overlay.floor:
-            with self.mutex:
+        with self.mutex:
+            applied = words[APPLIED]
+            if applied > self.overlay.floor:
                 self.rebase(applied)
-        view = self.transaction = LogTransaction(self, self.overlay, self.pos + 1)
+            view = self.transaction = LogTransaction(self, self.overlay)
         return view
 
     def snapshot(self) -> Any:
@@ -315,6 +343,9 @@ class Log:
                 return self.begin_raw()
             except lmdb.MapResizedError:
                 self.room.map.adopt_size()
+            except lmdb.ReadersFullError:
+                if not self.real.reader_check():
+                    return self.real.begin(write=True)  # takes no slot
 
     def catch_up(self, end: int) -> None:
         """Take in what other processes have written, under the writer's lock."""
@@ -323,10 +354,11 @@ class Log:
         while True:
             try:
                 with self.mutex:
-                    if raw is not None and raw.id() != self.tid:
-                        self.look(raw)
-                    if raw is not None or self.words[APPLIED] <= self.pos:
-                        self.follow(raw, end)
+                    if raw is not None:
+                        self.follow(raw, *unseal(raw.get(log_file.APPLIED)), end)
+                        return
+                    if self.words[APPLIED] <= self.pos:
+                        self.follow(None, 0, 0, end)
                         return
             except (Moved, Needed):
                 tries += 1
@@ -342,17 +374,19 @@ class Log:
         if self.transaction is None and self.overlay.floor < floor <= self.pos:
             self.overlay = self.overlay.pruned(floor)
 
-    def follow(self, raw: Any, end: int) -> None:
-        """Take in the records up to ``end``. Moved."""
-        if raw is not None and self.applied > self.pos:
-            self.pos, self.chain = self.applied, self.applied_chain
-            self.overlay = Overlay(self.applied)
+    def follow(self, raw: Any, applied: int, chain: int, end: int) -> None:
+        """Take in the records up to ``end``, with LMDB's snapshot of ``applied``. Moved."""
+        if applied > self.pos:
+            self.pos, self.chain = applied, chain
+            self.overlay = Overlay(applied)
         overlay = self.overlay
+        if raw is not None and applied < overlay.floor:
+            raise Moved
         while self.pos < end:
-            if not self.step(raw, overlay, end):
+            if not self.step(raw, overlay):
                 raise Moved
 
-    def step(self, raw: Any, overlay: Overlay, end: int) -> bool:
+    def step(self, raw: Any, overlay: Overlay) -> bool:
         """Take in one record. False: there is no valid one."""
         pos = self.pos
         place = pos % self.size
@@ -401,6 +435,10 @@ class Log:
                     overlay.undo(touched, after)
                     raise Needed
                 base = raw.get(key) if before is None else before.value
+                if base is None and self.rescues:
+                    at += DELTA_HEAD + middle
+                    overlay.write(key, b"", after)  # lost: nothing is sealed so
+                    continue
                 if base is None:  # cannot be
                     raise Moved
                 value = b"".join((raw_bytes[at : at + DELTA_HEAD], base[DELTA_HEAD : DELTA_HEAD + front],
@@ -408,8 +446,8 @@ class Log:
                 at += DELTA_HEAD + middle
             touched[key] = None
             overlay.write(key, value, after)
-        overlay.settle(touched)
         self.pos, self.chain = after, checksum  # no exception comes between
+        overlay.settle(touched)  # behind it: a view that begins now keeps what it sees
         return True
 
     def record_at(self, place: int, pos: int) -> bytes | None:
@@ -451,7 +489,7 @@ class Log:
             pos += self.size - place
             place = 0
         words = self.words
-        if pos + size - words[APPLIED] > self.size:
+        if pos + size - words[APPLIED] > self.size or overlay.memory() > 4 * MOST_MEMORY:
             self.waits += 1
             self.make_ring_room(pos + size)
         behind = words[FLUSHED] < start
@@ -476,7 +514,8 @@ class Log:
         overlay.settle(touched)
         if self.thread is None:
             self.start()
-        if pos + size - words[APPLIED] > self.every:
+        self.commits += 1
+        if pos + size - words[APPLIED] > self.every or overlay.memory() > MOST_MEMORY:
             wake(self.bell)
 
     def strike_out(self, place: int) -> None:
@@ -506,16 +545,15 @@ class Log:
         while not self.closed:
             came = self.bell.acquire(timeout=-1 if self.durable else FLUSH_PERIOD)
             try:
-                if came and self.words[END] - self.words[APPLIED] > self.every and not self.closed:
-                    self.checkpoint(False)
+                if came and not self.closed:
+                    with contextlib.suppress(RaxlogError):  # a call that has to wait for a checkpoint raises it
+                        self.checkpoint(False)
                 if not self.durable and time.monotonic() - flushed >= FLUSH_PERIOD:
                     flushed = time.monotonic()
                     if self.words[FLUSHED] < self.words[END]:
                         self.flush()
             except lmdb.Error as error:
                 self.room.map.note_failure(error)
-            except RaxlogError:
-                pass  # the next call meets it
 
     def flush(self) -> None:
         """Have the disk hold all that counts."""
@@ -534,7 +572,8 @@ class Log:
             self.real.set_mapsize(size)
 
     def make_ring_room(self, end: int) -> None:
-        """Checkpoints until the record fits."""
+        """Checkpoints until the record fits, and the overlay is small."""
+        self.checkpoint(True)
         while end - self.words[APPLIED] > self.size:
             self.checkpoint(True)
 
@@ -550,8 +589,6 @@ class Log:
                 with self.checkpointing, self.held(waits):
                     self.room.look()
                     self.words[GIVEN] = self.room.gives(self.overlay)
-                    if view is None:
-                        self.read().abort()
                     self.put_all(view)
                     self.room.look()
                 return
@@ -579,37 +616,36 @@ class Log:
     def put_all(self, view: LogTransaction | None) -> None:
         """One transaction of LMDB, with all up to the end."""
         with self.real.begin(write=True) as txn:
+            applied, chain = unseal(txn.get(log_file.APPLIED))
             with self.mutex:
-                value = txn.get(log_file.APPLIED)
-                applied, chain = unseal(value)
-                if applied > self.pos:
-                    if view is not None:
-                        raise AssertionError("a checkpoint beyond the end")
+                try:
+                    self.follow(txn, applied, chain, self.words[END])
+                except Moved:
+                    self.refuse_lie(MOST_TRIES + 1)
+                overlay = self.overlay
+                overlay.readers += 1
+                upto, chain = self.pos, self.chain
+            try:
+                self.words[APPLIED] = max(self.words[APPLIED], applied)
+                if view is not None:
+                    upto, chain = upto + 8, chain ^ 0x5DEECE66D
+                elif upto == applied:
                     return
-                if view is None:
-                    self.words[APPLIED] = max(self.words[APPLIED], applied)
-                    upto, chain = self.pos, self.chain
-                    if upto == applied:
-                        return
-                    changes = self.overlay.changes(applied, upto)
-                else:
-                    upto, chain = self.pos + 8, self.chain ^ 0x5DEECE66D
-                    changes = self.overlay.changes(applied, view.upto)
-            put, delete = txn.put, txn.delete
-            for key, value in changes:
-                if value is None:
-                    delete(key)
-                else:
-                    put(key, value)
-            put(log_file.APPLIED, records.seal(log_file.APPLIED, [upto, chain]))
+                changes = overlay.changes(applied, upto)
+            finally:
+                overlay.readers -= 1
+            put_changes(txn, changes, upto, chain)
             if view is not None:
                 self.room.require(txn)
                 self.words[LARGE] = upto
         self.words[APPLIED] = upto
         self.checkpoints += 1
         if view is not None:
-            self.words[FLUSHED] = self.words[END] = upto
-            self.pos, self.chain = upto, chain  # no exception comes between
+            with self.mutex:
+                self.words[FLUSHED] = self.words[END] = upto
+                self.pos, self.chain = upto, chain  # no exception comes between
+                self.overlay = Overlay(upto)
+            self.commits += 1
             self.words[LARGE] = 0
 
     def append_directly(self, view: LogTransaction) -> None:
@@ -654,9 +690,14 @@ class Log:
 
     def close_files(self) -> None:
         """Leave the rest to the others."""
+        self.words = memoryview(array.array("Q", [self.words[at] for at in range(8)]))
+        for mapped in (self.ring, self.shared):
+            with contextlib.suppress(BufferError):  # another thread looks into it at this moment: it goes with the log
+                mapped.close()
         for file in (self.state, self.lock):
             if file is not None:
                 file.close()
+        self.lock = None  # with what it has mapped
         files, self.file, self.synced = (self.file, self.synced), -1, -1
         for each in files:
             if each >= 0:
@@ -668,13 +709,15 @@ class LogTransaction(View):
 
     __slots__ = ("touched", "written")
 
-    def __init__(self, log: Log, overlay: Overlay, upto: int) -> None:
-        View.__init__(self, log, None, overlay, upto, True)
+    def __init__(self, log: Log, overlay: Overlay) -> None:
+        View.__init__(self, log, None, overlay, True)
         self.touched: dict[bytes, Version | None] = {}
         self.written = -1  # where its record lies in the ring
 
     def put(self, key: bytes, value: bytes, overwrite: bool = True) -> bool:
         """Store a value. False, and nothing done, if the key is there and overwrite is off."""
+        if not 0 < len(key) <= MOST_KEY:  # the checkpoint could not take it
+            raise lmdb.BadValsizeError(f"a key of {len(key)} bytes")
         if not overwrite and self.get(key) is not None:
             return False
         self.touch(key)

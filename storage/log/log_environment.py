@@ -2,19 +2,22 @@
 
     begin()              a view of LMDB's snapshot and the overlay; for writing a transaction that appends a record
     sync()               flush the log
-    copy()               LMDB's, once it has all that counts
+    copy()               LMDB's, and what the log has besides
     info()               the number of the last transaction is the log's end
     stat(), …            LMDB's own
 """
 
 from __future__ import annotations
 
+import contextlib
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import lmdb
 
-from .log import Log
+from ..files import directory, log_file
+from .log import MOST_MEMORY, Log, put_changes, unseal
 from .overlay import View
 from .room import ENOUGH
 
@@ -27,7 +30,7 @@ class LogEnvironment:
 
     def __init__(self, store_map: StoreMap, folder: Path, real: lmdb.Environment, shares: bool) -> None:
         self._real = real
-        self.log = log = Log(store_map, folder, real, shares)
+        self.log = log = Log(folder, real, store_map.options, shares=shares, store_map=store_map)
         self.begin = log.begin
         self.set_mapsize = log.set_mapsize
         store_map.enough_for = ENOUGH
@@ -48,9 +51,15 @@ class LogEnvironment:
         self.log.flush()
 
     def copy(self, path: str, compact: bool = False, txn: View | None = None) -> None:
-        """A copy of LMDB's file, with all that is committed when it begins."""
-        self.log.checkpoint(True)
-        self._real.copy(path, compact=compact)
+        """A copy of LMDB's file with all that a view sees, or that is committed now. The log goes on meanwhile."""
+        with self.log.read() if txn is None else contextlib.nullcontext(txn) as view:
+            held = view.lmdb()
+            self._real.copy(path, compact=compact, txn=held)
+            changes = view.overlay.changes(unseal(held.get(log_file.APPLIED))[0], view.upto)
+        if changes:
+            size = 2 * os.stat(f"{path}/{directory.DATA}").st_size + MOST_MEMORY
+            with lmdb.open(path, map_size=8 * size, create=False) as made, made.begin(write=True) as raw:
+                put_changes(raw, changes, view.upto, 0)
 
     def close(self) -> None:
         """Leave, and close LMDB's."""

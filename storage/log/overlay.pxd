@@ -33,7 +33,8 @@ cdef class Overlay:
     @cython.locals(version=Version, older=Version, key=bytes)
     cpdef object undo(self, dict touched, unsigned long long lsn)
     cpdef object unlist(self, bytes key)
-    @cython.locals(fresh=Overlay, version=Version, key=bytes)
+    cpdef long long memory(self) except -1
+    @cython.locals(fresh=Overlay, version=Version, key=bytes, listed=bint)
     cpdef Overlay pruned(self, unsigned long long floor)
     @cython.locals(newest=Version, version=Version, key=bytes, found=list)
     cpdef list changes(self, unsigned long long after, unsigned long long upto)

@@ -81,6 +81,10 @@ class Overlay:
             self.moves += 1
         return before
 
+    def memory(self) -> int:
+        """How many bytes its newest versions take, about."""
+        return self.bytes + 4096 * (self.runs + self.singles) + 200 * len(self.rows)
+
     def count(self, key: bytes, value: bytes | None, sign: int) -> None:
         """Count a value in or out."""
         if value is not None:
@@ -129,22 +133,19 @@ class Overlay:
         fresh = Overlay(floor)
         for key, version in self.rows.items():
             if version.lsn > floor:
-                fresh.rows[key] = version
+                listed = version.value is not None
+                fresh.rows[key] = Version(version.lsn, version.value, None, listed)
                 fresh.count(key, version.value, 1)
-                if version.value is not None:
-                    if not version.listed:  # cannot be
-                        version.listed = True
+                if listed:
                     fresh.order.append(key)
-                else:
-                    version.listed = False
         fresh.order.sort()
         fresh.freed = [each for each in self.freed if each[0] > floor]
         return fresh
 
     def changes(self, after: int, upto: int) -> list[tuple[bytes, bytes | None]]:
-        """The newest changes in (after, upto], by key."""
+        """The newest changes in (after, upto], by key, for one who is counted among the readers."""
         found = []
-        for key, newest in self.rows.items():
+        for key, newest in self.rows.copy().items():  # another thread may be writing
             version: Version | None = newest
             while version is not None and version.lsn > upto:
                 version = version.older
@@ -159,14 +160,17 @@ class View:
 
     __slots__ = ("__weakref__", "changed", "log", "number", "overlay", "raw", "rows", "upto", "writes")
 
-    def __init__(self, log: Any, raw: Any, overlay: Overlay, upto: int, writes: bool) -> None:
+    def __init__(self, log: Any, raw: Any, overlay: Overlay, writes: bool) -> None:
         self.log = log
         self.raw = raw
         self.overlay = overlay
         self.rows = overlay.rows
-        self.upto = upto
         self.writes = writes
-        overlay.readers += 0 if writes else 1
+        if writes:
+            self.upto: int = log.pos + 1
+        else:
+            overlay.readers += 1  # first: from here on what this view sees is kept
+            self.upto = log.pos
 
     def __enter__(self) -> View:
         return self
@@ -356,7 +360,7 @@ class LogCursor:
         if not self.forward:  # both candidates stand here or before, with nothing to see in between
             self.forward = True
             self.skip_lmdb(self.cursor.first() if self.at is None else self.cursor.next())
-            self.skip_overlay(self.index + 1)
+            self.skip_overlay(bisect_right(self.overlay.order, here))  # meanwhile another thread may have written
             return self.pick()
         if self.on_lmdb:
             self.skip_lmdb(self.cursor.next())
@@ -378,7 +382,7 @@ class LogCursor:
         if self.forward:
             self.forward = False
             self.skip_lmdb(self.cursor.last() if self.at is None else self.cursor.prev())
-            self.skip_overlay(self.index - 1)
+            self.skip_overlay(bisect_left(self.overlay.order, here) - 1)
             return self.pick()
         if self.on_lmdb:
             self.skip_lmdb(self.cursor.prev())

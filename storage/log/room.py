@@ -11,6 +11,7 @@ own word on whether it fits: StoreFull is the call's.
 
 from __future__ import annotations
 
+import mmap
 import resource
 from typing import TYPE_CHECKING, Any
 
@@ -31,6 +32,15 @@ SOURCE_HASH = ""
 APPLIED, AGED, GIVEN = 1, 4, 5
 ENOUGH = 1 << 62  # pages: the store map need not see to room for a transaction
 AHEAD = 256  # pages taken from the disk at a time, at least
+
+
+def has_address_space(size: int) -> bool:
+    """Whether the process may map so many bytes more: LMDB gives up the map it has before it asks for another."""
+    try:
+        mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=0).close()
+        return True
+    except (OSError, OverflowError):
+        return False
 
 
 class Room:
@@ -119,19 +129,20 @@ class Room:
                     if isinstance(error, TimeoutError):
                         raise
                     continue
-                if end > self.mapped:
-                    self.grow(end)
+                if end > self.mapped and not self.grow(end):
+                    continue
                 self.have = end
                 return wanted <= end
         return False
 
-    def grow(self, pages: int) -> None:
-        """Have LMDB map so many pages, and as many again, with no transaction open in this process."""
-        real = self.log.real
-        self.mapped = real.info()["map_size"] // self.page
-        if pages > self.mapped:
-            self.map.gate.shut(lambda: self.log.set_mapsize(2 * pages * self.page))
-            self.mapped = 2 * pages
+    def grow(self, pages: int) -> bool:
+        """Have LMDB map so many pages, and as many again, with no transaction open in this process. False: no room."""
+        self.mapped = self.log.real.info()["map_size"] // self.page
+        for wanted in (2 * pages, pages):
+            if pages > self.mapped and has_address_space((wanted - self.mapped) * self.page):
+                self.map.gate.shut(lambda wanted=wanted: self.map.set_size(wanted * self.page))  # type: ignore[misc]
+                self.mapped = wanted
+        return pages <= self.mapped
 
     def require(self, txn: Any) -> None:
         """StoreFull where a transaction of LMDB's own makes the store larger than it may become."""

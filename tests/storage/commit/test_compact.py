@@ -20,6 +20,7 @@ import lmdb
 import pytest
 import raxlog
 from children import Child
+from counting import JOURNAL_ALONE
 from raxlog.tools.cli import main
 
 STEPS = ("copying", "copied", "flushed", "named", "prepared", "marked", "switched", "cleared")
@@ -331,6 +332,7 @@ def test_what_a_power_cut_leaves_of_a_swap_opens_with_everything(path: Path, tmp
         assert len(generations(place)) == 1, name
 
 
+@JOURNAL_ALONE
 def test_a_mark_whose_writer_was_killed_in_its_commit_never_leads_to_a_file_that_was_removed(
     path: Path, tmp_path: Path
 ) -> None:
@@ -471,7 +473,7 @@ def test_where_the_copy_finds_no_room_the_store_stays_as_it_is(path: Path) -> No
 
     with Child(work) as child:
         message, same, number = child.finish()
-    assert "full" in message
+    assert "full" in message or "no larger file" in message
     assert same
     assert number == 2
 
