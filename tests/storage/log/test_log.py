@@ -264,3 +264,82 @@ with store._env.map.log.held(True):
         time.sleep(0.1)
         store.stream("s").append({"n": len(before)})
         assert numbers(store) == [*before, len(before)]
+
+
+def test_a_relaxed_writer_waits_for_a_checkpoint_before_its_changes_fill_the_memory(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A delta of some bytes keeps a whole node in memory: the ring alone would let far more come."""
+    from raxlog.storage.log import log  # noqa: PLC0415
+
+    cap = 1 << 18
+    monkeypatch.setenv("RAXLOG_LOG", str(1 << 22))
+    monkeypatch.setattr(log, "MOST_MEMORY", cap)
+    with raxlog.open(path, durability="relaxed") as store:
+        ids = store.stream("s").extend([{"n": n, "x": "y" * 100} for n in range(30_000)])
+        inside = store._env.map.log
+        assert inside is not None
+        inside.checkpoint(True)
+        before, most = inside.waits, 0
+        for sid in ids[::20]:
+            store.stream("s").delete(sid)
+            most = max(most, inside.overlay.memory())
+        assert most < 5 * cap
+        assert inside.waits > before or most < cap * 4
+        assert len(store.stream("s")) == 28_500
+
+
+def test_values_too_large_for_the_ring_do_not_stay_in_memory(path: Path) -> None:
+    with raxlog.open(path) as store:
+        for n in range(5):
+            store.stream("s").append({"n": n, "x": bytes(RING)})
+            assert store._env.map.log is not None
+            assert store._env.map.log.overlay.memory() < RING
+        assert numbers(store) == list(range(5))
+        store.stream("s").append({"n": 5})
+    run(path, f"store.stream('s').append({{'n': 6, 'x': bytes({RING})}})\nkill()")
+    with raxlog.open(path) as store:
+        assert numbers(store) == list(range(7))
+
+
+def test_a_key_that_lmdb_cannot_hold_is_refused_by_its_own_call(path: Path) -> None:
+    with raxlog.open(path) as store:
+        store.stream("s").append({"n": 0})
+        for key in (b"", b"k" * 600):
+            with pytest.raises(raxlog.StoreError):
+                store._env.commits.submit(lambda txn, key=key: txn.put(key, b""), 10.0)
+        store.stream("s").append({"n": 1})
+    with raxlog.open(path) as store:
+        assert numbers(store) == [0, 1]
+
+
+def test_an_open_store_that_has_committed_last_keeps_its_streams_warm(path: Path) -> None:
+    with raxlog.open(path) as store:
+        store.stream("s").append({"n": 0})
+        epoch = store._env.commits.epoch
+        for n in range(1, 20):
+            store.stream("s").append({"n": n})
+        assert store._env.commits.epoch == epoch
+        run(path, "store.stream('s').append({'n': 20})")
+        store.stream("s").append({"n": 21})
+        assert store._env.commits.epoch > epoch
+        assert numbers(store) == list(range(22))
+
+
+def test_a_closed_store_leaves_none_of_its_files_open(path: Path) -> None:
+    def held() -> list[str]:
+        with open("/proc/self/maps", encoding="utf-8") as maps:
+            mapped = [line for line in maps if str(path) in line]
+        return mapped + [link for fd in os.listdir("/proc/self/fd") if str(path) in (link := link_of(fd))]
+
+    def link_of(fd: str) -> str:
+        try:
+            return os.readlink(f"/proc/self/fd/{fd}")
+        except OSError:
+            return ""
+
+    store = raxlog.open(path)
+    store.stream("s").append({"n": 0})
+    assert held()
+    store.close()
+    assert held() == []
