@@ -47,10 +47,11 @@ def asked_ring(room: int) -> int:
 def create(folder: Path, store: bytes, ring: int) -> None:
     """Make the log of a new data file, on disk, and what processes share; the folder is flushed after it. OSError."""
     body = _FIELDS.pack(_MAGIC, VERSION, ring, store).ljust(HEADER - 8, b"\0")
-    with open(folder / LOG, "wb", buffering=0) as file:
+    with open(folder / LOG, "wb", buffering=HEADER) as file:
         file.write(xxh3_64_intdigest(body).to_bytes(8, "little") + body)
-        for _ in range(0, ring, 4096):  # page by page: what is written at once lies in one large folio of the cache
-            file.write(bytes(4096))
+        for _ in range(0, ring, HEADER):  # page by page: what is written at once lies in one large folio of the cache
+            file.write(bytes(HEADER))
+        file.flush()
         os.fsync(file.fileno())
     (folder / STATE).write_bytes(bytes(2 * HEADER))
 

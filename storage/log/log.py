@@ -25,6 +25,7 @@ import os
 import struct
 import threading
 import time
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -164,6 +165,12 @@ class Log:
         Not ``shares``: the store is at rest, and nothing in its folder may be locked or written. ``rescues``: what is
         damaged is no error, and what can be read is taken; ``damage`` says what cannot.
         """
+        self.file = self.synced = -1
+        self.state: Any = None
+        self.lock: WriterLock | None = None
+        self.shared = mmap.mmap(-1, 2 * WORDS)
+        self.words = memoryview(array.array("Q", bytes(64)))
+        self.ring = self.shared
         self.pid = os.getpid()
         self.opening = int.from_bytes(os.urandom(4), "little") & ~1
         self.path = folder / log_file.LOG
@@ -180,10 +187,6 @@ class Log:
             if raw.get(log_file.APPLIED) is None:
                 raise CorruptionError(f"the data file beside {self.path} knows of no log")
         self.size = log_file.ring_of(folder, records.unseal(STORE_KEY, store)[1])
-        self.state: Any = None
-        self.shared = mmap.mmap(-1, 2 * WORDS)
-        self.lock: WriterLock | None = None
-        self.words = memoryview(array.array("Q", bytes(64)))
         if shares:
             self.open_state(folder / log_file.STATE)
         flags = os.O_RDONLY if self.readonly else os.O_RDWR
@@ -197,6 +200,7 @@ class Log:
         self.pos = self.chain = 0
         self.overlay = Overlay(0)
         self.checkpoints = self.waits = self.commits = 0
+        self.flushed = 0.0  # when the thread has flushed last
         self.every = self.size // 4
         self.bell = threading.Lock()
         self.bell.acquire()
@@ -382,9 +386,13 @@ class Log:
         overlay = self.overlay
         if raw is not None and applied < overlay.floor:
             raise Moved
-        while self.pos < end:
-            if not self.step(raw, overlay):
-                raise Moved
+        try:
+            while self.pos < end:
+                if not self.step(raw, overlay):
+                    raise Moved
+        except BaseException:
+            overlay.count_all()
+            raise
 
     def step(self, raw: Any, overlay: Overlay) -> bool:
         """Take in one record. False: there is no valid one."""
@@ -525,35 +533,36 @@ class Log:
             os.fdatasync(self.file)
 
     def start(self) -> None:
-        """Start the thread."""
-        self.thread = threading.Thread(target=self.run, name=f"raxlog log of {self.path}", daemon=True)
+        """Start the thread. It does not keep a log that has been dropped without close()."""
+        bell = self.bell
+        self.thread = threading.Thread(
+            target=_tend, args=(weakref.ref(self, lambda _: wake(bell)), bell, -1 if self.durable else FLUSH_PERIOD),
+            name=f"raxlog log of {self.path}", daemon=True,
+        )
+        _tended.add(self)
         self.thread.start()
-        atexit.register(self.stop)  # a thread that is in LMDB must not see the interpreter end
 
     def stop(self) -> None:
         """End the thread, and wait for its end."""
         thread, self.thread = self.thread, None
         if thread is not None and self.pid == os.getpid():
-            atexit.unregister(self.stop)
+            _tended.discard(self)
             self.closed = True
             wake(self.bell)
             thread.join()
 
-    def run(self) -> None:
-        """The thread: checkpoints, and flushes at least every 100 ms."""
-        flushed = time.monotonic()
-        while not self.closed:
-            came = self.bell.acquire(timeout=-1 if self.durable else FLUSH_PERIOD)
-            try:
-                if came and not self.closed:
-                    with contextlib.suppress(RaxlogError):  # a call that has to wait for a checkpoint raises it
-                        self.checkpoint(False)
-                if not self.durable and time.monotonic() - flushed >= FLUSH_PERIOD:
-                    flushed = time.monotonic()
-                    if self.words[FLUSHED] < self.words[END]:
-                        self.flush()
-            except lmdb.Error as error:
-                self.room.map.note_failure(error)
+    def tend(self, due: bool) -> None:
+        """In the thread: a checkpoint, where one is due; a flush at least every 100 ms."""
+        try:
+            if due:
+                with contextlib.suppress(RaxlogError):  # a call that has to wait for a checkpoint raises it
+                    self.checkpoint(False)
+            if not self.durable and time.monotonic() - self.flushed >= FLUSH_PERIOD:
+                self.flushed = time.monotonic()
+                if self.words[FLUSHED] < self.words[END]:
+                    self.flush()
+        except lmdb.Error as error:
+            self.room.map.note_failure(error)
 
     def flush(self) -> None:
         """Have the disk hold all that counts."""
@@ -681,9 +690,9 @@ class Log:
         self.closed = True
         self.stop()
         try:
-            if self.pid == os.getpid() and not self.readonly:
-                self.flush()
-                with contextlib.suppress(LockTimeout, lmdb.Error):
+            if self.pid == os.getpid() and not self.readonly and self.file >= 0:
+                with contextlib.suppress(LockTimeout, lmdb.Error):  # of a disk that fails: the next opening looks
+                    self.flush()
                     self.checkpoint(False)
         finally:
             self.close_files()
@@ -702,6 +711,31 @@ class Log:
         for each in files:
             if each >= 0:
                 os.close(each)
+
+
+    def __del__(self) -> None:
+        self.close_files()
+
+
+_tended: weakref.WeakSet[Log] = weakref.WeakSet()  # those with a thread
+
+
+def _tend(log_ref: weakref.ref[Log], bell: threading.Lock, period: float) -> None:
+    """What the thread of a log does."""
+    while True:
+        due = bell.acquire(timeout=period)
+        log = log_ref()
+        if log is None or log.closed:
+            return
+        log.tend(due)
+        log = None
+
+
+@atexit.register
+def _stop_all() -> None:
+    """A thread that is in LMDB must not see the interpreter end."""
+    for log in list(_tended):
+        log.stop()
 
 
 class LogTransaction(View):

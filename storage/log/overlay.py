@@ -9,7 +9,7 @@ cursor of LMDB that comes to one skips it. Older versions are kept while a view 
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from typing import Any
 
@@ -73,11 +73,11 @@ class Overlay:
             version = self.rows[key] = Version(lsn, value, before, before is not None and before.listed)
             self.moves += 1
         if value is not None and not version.listed:
+            order = self.order
+            at = len(order) if order and key > order[len(order) - 1] else bisect_left(order, key)
+            if at == len(order) or order[at] != key:  # an exception may have struck between these two
+                order.insert(at, key)
             version.listed = True
-            if self.order and key > self.order[len(self.order) - 1]:
-                self.order.append(key)
-            else:
-                insort(self.order, key)
             self.moves += 1
         return before
 
@@ -103,18 +103,17 @@ class Overlay:
             version = self.rows[key]
             version.older = None
             if version.value is None and version.listed:
-                self.unlist(key)
                 version.listed = False
+                self.unlist(key)
 
     def undo(self, touched: dict[bytes, Version | None], lsn: int) -> None:
-        """The changes of ``lsn`` are not."""
+        """The changes of ``lsn`` are not. May be broken off and rerun."""
+        if not touched:
+            return
         for key in touched:
             version = self.rows.get(key)
             if version is not None and version.lsn == lsn:
                 older = version.older
-                self.count(key, version.value, -1)
-                if older is not None:
-                    self.count(key, older.value, 1)
                 if version.listed and (older is None or not older.listed):
                     self.unlist(key)
                 if older is None:
@@ -122,10 +121,19 @@ class Overlay:
                 else:
                     self.rows[key] = older
         self.moves += 1
+        self.count_all()
+
+    def count_all(self) -> None:
+        """Count anew, after an exception that may have struck between two counts."""
+        self.bytes = self.singles = self.runs = 0
+        for key, version in self.rows.items():
+            self.count(key, version.value, 1)
 
     def unlist(self, key: bytes) -> None:
-        """Take a key out of the order."""
-        del self.order[bisect_left(self.order, key)]
+        """Take a key out of the order, where it is in it."""
+        at = bisect_left(self.order, key)
+        if at < len(self.order) and self.order[at] == key:
+            del self.order[at]
         self.moves += 1
 
     def pruned(self, floor: int) -> Overlay:

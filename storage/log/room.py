@@ -31,7 +31,7 @@ SOURCE_HASH = ""
 
 APPLIED, AGED, GIVEN = 1, 4, 5
 ENOUGH = 1 << 62  # pages: the store map need not see to room for a transaction
-AHEAD = 256  # pages taken from the disk at a time, at least
+AHEAD = 128  # pages taken from the disk at a time, at least
 
 
 def has_address_space(size: int) -> bool:

@@ -101,3 +101,26 @@ def test_a_cursor_shows_one_state_beside_a_writer(
             assert cursor.key() == expected[place]
             assert cursor.value() == (b"log" if dict(changes).get(expected[place]) else b"lmdb")
         assert [key for key in KEYS if view.get(key) is not None] == expected
+
+
+@given(changes=st.lists(st.lists(st.tuples(st.sampled_from(KEYS), st.booleans()), min_size=1)))
+def test_what_is_undone_leaves_no_trace(changes: list[list[tuple[bytes, bool]]]) -> None:
+    overlay = Overlay(0)
+    for lsn, batch in enumerate(changes, 1):
+        before = (
+            {key: (version.lsn, version.value) for key, version in overlay.rows.items()}, list(overlay.order),
+            overlay.bytes, overlay.singles, overlay.runs,
+        )
+        for key, there in batch:
+            overlay.write(key, bytes(100 * lsn) if there else None, lsn)
+        touched = dict.fromkeys(key for key, _ in batch)
+        if lsn % 2:
+            overlay.settle(touched)
+        else:
+            overlay.undo(touched, lsn)
+            overlay.undo(touched, lsn)
+            assert before == (
+                {key: (version.lsn, version.value) for key, version in overlay.rows.items()}, list(overlay.order),
+                overlay.bytes, overlay.singles, overlay.runs,
+            )
+        assert overlay.order == sorted(key for key, version in overlay.rows.items() if version.value is not None)
