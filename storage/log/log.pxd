@@ -49,7 +49,7 @@ cdef class Log:
 
     @cython.locals(overlay=Overlay, applied="unsigned long long")
     cpdef object join(self)
-    @cython.locals(lsn="unsigned long long", at="Py_ssize_t", start="Py_ssize_t")
+    @cython.locals(lsn="unsigned long long", start="Py_ssize_t")
     cpdef object find_damage(self)
     cpdef tuple look(self, object raw)
     cpdef View begin(self, bint write=*)

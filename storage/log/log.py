@@ -22,6 +22,7 @@ import contextlib
 import errno
 import mmap
 import os
+import re
 import struct
 import threading
 import time
@@ -260,9 +261,10 @@ class Log:
         place = self.pos % self.size
         piece = self.ring[HEADER + place : HEADER + min(place + BEYOND, self.size)]
         high = (self.pos >> 24).to_bytes(5, "little")  # of the LSN of any record there, but where it has just changed
-        at = piece.find(high, 15)
-        while at >= 0:
-            start = at - 15  # of a record with the LSN's high bytes there
+        lsns = re.compile(b"(?s)" + (b"" if any(high) else b"(?!\0\0\0)") + b"..." + re.escape(high))
+        found = lsns.search(piece, HEAD - 16)
+        while found is not None:
+            start = found.start() - HEAD + 16  # of a record with its LSN there
             if start + HEAD <= len(piece):
                 _, _, lsn, _, opening = _RECORD.unpack_from(piece, start)
                 if lsn == self.pos + start and lsn > self.pos and opening & 1:
@@ -270,7 +272,7 @@ class Log:
                         f"the log {self.path} is damaged at byte {HEADER + place}: records behind it have been "
                         "acknowledged, and cannot be read"
                     )
-            at = piece.find(high, at + 1)
+            found = lsns.search(piece, found.start() + 1)
         return None
 
     def look(self, raw: Any) -> tuple[int, int, int]:
