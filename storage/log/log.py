@@ -28,6 +28,7 @@ import threading
 import time
 import weakref
 from collections.abc import Iterator
+from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -166,6 +167,7 @@ class Log:
         Not ``shares``: the store is at rest, and nothing in its folder may be locked or written. ``rescues``: what is
         damaged is no error, and what can be read is taken; ``damage`` says what cannot.
         """
+        self.files: list[FileIO] = []
         self.file = self.synced = -1
         self.state: Any = None
         self.lock: WriterLock | None = None
@@ -190,9 +192,9 @@ class Log:
         self.size = log_file.ring_of(folder, records.unseal(STORE_KEY, store)[1])
         if shares:
             self.open_state(folder / log_file.STATE)
-        flags = os.O_RDONLY if self.readonly else os.O_RDWR
-        self.file = os.open(self.path, flags | os.O_CLOEXEC)
-        self.synced = os.open(self.path, flags | os.O_DSYNC | os.O_CLOEXEC)
+        flags = os.O_CLOEXEC | (os.O_RDONLY if self.readonly else os.O_RDWR)
+        self.files = [FileIO(os.open(self.path, flags | also), "rb") for also in (0, os.O_DSYNC)]
+        self.file, self.synced = (opened.fileno() for opened in self.files)
         self.ring = mmap.mmap(self.file, HEADER + self.size, access=mmap.ACCESS_READ)
         self.checkpointing = threading.Lock()  # the lock in the file does not keep threads apart
         self.mutex = threading.RLock()  # while it follows, or is rebased
@@ -568,9 +570,11 @@ class Log:
 
     def flush(self) -> None:
         """Have the disk hold all that counts."""
-        end = self.words[END]
+        end, file = self.words[END], self.file
+        if file < 0:
+            return  # closed, which an exception has broken off
         try:
-            os.fdatasync(self.file)
+            os.fdatasync(file)
         except OSError as error:
             raise LogError(error) from error
         self.words[FLUSHED] = max(end, self.words[FLUSHED])
@@ -709,14 +713,9 @@ class Log:
             if file is not None:
                 file.close()
         self.lock = None  # with what it has mapped
-        files, self.file, self.synced = (self.file, self.synced), -1, -1
-        for each in files:
-            if each >= 0:
-                os.close(each)
-
-
-    def __del__(self) -> None:
-        self.close_files()
+        self.file = self.synced = -1
+        for opened in self.files:
+            opened.close()
 
 
 _tended: weakref.WeakSet[Log] = weakref.WeakSet()  # those with a thread

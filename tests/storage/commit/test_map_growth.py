@@ -165,7 +165,7 @@ def test_a_process_with_little_address_space_opens_and_fills_what_it_has(path: P
     with Child(work) as child:
         first, second, same = child.finish()
     assert first < 1 << 30
-    assert 200 << 20 <= second < 1 << 30
+    assert 200 << 20 <= second < 1200 << 20  # what the child has given back may be taken, too
     assert same
     with raxlog.open(path) as store:
         assert numbers(store) == list(range(51))
