@@ -17,7 +17,7 @@ bad page hides nothing but itself. The messages, each a dict:
 A walk goes through the data file part after part:
 
     1. pages      meta pages, both roots, all branch pages, and LMDB's own verifier
-    2. records    every record: its pages, its checksum, its key; names and headers
+    2. records    every record: its pages, its checksum, its key; names and headers; what the log holds besides
     3. streams    nodes, ordinals, groups, pending entries, idempotent appends
     4. subjects   bindings and subscriptions
     5. look-ups   every key again, through LMDB, as readers do it
@@ -48,6 +48,7 @@ from lmdb.verify import VerifyError, verify
 
 from ...index.pubsub import check as pubsub_check
 from ...index.subjects import check as subjects_check
+from ...storage.engine.open_options import OpenOptions
 from ...storage.errors import (
     CorruptionError,
     InvalidArgument,
@@ -57,9 +58,12 @@ from ...storage.errors import (
     StoreError,
     UnsupportedFormat,
 )
-from ...storage.files import directory, generation, lmdb_errors, meta_pages
+from ...storage.files import directory, generation, lmdb_errors, log_file, meta_pages
 from ...storage.files.lmdb_file import Meta, PageFile
 from ...storage.lifecycle import registry
+from ...storage.log.log import Log, unseal
+from ...storage.log.overlay import View
+from ...storage.trees.rax import RaxTransaction
 from ...stream.entries.write_buffer import WriteBuffer
 from ..subprocess_task import Progress, SubprocessTask
 from .groups import check_appends, check_deferred, check_groups, check_results
@@ -191,7 +195,8 @@ def _walk_raw(walk: StoreWalk, why: str = "") -> None:
         walk.find.problem("lmdb", why)
     if walk.begin():
         walk.verify()
-        walk.walk()
+        with walk.begin_read(walk.tree, False):
+            walk.walk()
     walk.find.note("no look-ups through LMDB were made")
     walk.find.end()
 
@@ -199,7 +204,7 @@ def _walk_raw(walk: StoreWalk, why: str = "") -> None:
 def _walk_with_lmdb(walk: StoreWalk, environment: lmdb.Environment, mode: str, start: str) -> None:
     for _ in range(_TRIES):
         try:
-            txn = environment.begin()
+            txn = walk.begin_read(environment, bool(environment.flags()["lock"]))
         except lmdb.MapResizedError:
             environment.set_mapsize(0)
             continue
@@ -207,7 +212,8 @@ def _walk_with_lmdb(walk: StoreWalk, environment: lmdb.Environment, mode: str, s
             _walk_raw(walk, f"LMDB cannot begin to read: {error}")
             return
         with txn:
-            if not walk.choose_meta(txn.id()):
+            held = txn.lmdb() if isinstance(txn, View) else txn
+            if not walk.choose_meta(held.id()):
                 continue  # two commits since then have replaced its meta page
             walk.send({"opened": True})
             walk.is_first = mode == "walk"
@@ -217,7 +223,7 @@ def _walk_with_lmdb(walk: StoreWalk, environment: lmdb.Environment, mode: str, s
                     walk.walk()
                     walk.find.end()  # the look-ups may kill the process
                 try:
-                    walk.look_up(txn, bytes.fromhex(start))
+                    walk.look_up(held, bytes.fromhex(start))
                 except lmdb.Error as error:
                     walk.find.problem("lookup", f"LMDB fails: {error}")
                     walk.find.note("the look-ups through LMDB did not come to their end")
@@ -242,9 +248,43 @@ class StoreWalk:
         except OSError as error:
             raise StoreError(f"{self.data} cannot be read: {error}.") from error
         self.meta: Meta | None = None
+        self.log: Log | None = None
+        self.view: View | None = None  # of a store with a log
 
     def close(self) -> None:
+        if self.log is not None:
+            self.log.close()
         self.file.close()
+
+    # -- the log ------------------------------------------------------------------------
+
+    def begin_read(self, real: Any, shares: bool) -> Any:
+        """A state of LMDB's, or of raw pages, that is held with what the log has besides, where there is one."""
+        if self.log is None and (self.generation / log_file.LOG).exists():
+            self.log = self._entered(real, shares)
+        if self.log is None:
+            return real.begin()
+        self.view = self.log.read()
+        return self.view
+
+    def _entered(self, real: Any, shares: bool) -> Log | None:
+        options = OpenOptions(readonly=True)
+        try:
+            return Log(self.generation, real, options, shares=shares)
+        except (CorruptionError, NotAStore) as error:
+            if self.is_first:
+                self.find.problem("log", str(error))
+            try:
+                return Log(self.generation, real, options, shares=False, rescues=True)
+            except (CorruptionError, NotAStore):
+                return None  # nothing of it can be read
+
+    def _logged(self) -> dict[bytes, bytes | None]:
+        """What the log holds that the file does not."""
+        if self.view is None:
+            return {}
+        applied, _ = unseal(self.view.lmdb().get(log_file.APPLIED))
+        return dict(self.view.overlay.changes(applied, self.view.upto))
 
     # -- 1. pages -----------------------------------------------------------------------
 
@@ -319,33 +359,42 @@ class StoreWalk:
         tree, find, meta = self.tree, self.find, self.meta
         assert meta is not None
         find.begin("records", meta.entries)
-        inventory = check_records(tree, self.file, find)
+        logged = self._logged()
+        inventory = check_records(tree, self.file, find, logged)
         if inventory.newer is not None:
             raise UnsupportedFormat(f"{self.generation.parent}: {inventory.newer}")
         if not inventory.sealed:
             if not tree.faults:
                 raise NotAStore(f"{self.data} is an LMDB file, but no raxlog store is in it.")
             find.note("no record of raxlog's can be read")
+        log = self.generation / log_file.LOG
+        if self.log is None and tree.get(log_file.APPLIED) is not None and not log.exists():
+            find.problem("log", f"the log {log} is missing")
         if find.counts["records"] != meta.entries and not tree.faults:
             find.problem("lmdb", f"{find.counts['records']} records are there, LMDB counts {meta.entries}")
+        find.counts["records"] += sum(value is not None for value in logged.values())
+        find.counts["records"] -= sum(tree.get(key) is not None for key in logged)
         numbers = check_names(inventory, find)
         find.begin("streams", find.counts["nodes"])
+        sees: RaxTransaction = tree
+        if self.view is not None:
+            sees = View(self.log, tree, self.view.overlay, False)
         for number in numbers:
-            self._stream(inventory, number)
-        self._part("subject", self._subjects)
+            self._stream(sees, inventory, number)
+        self._part("subject", partial(self._subjects, sees))
 
-    def _stream(self, inventory: Inventory, number: int) -> None:
-        tree, find, name = self.tree, self.find, inventory.name_of(number)
+    def _stream(self, tree: RaxTransaction, inventory: Inventory, number: int) -> None:
+        find, name = self.find, inventory.name_of(number)
         header = check_stream(tree, number, name, find)
         self._part("group", partial(check_groups, tree, number, name, header, inventory.doomed, find), stream=name)
         self._part("append", partial(check_appends, tree, number, name, find), stream=name)
         self._part("deferred", partial(check_deferred, tree, number, name, header, find), stream=name)
         self._part("result", partial(check_results, tree, number, name, find), stream=name)
 
-    def _subjects(self) -> None:
+    def _subjects(self, tree: RaxTransaction) -> None:
         """Check the subject index and the durable subscriptions."""
         self.find.begin("subjects", 1)
-        for what in chain(subjects_check.problems(self.tree), pubsub_check.problems(self.tree)):
+        for what in chain(subjects_check.problems(tree), pubsub_check.problems(tree)):
             self.find.problem("subject", what)
 
     def _part(self, what: str, part: Callable[[], None], **where: Any) -> None:

@@ -21,17 +21,17 @@ from functools import partial
 from typing import Any
 
 from ...storage.format import keys, records
-from ...storage.trees.rax import Rax
+from ...storage.trees.rax import Rax, RaxTransaction
 from ...stream.entries.header import NEVER, StreamHeader, shown
 from ...stream.entries.idempotent import name_digest
 from ...stream.group import pending_check
 from ...stream.group.state import ConsumerState, GroupState
 from ...stream.node.stream_id import unpack_id
-from .page_tree import FAILURES, PageTree
+from .page_tree import FAILURES
 from .report import Findings
 
 
-def _rows(tree: PageTree, prefix: bytes, find: Findings, **where: Any) -> Iterator[tuple[bytes, list[Any]]]:
+def _rows(tree: RaxTransaction, prefix: bytes, find: Findings, **where: Any) -> Iterator[tuple[bytes, list[Any]]]:
     """The readable rows of one family, without the prefix; the others are reported."""
     for suffix, value in Rax(tree, prefix).items():
         find.step()
@@ -41,7 +41,7 @@ def _rows(tree: PageTree, prefix: bytes, find: Findings, **where: Any) -> Iterat
             find.error("group", error, key=prefix + suffix, **where)
 
 
-def check_groups(tree: PageTree, number: int, stream: str, header: StreamHeader | None,
+def check_groups(tree: RaxTransaction, number: int, stream: str, header: StreamHeader | None,
                  doomed: set[bytes], find: Findings) -> None:
     """Invariants 15 to 23 of every group of a stream."""
     problem = partial(find.problem, "group", stream=stream)
@@ -79,7 +79,7 @@ def check_groups(tree: PageTree, number: int, stream: str, header: StreamHeader 
     _check_strays(tree, number, stream, {*groups, *swept}, find)
 
 
-def _check_group(tree: PageTree, state: GroupState, stream: str, find: Findings) -> None:
+def _check_group(tree: RaxTransaction, state: GroupState, stream: str, find: Findings) -> None:
     number, group = state.number, state.group
     where: dict[str, Any] = {"stream": stream, "group": shown(state.name)}
     problem = partial(find.problem, "group", stream=stream, group=where["group"])
@@ -124,7 +124,7 @@ def _check_group(tree: PageTree, state: GroupState, stream: str, find: Findings)
                 f"{known.pending}", key=state.consumer_key(consumer))
 
 
-def _check_strays(tree: PageTree, number: int, stream: str, known: set[int], find: Findings) -> None:
+def _check_strays(tree: RaxTransaction, number: int, stream: str, known: set[int], find: Findings) -> None:
     """Report rows of groups that neither have a record nor are being swept."""
     with tree.cursor() as cursor:
         for kind in keys.GROUP_KINDS:
@@ -142,7 +142,7 @@ def _check_strays(tree: PageTree, number: int, stream: str, known: set[int], fin
                 there = cursor.set_range(behind) and cursor.key() >= behind
 
 
-def check_appends(tree: PageTree, number: int, stream: str, find: Findings) -> None:
+def check_appends(tree: RaxTransaction, number: int, stream: str, find: Findings) -> None:
     """Invariant 24: idempotent appends, and how many pairs each producer has."""
     problem = partial(find.problem, "append", stream=stream)
     pairs: dict[bytes, tuple[int, int]] = {}
@@ -172,7 +172,7 @@ def check_appends(tree: PageTree, number: int, stream: str, find: Findings) -> N
                     f"its record counts {stated.get(producer, 0)}", key=prefix + producer)
 
 
-def check_deferred(tree: PageTree, number: int, stream: str, header: StreamHeader | None, find: Findings) -> None:
+def check_deferred(tree: RaxTransaction, number: int, stream: str, header: StreamHeader | None, find: Findings) -> None:
     """Invariant 25: the deferred entries can be read, and are as many, and as early, as the header says."""
     problem = partial(find.problem, "deferred", stream=stream)
     prefix = keys.family(number, keys.DEFERRED)
@@ -191,7 +191,7 @@ def check_deferred(tree: PageTree, number: int, stream: str, header: StreamHeade
         problem(f"a deferred entry has the number {after - 1}, which was never assigned", key=prefix)
 
 
-def check_results(tree: PageTree, number: int, stream: str, find: Findings) -> None:
+def check_results(tree: RaxTransaction, number: int, stream: str, find: Findings) -> None:
     """Invariant 26: each result has one row by its name and one by the time when it expires."""
     by_name, by_time = keys.family(number, keys.RESULT), keys.family(number, keys.RESULT_AGE)
     named = {row[0].to_bytes(8, "big") + name for name, row in _rows(tree, by_name, find, stream=stream)}

@@ -14,12 +14,12 @@ from __future__ import annotations
 from ...storage.format import keys, records
 from ...storage.trees import ordinals
 from ...storage.trees.ordinals import DeadCounts
-from ...storage.trees.rax import family_rows
+from ...storage.trees.rax import RaxTransaction, family_rows
 from ...stream.entries import header as headers
 from ...stream.entries.header import StreamHeader
 from ...stream.node import decode
 from ...stream.node.stream_id import StreamID, make_id
-from .page_tree import FAILURES, PageTree
+from .page_tree import FAILURES
 from .report import Findings
 
 _NODE_KEY = 25  # bytes: number, kind, ID
@@ -28,7 +28,7 @@ _NODE_KEY = 25  # bytes: number, kind, ID
 class _NodeWalk:
     """One walk over the nodes of one stream, and its counts so far."""
 
-    def __init__(self, tree: PageTree, number: int, stream: str, find: Findings) -> None:
+    def __init__(self, tree: RaxTransaction, number: int, stream: str, find: Findings) -> None:
         self.tree = tree
         self.number = number
         self.stream = stream
@@ -116,7 +116,7 @@ def _named(key: bytes | None) -> str | None:
     return str(make_id(*records.node_id(key))) if key is not None and len(key) == _NODE_KEY else None
 
 
-def check_stream(tree: PageTree, number: int, stream: str, find: Findings) -> StreamHeader | None:
+def check_stream(tree: RaxTransaction, number: int, stream: str, find: Findings) -> StreamHeader | None:
     """Check all nodes of a stream, its header and its ordinals. Returns the header, if readable."""
     walk = _NodeWalk(tree, number, stream, find)
     prefix = keys.family(number, keys.NODE)

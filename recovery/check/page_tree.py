@@ -57,6 +57,27 @@ class RawRecords:
         """A cursor over the records, with the methods of LMDB's that readers use."""
         return _Cursor(self)
 
+    def begin(self) -> Self:
+        """Itself, as the environment that a log asks for a state."""
+        return self
+
+    def id(self) -> int:
+        """The number of its only state."""
+        return 0
+
+    def abort(self) -> None:
+        """It holds nothing."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.abort()
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value under a key, None if it is absent or hidden by damage."""
+        raise NotImplementedError
+
     def put(self, key: bytes, value: bytes, *, overwrite: bool = True) -> bool:
         raise NotImplementedError("raw pages are for reading only")
 
@@ -214,6 +235,9 @@ class _Cursor:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
         self._at = -1
 
     def set_range(self, key: bytes) -> bool:

@@ -79,48 +79,62 @@ def well_formed(key: bytes) -> bool | None:
     return None if lengths is None else len(key) in lengths
 
 
-def check_records(tree: PageTree, file: PageFile, find: Findings) -> Inventory:
-    """Check all records. Every value is read once."""
+def check_records(tree: PageTree, file: PageFile, find: Findings, logged: dict[bytes, bytes | None]) -> Inventory:
+    """Check all records, of the file and those that the log has ``logged`` since. Every value is read once."""
     inventory = Inventory()
     covered: set[int] = set()
     for page, node in tree.records():
         key = node.key
         find.step()
         find.counts["records"] += 1
-        number = int.from_bytes(key[:8], "big")
-        where: dict[str, Any] = {"stream": f"no. {number}"} if number else {}
-        if len(key) == 25 and key[8] == keys.NODE:
-            where["node"] = "{}-{}".format(*records.node_id(key))
         try:
             value = _value(file, node, covered)
         except PageFault as fault:
             find.problem("page", f"the value of the record under key {key.hex()} cannot be read: page {fault.page} "
-                     f"{fault.what}", page=fault.page, **where)
+                     f"{fault.what}", page=fault.page, **_place(key))
             continue
-        form = well_formed(key)
         if is_journal(key):
             continue
-        if not is_sealed(key, value):
-            find.problem("checksum", f"the record under key {key.hex()} fails its checksum", offset=0,
-                     page=node.overflow if node.inline is None else page, **where)
-            continue
-        inventory.sealed += 1
-        if form is False:
-            find.problem("record", f"the key {key.hex()} has not the form of its kind", page=page, **where)
-            continue
-        if form is None:
-            find.counts["unknown"] += 1  # a newer raxlog may write kinds that we do not know
-        if value[8] > FORMAT:
-            inventory.newer = UnsupportedFormat(
-                f"the record under key {key.hex()} has format {value[8]}, this raxlog reads up to {FORMAT}; "
-                "check the store with a newer raxlog"
-            )
-        inventory.kinds.setdefault(number, Counter())[key[8]] += 1
-        if key[8] in _COUNTED:
-            find.counts[_COUNTED[key[8]]] += 1
-        if number == 0 or key[8] == keys.HEADER:
-            _remember(inventory, find, key, value)
+        if key not in logged or not is_sealed(key, value):
+            _check_record(inventory, find, key, value, page, node.overflow if node.inline is None else page)
+    for key, kept in logged.items():
+        if kept is not None:
+            _check_record(inventory, find, key, kept, None, None)
     return inventory
+
+
+def _place(key: bytes) -> dict[str, Any]:
+    """The stream and the node of a record, as a problem names them."""
+    number = int.from_bytes(key[:8], "big")
+    where: dict[str, Any] = {"stream": f"no. {number}"} if number else {}
+    if len(key) == 25 and key[8] == keys.NODE:
+        where["node"] = "{}-{}".format(*records.node_id(key))
+    return where
+
+
+def _check_record(inventory: Inventory, find: Findings, key: bytes, value: bytes, page: int | None,
+                  there: int | None) -> None:
+    """Check one record, on a leaf ``page`` with its value ``there``, or in the log, and take it into the inventory."""
+    where, form, number = _place(key), well_formed(key), int.from_bytes(key[:8], "big")
+    if not is_sealed(key, value):
+        find.problem("checksum", f"the record under key {key.hex()} fails its checksum", offset=0, page=there, **where)
+        return
+    inventory.sealed += 1
+    if form is False:
+        find.problem("record", f"the key {key.hex()} has not the form of its kind", page=page, **where)
+        return
+    if form is None:
+        find.counts["unknown"] += 1  # a newer raxlog may write kinds that we do not know
+    if value[8] > FORMAT:
+        inventory.newer = UnsupportedFormat(
+            f"the record under key {key.hex()} has format {value[8]}, this raxlog reads up to {FORMAT}; "
+            "check the store with a newer raxlog"
+        )
+    inventory.kinds.setdefault(number, Counter())[key[8]] += 1
+    if key[8] in _COUNTED:
+        find.counts[_COUNTED[key[8]]] += 1
+    if number == 0 or key[8] == keys.HEADER:
+        _remember(inventory, find, key, value)
 
 
 def _value(file: PageFile, node: lmdb_file.Node, covered: set[int]) -> bytes:

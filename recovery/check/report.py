@@ -4,7 +4,7 @@
          ── step(by)       progress within the part begun last
 
     Report   ok, path, generation, problems, counts, notes
-    Problem  kind   page | checksum | record | name | node | ordinals | header | group | pending |
+    Problem  kind   log | page | checksum | record | name | node | ordinals | header | group | pending |
                     append | subject | lookup | lmdb | process
              what   what is wrong                     meaning   what follows for the store's users
              where  stream, group, node, offset, page: each None if unknown
@@ -26,6 +26,7 @@ _EVERY = 256  # steps from one progress message to the next
 MOST_PROBLEMS = 1000  # kept; the others are counted
 
 MEANINGS = {
+    "log": "what was acknowledged last is not all there: the store is not opened; salvage takes what is sound",
     "page": "LMDB may fail on this page or return wrong records; keys behind it may be out of reach",
     "checksum": "reading this record raises CorruptionError; nothing wrong is returned",
     "record": "the record cannot be used",

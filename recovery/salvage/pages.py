@@ -40,7 +40,7 @@ _COMPARED = (layout.HEADER, layout.GROUP, layout.CONSUMER)
 
 
 class _Address(NamedTuple):
-    """The address of a record."""
+    """The address of a record; page -1: of the log, that many changes on."""
 
     page: int
     offset: int
@@ -55,6 +55,7 @@ class GatheredRecords(RawRecords):
         self.is_sure = True  # whether old copies of pages can be recognized
         self._addresses: dict[bytes, _Address] = {}
         self._keys: list[bytes] = []
+        self._logged: list[bytes] = []
         self._last_page: tuple[int, bytes] = (-1, b"")
         self.hidden: list[tuple[bytes, bytes | None]] = []  # key ranges of damaged pages
         self.damaged: dict[int, str] = {}  # pages
@@ -104,6 +105,20 @@ class GatheredRecords(RawRecords):
         if next_number >= 0:
             self._first_pages.append((next_number, -len(names), sorted(names)))
 
+    def take_changes(self, changes: list[tuple[bytes, bytes | None]]) -> int:
+        """Take what a log has besides. Returns how many changes were lost with what they are relative to."""
+        lost = 0
+        for key, value in changes:
+            if value is None:
+                self._addresses.pop(key, None)
+            elif is_sealed(key, value):
+                self._addresses[key] = _Address(-1, len(self._logged))
+                self._logged.append(value)
+            else:
+                lost += 1
+        self._keys = sorted(self._addresses)
+        return lost
+
     def is_hidden(self, key: bytes, to: bytes | None = None) -> bool:
         """Whether the key, or any from it to before ``to``, is in the range of a damaged page."""
         end = key + b"\0" if to is None else to
@@ -130,6 +145,8 @@ class GatheredRecords(RawRecords):
         self.sealed = len(self._keys)
 
     def _read(self, address: _Address) -> bytes:
+        if address.page < 0:
+            return self._logged[address.offset]
         if self._last_page[0] != address.page:
             self._last_page = (address.page, self._file.page(address.page))
         node: Node = lmdb_file.record_at(address.page, self._last_page[1], address.offset)

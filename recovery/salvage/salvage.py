@@ -19,10 +19,12 @@ from typing import Any
 
 import lmdb
 
-from ...storage.errors import InvalidArgument, NotAStore, StoreError, UnsupportedFormat
-from ...storage.files import directory, lmdb_errors, map_lock
+from ...storage.engine.open_options import OpenOptions
+from ...storage.errors import CorruptionError, InvalidArgument, NotAStore, StoreError, UnsupportedFormat
+from ...storage.files import directory, lmdb_errors, log_file, map_lock
 from ...storage.files.lmdb_file import PageFile
 from ...storage.format import keys, records
+from ...storage.log.log import Log, unseal
 from ...storage.trees.rax import family_rows
 from ...stream.entries.header import NodeLimits, shown
 from .. import subprocess_task
@@ -89,6 +91,7 @@ def rescue(progress: Progress, source: str, place: str, doubtful: bool = False) 
         progress("gather", 0, file.pages)
         gathered = gather(file, doubtful)
         _require_ours(gathered, file, found)
+        _take_log(gathered, found, report)
         progress("gather", file.pages, file.pages)
         _build(gathered, Path(place), file.size, report, progress)
         report.damaged_pages = {page: gathered.damaged[page] for page in sorted(gathered.damaged)}
@@ -139,6 +142,23 @@ def _require_ours(gathered: GatheredRecords, file: PageFile, found: Path) -> Non
     value = gathered.get(keys.STORE_KEY)
     if value is not None and (value[8] > keys.FORMAT or records.unseal(keys.STORE_KEY, value)[0] > keys.FORMAT):
         raise UnsupportedFormat(f"{found.parent} was written in a newer format. Salvage it with a newer raxlog.")
+
+
+def _take_log(gathered: GatheredRecords, found: Path, report: SalvageReport) -> None:
+    """Take what the log has and the data file has not, as far as both are sound."""
+    if gathered.get(log_file.APPLIED) is None and not (found / log_file.LOG).exists():
+        return
+    try:
+        log = Log(found, gathered, OpenOptions(readonly=True), shares=False, rescues=True)
+    except (CorruptionError, NotAStore, OSError) as error:
+        report.lost.append(Loss(f"what only the log held: {error}"))
+        return
+    with closing(log), log.read() as view:
+        lost = gathered.take_changes(view.overlay.changes(unseal(gathered.get(log_file.APPLIED))[0], view.upto))
+        if lost:
+            report.lost.append(Loss(f"{lost} changes of the log to records that are damaged"))
+        if log.damage is not None:
+            report.lost.append(Loss(log.damage.what))
 
 
 def _build(gathered: GatheredRecords, place: Path, size: int, report: SalvageReport, progress: Progress) -> None:

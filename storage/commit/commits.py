@@ -580,7 +580,7 @@ class Commits:
                     self.pay_flush()
             else:
                 txn.raw.commit()
-            self.warm_id = txn.id
+            self.warm_id = txn.id if store_map.log is None else store_map.log.pos
             if crash_points.listener is not None:
                 crash_points.crash_point("commit.after")
             self.wake_readers(txn.id)

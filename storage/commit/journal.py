@@ -60,7 +60,7 @@ import msgpack
 from xxhash import xxh3_64_digest, xxh3_64_intdigest
 
 from ..errors import CorruptionError
-from ..files import disk, lmdb_file
+from ..files import disk, lmdb_file, log_file
 from ..files.lmdb_file import PageFault, PageFile
 from ..format import keys, records
 
@@ -246,10 +246,10 @@ def is_due(opened: lmdb.Environment, journal: Journal) -> bool:
 
 
 def leave_out(opened: lmdb.Environment) -> None:
-    """Take the region out of a copy of the file, where it is of no use."""
+    """Take the region out of a copy of the file, where it is of no use, or what says how far it has the log."""
     with opened.begin(write=True) as txn:
-        txn.delete(_PLACE)
-        txn.delete(_REGION)
+        for key in (_PLACE, _REGION, log_file.APPLIED):
+            txn.delete(key)
 
 
 def _find_region(data: Path) -> int | None:

@@ -25,8 +25,16 @@ from weakref import WeakSet
 import lmdb
 
 from ..commit.commits import Commits
-from ..errors import NotAStore, RaxlogError, StoreClosed, StoreError, TransactionError, UnsupportedFormat
-from ..files import directory, generation, lmdb_errors, ofd_lock
+from ..errors import (
+    CorruptionError,
+    NotAStore,
+    RaxlogError,
+    StoreClosed,
+    StoreError,
+    TransactionError,
+    UnsupportedFormat,
+)
+from ..files import directory, generation, lmdb_errors, log_file, ofd_lock
 from ..files.presence import LastEnd, ReaderPresence, find_left_behind, is_cut, judge
 from ..files.store_files import StoreFiles
 from ..format import records
@@ -149,6 +157,7 @@ class Environment:
     def _read_record(self) -> None:
         with self.map.begin_read() as txn:
             value = txn.get(STORE_KEY)
+            logged = txn.get(log_file.APPLIED) is not None
         if value is None:
             raise NotAStore(f"{self.path} holds an LMDB file, but no raxlog store is in it.")
         row = records.unseal(STORE_KEY, bytes(value))
@@ -156,6 +165,11 @@ class Environment:
             raise UnsupportedFormat(
                 f"{self.path} is a store of format {row[0]}; this raxlog reads up to {FORMAT}. "
                 "Open it with a newer raxlog."
+            )
+        if logged and self.map.log is None and not directory.is_snapshot(self.path):
+            raise CorruptionError(
+                f"the log {self.map.generation / log_file.LOG} is missing: without it what has been acknowledged last "
+                "may be lost"
             )
         self.record = StoreRecord(row[1], row[2], row[4])
 
@@ -224,6 +238,8 @@ class Environment:
         for attached in list(self._attached.values()):
             attached.before_fork()
         locks: list[Any] = [self.commits.writing, self.gate.bar, self.map.opening]
+        if self.map.log is not None:
+            locks.insert(2, self.map.log.checkpointing)
         if self.commits.in_own_transaction():
             locks.remove(self.commits.writing)  # its own thread forks, and would wait for itself
         held = self.gate.fork_locks

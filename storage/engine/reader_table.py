@@ -29,7 +29,7 @@ def readers(env: Environment) -> list[Reader]:
     environment = env.live()
     if not env.readonly:
         environment.reader_check()
-    last = int(environment.info()["last_txnid"])
+    last = env.map.last_state()
     found = []
     for line in environment.readers().splitlines()[1:]:
         fields = line.split()

@@ -24,26 +24,28 @@ import errno
 import os
 import resource
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from io import FileIO
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 import lmdb
 
 from ..commit import journal
 from ..commit.journal import Journal
 from ..errors import LockTimeout, RaxlogError, ReadOnlyStore, StoreError
-from ..files import directory, disk, generation, lmdb_errors, map_lock, meta_pages
+from ..files import directory, disk, generation, lmdb_errors, log_file, map_lock, meta_pages
+from ..files.lmdb_file import RESERVE, pages_in
 from ..files.presence import Presence
 from ..files.store_files import StoreFiles
 from ..files.writer_lock import WriterLock
+from ..log.log import Log
+from ..log.log_environment import LogEnvironment
 from .open_options import OpenOptions
 from .reader_gate import ReaderGate
 
 DEFAULT_MAP_SIZE = 64 << 30
 MAX_DATABASES = 16
-RESERVE = 64  # pages; a trim of 1,000 nodes takes some 20
 _LEAST_AHEAD, _MOST_AHEAD = 64, 256  # pages that are taken from the disk at a time
 _MOST_MOVES = 20  # generations that may be removed during one opening
 _PATIENCE = 30.0  # seconds to wait for a writer, at opening, where the journal wants it after a power cut,
@@ -56,7 +58,7 @@ class StoreMap:
     def __init__(self, path: Path, options: OpenOptions, files: StoreFiles, gate: ReaderGate,
                  forget_last_commit: Callable[[], None]) -> None:
         self._path = path
-        self._options = options
+        self.options = options
         self._files = files
         self.gate = gate
         self._forget_last_commit = forget_last_commit
@@ -66,6 +68,7 @@ class StoreMap:
         self._map_lock: FileIO | None = None
         self.lock_inode = 0  # of LMDB's lock file
         self.journal: Journal | None = None
+        self.log: Log | None = None  # of a store that has one, and no journal
         # LMDB leaves its second flush out; a commit has a record in the journal, or pays for it.
         self.flushes_meta_itself = (
             options.uses_journal and options.durability != "relaxed" and not options.readonly and journal.is_supported()
@@ -87,8 +90,8 @@ class StoreMap:
         self._open(self._first_size())
 
     def _first_size(self) -> int:
-        if self._options.map_size:
-            return self._options.map_size
+        if self.options.map_size:
+            return self.options.map_size
         limit, _ = resource.getrlimit(resource.RLIMIT_AS)
         if limit == resource.RLIM_INFINITY:
             return DEFAULT_MAP_SIZE
@@ -115,7 +118,7 @@ class StoreMap:
             wanted = self._path / newer
 
     def _map(self, folder: Path, size: int) -> None:
-        options = self._options
+        options = self.options
         meta_pages.require_sound(folder, options.readonly)
         self.enough_for = -1
         self.forget_room()
@@ -128,11 +131,13 @@ class StoreMap:
                 "store of it with 'raxlog restore'."
             )
         lockless = options.readonly and (at_rest or not directory.can_register(folder))
+        has_log = (folder / log_file.LOG).exists()
+        self.flushes_meta_itself = self.flushes_meta_itself and not has_log
         while True:
             try:
                 self.mapped, self._map_lock = map_lock.open_held(
                     folder, map_size=size, readonly=options.readonly, lock=not lockless,
-                    metasync=options.durability != "relaxed" and not self.flushes_meta_itself,
+                    metasync=has_log or (options.durability != "relaxed" and not self.flushes_meta_itself),
                     # No spare transactions: a fork would leave their reader slots in doubt.
                     max_readers=options.max_readers, max_dbs=MAX_DATABASES, max_spare_txns=0,
                 )
@@ -144,7 +149,12 @@ class StoreMap:
                     raise
                 size //= 2  # the address space is limited (ulimit -v, 32 bits): reserve less
         self.lock_inode = 0 if lockless else os.stat(folder / directory.LOCK).st_ino
-        self._files.follow(folder, directory.LOCK, directory.DATA)
+        names = [directory.LOCK, directory.DATA]
+        if has_log:
+            opened = LogEnvironment(self, folder, self.mapped, not lockless)
+            self.mapped, self.log = cast(lmdb.Environment, opened), opened.log
+            names += [log_file.LOG, log_file.STATE]
+        self._files.follow(folder, *names)
 
     def _successor(self) -> str | None:
         self._forget_last_commit()
@@ -188,12 +198,12 @@ class StoreMap:
         try:
             self.gate.shut(lambda: self.remap(self._size()))
         except (OSError, lmdb.Error) as error:
-            raise lmdb_errors.cannot_open(self._path, error, self._options.readonly) from error
+            raise lmdb_errors.cannot_open(self._path, error, self.options.readonly) from error
 
     def _unmap(self) -> None:
         if self.mapped is not None:
             self.mapped.close()
-            self.mapped = None
+            self.mapped = self.log = None
         if self._map_lock is not None:
             self._map_lock.close()
 
@@ -221,6 +231,8 @@ class StoreMap:
 
     def open_journal(self, cut: bool) -> None:
         """Find the journal, make it where it is wanted, and do again what a power cut has undone."""
+        if self.log is not None:
+            return
         while True:
             try:
                 self._settle_journal(cut)
@@ -272,7 +284,7 @@ class StoreMap:
 
     def _is_journal_due(self) -> bool:
         data = self.generation / directory.DATA
-        kept = journal.find(self._live(), data) if os.access(data, os.W_OK) else None
+        kept = journal.find(self._live(), data) if self.log is None and os.access(data, os.W_OK) else None
         if kept is None:
             return False
         with contextlib.closing(kept):
@@ -284,7 +296,7 @@ class StoreMap:
             lock.acquire(patience)
             self.mapped, self._map_lock = map_lock.open_held(
                 self.generation, map_size=self._first_size(), max_dbs=MAX_DATABASES,
-                max_readers=self._options.max_readers, max_spare_txns=0,
+                max_readers=self.options.max_readers, max_spare_txns=0,
             )
             journal.apply_what_is_due(self.mapped, self.generation / directory.DATA)
         finally:
@@ -307,6 +319,11 @@ class StoreMap:
         """The number of the newest commit in the file; -1 where none is mapped."""
         return -1 if self.mapped is None else int(self.mapped.info()["last_txnid"])
 
+    def last_state(self) -> int:
+        """The number of the newest state in LMDB's file, as its table of readers counts them."""
+        opened = self._live() if self.log is None else self.log.real
+        return int(opened.info()["last_txnid"])
+
     # -- its size -----------------------------------------------------------------------
 
     def pages_of(self, txn: lmdb.Transaction) -> int:
@@ -323,7 +340,8 @@ class StoreMap:
     def _page_size(self) -> int:
         return int(self._live().stat()["psize"])
 
-    def _set_size(self, size: int) -> None:
+    def set_size(self, size: int) -> None:
+        """Map so many bytes. Behind the shut gate. lmdb.Error: it is as before."""
         before = self._size()
         try:
             self._live().set_mapsize(size)
@@ -341,9 +359,9 @@ class StoreMap:
     def _adopt(self) -> None:
         needed = self.pages_used() * self._page_size()
         try:
-            self._set_size(max(needed, min(needed * 2, self._largest())))
+            self.set_size(max(needed, min(needed * 2, self._largest())))
         except lmdb.MemoryError:
-            self._set_size(needed)
+            self.set_size(needed)
 
     def grow(self) -> bool:
         """Double the map, up to the ceiling. False where nothing larger is to be had."""
@@ -354,7 +372,7 @@ class StoreMap:
             if wanted <= size:
                 return False
             try:
-                self.gate.shut(lambda wanted=wanted: self._set_size(wanted))  # type: ignore[misc]
+                self.gate.shut(lambda wanted=wanted: self.set_size(wanted))  # type: ignore[misc]
                 return True
             except lmdb.MemoryError:
                 continue  # no address space for so much
@@ -363,7 +381,7 @@ class StoreMap:
     def _largest(self) -> int:
         """The size beyond which the map does not grow: the ceiling, or what others use beyond it, and the reserve."""
         page = self._page_size()
-        ceiling, reserve, used = self._options.max_map_size or 1 << 62, RESERVE * page, self.pages_used() * page
+        ceiling, reserve, used = self.options.max_map_size or 1 << 62, RESERVE * page, self.pages_used() * page
         return reserve + (ceiling if used <= ceiling + reserve else used)
 
     def forget_room(self) -> None:
@@ -379,7 +397,7 @@ class StoreMap:
         self.at_most = occupied
         if occupied + _LEAST_AHEAD // 2 <= self.enough_for:
             return
-        stat, ceiling = self._live().stat(), self._options.max_map_size
+        stat, ceiling = self._live().stat(), self.options.max_map_size
         size, grows, is_first = int(stat["psize"]), occupied > pages_in(stat), self.enough_for < 0
         self.enough_for = max(0, self.enough_for)
         self.pages_a_change = int(stat["depth"]) + 2  # each level may split, and this commit make it a level deeper
@@ -408,8 +426,3 @@ class StoreMap:
             free = size - self.pages_used() * self._page_size()
             if free >= min(size // 4, 64 << 20) or not self.grow():
                 return
-
-
-def pages_in(stat: Mapping[str, Any]) -> int:
-    """The pages of the store's records and their tree, by what LMDB says of it."""
-    return int(stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"])

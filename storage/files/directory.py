@@ -32,7 +32,7 @@ from ..crash_point import crash_point
 from ..errors import CorruptionError, NotAStore, ReadOnlyStore, StoreError, StoreFull
 from ..format import records
 from ..format.keys import FORMAT, STORE_KEY
-from . import disk, map_lock
+from . import disk, log_file, map_lock
 
 CURRENT = "CURRENT"
 FIRST_GENERATION = "000001"
@@ -155,8 +155,8 @@ def is_vacant(path: Path) -> bool:
         return False  # a file, or closed to us: generation() says which
 
 
-def create(path: Path, settings: dict[str, object]) -> None:
-    """Build a new store at ``path``. Two creators at a time leave one whole store, no error.
+def create(path: Path, settings: dict[str, object], room: int = 1 << 62) -> None:
+    """Build a new store at ``path``, which may take ``room`` bytes. Two creators at a time leave one whole store.
 
     ReadOnlyStore where nothing may be written, StoreFull where nothing fits. Cost: about
     ten flushes to disk, once in a store's life.
@@ -164,7 +164,8 @@ def create(path: Path, settings: dict[str, object]) -> None:
     path = Path(os.path.realpath(path))  # beside the real place: a rename stays in its file system
     try:
         with building(path) as place:
-            _build(place, settings)
+            free = os.statvfs(place)
+            _build(place, settings, log_file.asked_ring(min(room, free.f_bavail * free.f_frsize)))
             try:
                 put_in_place(place, path)
             except OSError as error:
@@ -245,15 +246,19 @@ def _make_parents(folder: Path) -> None:
     sync_folder(folder.parent)
 
 
-def _build(folder: Path, settings: dict[str, object]) -> None:
+def _build(folder: Path, settings: dict[str, object], ring: int) -> None:
     data = folder / FIRST_GENERATION
     data.mkdir()
     reserve_lock(data)
     opened = lmdb.open(str(data), map_size=1 << 20, max_dbs=0, subdir=True)
     try:
-        row = [FORMAT, os.urandom(16), time.time_ns() // 1_000_000, 1, settings, 0]
+        uuid = os.urandom(16)
+        row = [FORMAT, uuid, time.time_ns() // 1_000_000, 1, settings, 0]
         with opened.begin(write=True) as txn:
             txn.put(STORE_KEY, records.seal(STORE_KEY, row))
+            if ring:
+                txn.put(log_file.APPLIED, records.seal(log_file.APPLIED, [0, 0]))
+                log_file.create(data, uuid, ring)
         opened.sync(True)
     finally:
         opened.close()

@@ -21,9 +21,9 @@ from __future__ import annotations
 import os
 import struct
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from . import disk
 
@@ -31,6 +31,7 @@ BRANCH, LEAF, OVERFLOW, META = 0x01, 0x02, 0x04, 0x08
 BIG, SUBDATA, DUPLICATES = 0x01, 0x02, 0x04
 NO_PAGE = (1 << 64) - 1
 HEADER = 16
+RESERVE = 64  # pages that a store which may not grow keeps for deletions; a trim of 1,000 nodes takes some 20
 
 _MAGIC = 0xBEEFC0DE
 _VERSION = 1
@@ -42,6 +43,11 @@ _NODE = struct.Struct("=HHHH")
 _NUMBER = struct.Struct("=Q")
 _DATABASE = "IHHQQQQQ"  # page size, flags, depth, branch, leaf, overflow pages, entries, root
 _META = struct.Struct(f"=IIQQ{_DATABASE}{_DATABASE}QQ")
+
+
+def pages_in(stat: Mapping[str, Any]) -> int:
+    """The pages of a database's records and their tree, by what LMDB says of it."""
+    return int(stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"])
 
 
 class PageFault(Exception):

@@ -40,7 +40,7 @@ def open_held(generation: Path, lock: bool = True, **options: Any) -> tuple[lmdb
     """
     if not lock:
         return lmdb.open(str(generation), create=False, lock=False, **options), None
-    file = _open(generation / LOCK)
+    file = open_in_place(generation / LOCK)
     try:
         ofd_lock.take(file, _OPENING, 1, waits=True)
         opened = lmdb.open(str(generation), create=False, **options)
@@ -81,7 +81,8 @@ def part_from_parent(inode: int) -> None:
                      mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _FIXED, -1, 0)
 
 
-def _open(path: Path) -> FileIO:
+def open_in_place(path: Path) -> FileIO:
+    """Open a file of a generation that all its processes share, or make it. StoreError where it was deleted in use."""
     try:
         return ofd_lock.open_file(path, os.O_RDWR)
     except FileNotFoundError:

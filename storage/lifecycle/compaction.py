@@ -34,9 +34,9 @@ from ..commit import journal
 from ..commit.write_transaction import WriteTransaction
 from ..crash_point import crash_point
 from ..engine.environment import Environment
-from ..engine.store_map import RESERVE, pages_in
 from ..errors import CorruptionError, LockTimeout, StoreError, StoreFull
-from ..files import directory, disk, generation, lmdb_errors
+from ..files import directory, disk, generation, lmdb_errors, log_file
+from ..files.lmdb_file import RESERVE, pages_in
 from ..format import records
 
 Progress = Callable[[str, int, int], None]
@@ -104,6 +104,8 @@ def _compact(env: Environment, reached: Callable[..., None]) -> Compaction:
     began = time.monotonic()
     try:
         held = _settle(env)
+        if env.map.log is not None:
+            env.map.log.checkpoint(True)  # nothing is appended from here on
         old, last = env.map.generation, env.last_transaction_id()
         before = (old / directory.DATA).stat().st_size
         size = size_of_copy(env)
@@ -154,6 +156,8 @@ def _mark(env: Environment, number: int, transaction: int) -> None:
 
     try:
         env.commits.apply(operation)
+        if env.map.log is not None:
+            env.map.log.checkpoint(True)  # where it is found without the log
         env.live().sync(True)
     finally:
         env.forget_last_commit()  # our own commit this time, and yet the mark has to be found
@@ -170,7 +174,7 @@ def size_of_copy(env: Environment) -> int:
 
 def _copy(env: Environment, place: Path, size: int, reached: Callable[..., None]) -> None:
     """A whole, compact copy of ``size`` bytes in the new folder ``place``, all of it on disk."""
-    live = env.live()
+    live, log = env.live(), env.map.log
     stat = live.stat()
     room = os.statvfs(env.path)
     if size > room.f_bavail * room.f_frsize:
@@ -180,6 +184,8 @@ def _copy(env: Environment, place: Path, size: int, reached: Callable[..., None]
         )
     place.mkdir()
     directory.reserve_lock(place)
+    if log is not None:
+        log_file.create(place, env.record.uuid, log.size)
     data = place / directory.DATA
     reached("copying", 0, size)
     copy_pages(live, place, lambda: reached("copying", size_of(data), size))
@@ -192,9 +198,9 @@ def _copy(env: Environment, place: Path, size: int, reached: Callable[..., None]
                 f"the data file of {env.path} says it holds {stat['entries']} records, and a copy of it has {entries}"
             )
         old = journal.find(live, env.map.generation / directory.DATA)
-        if old is None:
+        if old is None and log is None:
             journal.leave_out(made)
-        else:
+        elif old is not None:
             old.close()
             journal.renew(made, data)
         made.sync(True)

@@ -67,7 +67,7 @@ def attach(path: Path, options: OpenOptions, settings: Callable[[], dict[str, ob
     """
     with _registry_lock:
         if options.create and not options.readonly and directory.is_vacant(path):
-            directory.create(path, settings())
+            directory.create(path, settings(), options.max_map_size or 1 << 62)
         directory.generation(path)  # raises what is wrong with the path, if anything is
         status = path.stat()
         key = (status.st_dev, status.st_ino)

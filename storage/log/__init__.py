@@ -1,1 +1,1 @@
-"""The log in front of the tree: a spike, measured before anything is built on it. The product does not import it."""
+"""The log in front of the tree: commits are appended to it, reads see it before LMDB, checkpoints empty it."""

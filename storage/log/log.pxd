@@ -2,6 +2,9 @@
 
 cimport cython
 from .overlay cimport Overlay, Version, View
+from .room cimport Room
+
+cdef class LogTransaction
 
 @cython.locals(size="Py_ssize_t", front="Py_ssize_t", back="Py_ssize_t", middle=bytes)
 cdef object encode_change(list parts, bytes key, bytes value, bytes base)
@@ -18,51 +21,70 @@ cdef Py_ssize_t number_at(bytes body, Py_ssize_t at) except -1
 
 cdef class Log:
     cdef public object real
-    cdef public object begin
+    cdef public object begin_raw
     cdef public bint durable
+    cdef public bint readonly
     cdef public object file
-    cdef public object state
     cdef public object synced
-    cdef public object map
     cdef public unsigned long long[::1] words
     cdef public object ring
     cdef public unsigned long long size
+    cdef public unsigned long long opening
     cdef public object mutex
-    cdef public bint writing
-    cdef public object tid
-    cdef public unsigned long long applied
-    cdef public object applied_chain
+    cdef public LogTransaction transaction
+    cdef public tuple seen
     cdef public unsigned long long pos
     cdef public object chain
     cdef public Overlay overlay
-    cdef public long long rejoins
     cdef public long long checkpoints
     cdef public long long waits
+    cdef public long long commits
     cdef public unsigned long long every
     cdef public object bell
     cdef public object thread
     cdef public bint closed
-    cdef public object failure
-    cdef public object touched_numbers
-    cdef public object room
+    cdef public Room room
     cdef object __weakref__
     cdef dict __dict__
 
-    cpdef object look(self, object raw)
-    @cython.locals(applied="unsigned long long", end="unsigned long long", overlay=Overlay)
+    @cython.locals(overlay=Overlay, applied="unsigned long long")
+    cpdef object join(self)
+    @cython.locals(lsn="unsigned long long", start="Py_ssize_t")
+    cpdef object find_damage(self)
+    cpdef tuple look(self, object raw)
+    cpdef View begin(self, bint write=*)
+    @cython.locals(applied="unsigned long long", end="unsigned long long", overlay=Overlay, seen=tuple, view=View)
     cpdef View read(self)
-    @cython.locals(applied="unsigned long long", end="unsigned long long")
-    cpdef View write(self)
+    cpdef object refuse_lie(self, Py_ssize_t tries)
+    @cython.locals(applied="unsigned long long", end="unsigned long long", left=LogTransaction)
+    cpdef LogTransaction write(self)
+    cpdef object snapshot(self)
+    cpdef object catch_up(self, unsigned long long end)
     cpdef object rebase(self, unsigned long long floor)
     @cython.locals(overlay=Overlay)
-    cpdef object follow(self, object raw, unsigned long long end)
+    cpdef object follow(self, object raw, unsigned long long applied, object chain, unsigned long long end)
     @cython.locals(pos="unsigned long long", place="unsigned long long", after="unsigned long long", body=bytes,
                    touched=dict, at="Py_ssize_t", size="Py_ssize_t", klen="Py_ssize_t", vlen="Py_ssize_t",
                    front="Py_ssize_t", back="Py_ssize_t", middle="Py_ssize_t", key=bytes, value=bytes, base=bytes,
                    before=Version, rows=dict, freed="Py_ssize_t", raw_bytes="const unsigned char*", kind="int")
-    cpdef bint step(self, object raw, Overlay overlay, unsigned long long end) except -1
+    cpdef bint step(self, object raw, Overlay overlay) except -1
     cdef bytes record_at(self, unsigned long long place, unsigned long long pos)
     @cython.locals(overlay=Overlay, rows=dict, parts=list, before=Version, version=Version, start="unsigned long long",
                    pos="unsigned long long", place="unsigned long long", size="Py_ssize_t", changes=bytes,
-                   covered=bytes, record=bytes, key=bytes)
-    cpdef object append(self, dict touched, View view, unsigned long long freed)
+                   covered=bytes, record=bytes, key=bytes, behind=bint)
+    cpdef object append(self, dict touched, LogTransaction view, unsigned long long freed)
+    @cython.locals(upto="unsigned long long", applied="unsigned long long", overlay=Overlay)
+    cpdef object put_all(self, LogTransaction view)
+
+cdef class LogTransaction(View):
+    cdef public dict touched
+    cdef public long long written
+
+    cpdef bint put(self, bytes key, bytes value, bint overwrite=*) except -1
+    cpdef bint delete(self, bytes key) except -1
+    cdef object touch(self, bytes key)
+    @cython.locals(log=Log, room=Room, freed="long long")
+    cpdef object commit(self)
+    cpdef bint fits_alone(self) except -1
+    @cython.locals(log=Log)
+    cpdef object abort(self)

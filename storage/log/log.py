@@ -1,43 +1,68 @@
 """The log: a ring of chained records beside LMDB's file, what of it this process has followed, and checkpoints.
 
     LSN ─ an ever-growing byte position; place = LSN mod ring size
-    record    checksum (8), seeded by the one before │ length (4) │ LSN (8) │ pages freed (4) │ changes
+    record    checksum (8), seeded by the one before │ length (4) │ LSN (8) │ pages freed (4) │ opening (4) │ changes
+              opening: at random, so that a record that is written again after a power cut has taken it brings
+              nothing back of what came after the first; odd where all before the record was on disk already
     change    0 delete │ 1 put │ 2 delta: the first 48 bytes, how many to keep, new bytes, how many of the end to keep
 
-    log          the ring, written with zeros once
-    log-state    words of all processes: END (what counts), APPLIED (the last checkpoint), FLUSHED, LARGE; two locks
+    log          a header, and the ring, written with zeros once (log_file.py)
+    log-state    two pages: the words of the checkpoint's lock; then words of all processes: END (what counts), APPLIED
+                 (the last checkpoint), FLUSHED, LARGE. Byte 0 is locked by all that are inside
     LMDB         [applied LSN, checksum there] with the state of exactly that
+
+A process that enters, and finds itself alone, takes the end of the valid chain for END, whatever the file says.
 """
 
 from __future__ import annotations
 
+import array
+import atexit
+import contextlib
+import errno
 import mmap
 import os
+import re
 import struct
 import threading
 import time
+import weakref
+from collections.abc import Iterator
+from io import FileIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import lmdb
-from raxlog.storage.files import directory, ofd_lock
+from raxlog.storage.errors import CorruptionError, LockTimeout, NotAStore, RaxlogError, ReadOnlyStore
+from raxlog.storage.files import disk, log_file, map_lock, ofd_lock
+from raxlog.storage.files.log_file import HEADER
+from raxlog.storage.files.writer_lock import WriterLock
 from raxlog.storage.format import records
+from raxlog.storage.format.keys import STORE_KEY
 from raxlog.storage.wake.stop import wake
 from xxhash import xxh3_64_intdigest
 
-from .overlay import Overlay, View
+from .overlay import Overlay, Version, View  # cimport
+from .room import Room  # cimport
+
+if TYPE_CHECKING:
+    from raxlog.storage.engine.open_options import OpenOptions
+    from raxlog.storage.engine.store_map import StoreMap
 
 SOURCE_HASH = ""
 
 END, APPLIED, FLUSHED, LARGE, AGED, GIVEN = 0, 1, 2, 3, 4, 5
-APPLIED_KEY = b"\0\0\0\0\0\0\0\0\x05\x09"
-RING = 1 << 22  # bytes; LEAST where the store may not become large
-LEAST = 1 << 20
-HEAD = 24
+HEAD = 28
 DELTA_HEAD = 48
 CHUNK = 256
+MOST_KEY = 511  # LMDB's
 FLUSH_PERIOD = 0.1  # seconds
-_RECORD = struct.Struct("<QIQI")
+PATIENCE = 30.0  # seconds to wait for another process' checkpoint, or for its entering
+MOST_TRIES = 20
+MOST_MEMORY = 16 << 20  # bytes of an overlay, at which a checkpoint is due; at four times that a commit waits for it
+BEYOND = 1 << 16  # bytes behind the end of the chain in which a record shows that it was longer
+WORDS = 4096  # their place in log-state
+_RECORD = struct.Struct("<QIQII")
 _PUT = struct.Struct("<BHI")
 _DELTA = struct.Struct("<BHIII")
 _DELETE = struct.Struct("<BH")
@@ -99,8 +124,27 @@ def unseal(value: bytes | None) -> tuple[int, int]:
     """What LMDB has applied, and the checksum there."""
     if value is None:
         return 0, 0
-    upto, chain = records.unseal(APPLIED_KEY, value)
+    upto, chain = records.unseal(log_file.APPLIED, value)
     return upto, chain
+
+
+def put_changes(txn: Any, changes: list[tuple[bytes, bytes | None]], upto: int, chain: int) -> None:
+    """Put changes into LMDB, and up to where it has them then."""
+    put, delete = txn.put, txn.delete
+    for key, value in changes:
+        if value is None:
+            delete(key)
+        else:
+            put(key, value)
+    put(log_file.APPLIED, records.seal(log_file.APPLIED, [upto, chain]))
+
+
+class LogError(lmdb.Error):
+    """The disk has failed under the log: to the layers above like an error of LMDB's."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(str(error))
+        self.errno = error.errno
 
 
 class Needed(Exception):
@@ -113,167 +157,248 @@ def number_at(body: bytes, at: int) -> int:
     return left[at] | left[at + 1] << 8 | left[at + 2] << 16 | left[at + 3] << 24
 
 
-def create(folder: Path, ring: int) -> None:
-    """Make the ring, on disk with its name."""
-    file = os.open(folder / "log.tmp", os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o666)
-    for place in range(0, ring, 4096):  # page by page: what is written at once lies in one large folio of the cache
-        os.pwrite(file, bytes(4096), place)
-    os.fsync(file)
-    os.close(file)
-    os.rename(folder / "log.tmp", folder / "log")
-    directory.sync_folder(folder)
-
-
 class Log:
     """One process' end of the log of one store."""
 
-    def __init__(self, folder: Path, real: Any, durable: bool, ring: int = RING) -> None:
+    def __init__(self, folder: Path, real: Any, options: OpenOptions, *, shares: bool, rescues: bool = False,
+                 store_map: StoreMap | None = None) -> None:
+        """Enter. Without ``store_map`` it can only be read.
+
+        Not ``shares``: the store is at rest, and nothing in its folder may be locked or written. ``rescues``: what is
+        damaged is no error, and what can be read is taken; ``damage`` says what cannot.
+        """
+        self.files: list[FileIO] = []
+        self.file = self.synced = -1
+        self.state: Any = None
+        self.lock: WriterLock | None = None
+        self.shared = mmap.mmap(-1, 2 * WORDS)
+        self.words = memoryview(array.array("Q", bytes(64)))
+        self.ring = self.shared
         self.pid = os.getpid()
-        self.readonly = bool(real.flags().get("readonly"))
+        self.opening = int.from_bytes(os.urandom(4), "little") & ~1
+        self.path = folder / log_file.LOG
+        self.readonly = options.readonly
+        self.damage: CorruptionError | None = None
+        self.rescues = rescues
         self.real = real
-        self.begin = real.begin
-        self.durable = durable
-        self.state = ofd_lock.open_file(folder / "log-state")
-        if not (folder / "log").exists():
-            ofd_lock.take(self.state, 2, 1, waits=True)
-            if not (folder / "log").exists():
-                create(folder, ring)
-            ofd_lock.give_back(self.state, 2, 1)
-        self.file = os.open(folder / "log", os.O_RDWR | os.O_CLOEXEC)
-        self.size = os.fstat(self.file).st_size
-        if os.fstat(self.state.fileno()).st_size < 4096:
-            os.pwrite(self.state.fileno(), bytes(4096), 0)
-        self.synced = os.open(folder / "log", os.O_RDWR | os.O_DSYNC | os.O_CLOEXEC)
-        self.map = mmap.mmap(self.state.fileno(), 4096)
-        self.words = memoryview(self.map).cast("Q")
-        self.ring = mmap.mmap(self.file, self.size)
+        self.begin_raw = real.begin
+        self.durable = options.durability != "relaxed"
+        with real.begin() as raw:
+            store = raw.get(STORE_KEY)
+            if store is None:
+                raise NotAStore(f"{folder.parent} holds an LMDB file, but no raxlog store is in it.")
+            if raw.get(log_file.APPLIED) is None:
+                raise CorruptionError(f"the data file beside {self.path} knows of no log")
+        self.size = log_file.ring_of(folder, records.unseal(STORE_KEY, store)[1])
+        if shares:
+            self.open_state(folder / log_file.STATE)
+        flags = os.O_CLOEXEC | (os.O_RDONLY if self.readonly else os.O_RDWR)
+        self.files = [FileIO(os.open(self.path, flags | also), "rb") for also in (0, os.O_DSYNC)]
+        self.file, self.synced = (opened.fileno() for opened in self.files)
+        self.ring = mmap.mmap(self.file, HEADER + self.size, access=mmap.ACCESS_READ)
         self.checkpointing = threading.Lock()  # the lock in the file does not keep threads apart
         self.mutex = threading.RLock()  # while it follows, or is rebased
-        self.writing = False  # a write transaction is open
-        self.tid = -1  # LMDB's snapshot last seen, with its applied LSN and checksum
-        self.applied = 0
-        self.applied_chain = 0
+        self.transaction: LogTransaction | None = None  # the write transaction that is open
+        self.seen = (-1, 0, 0)  # LMDB's snapshot last seen, with its applied LSN and checksum
         self.pos = self.chain = 0
         self.overlay = Overlay(0)
-        self.rejoins = self.checkpoints = self.waits = 0
+        self.checkpoints = self.waits = self.commits = 0
+        self.flushed = 0.0  # when the thread has flushed last
         self.every = self.size // 4
         self.bell = threading.Lock()
         self.bell.acquire()
         self.thread: threading.Thread | None = None
         self.closed = False
-        self.failure: BaseException | None = None
-        self.touched_numbers: set[bytes] | None = None
-        self.room: Any = None
-        self.last_bound = 1
-        self.growth: list[Any] = []  # of checkpoints: the bound, pages the file grew by, pages beyond what was had
-        self.join()
+        if store_map is not None:
+            self.room = Room(self, store_map, folder)
+        try:
+            self.join()
+        except BaseException:
+            self.close_files()
+            raise
 
     # -- joining ------------------------------------------------------------------------
 
+    def open_state(self, path: Path) -> None:
+        """Open what the processes share."""
+        self.state = map_lock.open_in_place(path)
+        self.lock = WriterLock(path)
+        if os.fstat(self.state.fileno()).st_size < 2 * WORDS:
+            os.pwrite(self.state.fileno(), bytes(WORDS), WORDS)
+        self.shared = mmap.mmap(self.state.fileno(), 2 * WORDS)
+        self.words = memoryview(self.shared)[WORDS:].cast("Q")
+
     def join(self) -> None:
         """Enter. Where no other process is inside, the end is that of the valid chain, whatever the file says."""
-        try:
-            ofd_lock.take(self.state, 0, 1)
-        except BlockingIOError:
-            ofd_lock.take(self.state, 0, 1, shared=True, waits=True)
-        else:
-            with self.real.begin() as raw:
-                self.look(raw)
-            self.pos, self.chain = self.applied, self.applied_chain
-            overlay = self.overlay = Overlay(self.applied)
-            with self.real.begin() as raw:
-                while self.step(raw, overlay, 1 << 62):
-                    pass
-            self.words[END] = self.pos
-            self.words[APPLIED] = self.words[FLUSHED] = self.applied
-            self.words[LARGE] = 0
-            self.words[GIVEN] = 1 << 40
+        deadline = time.monotonic() + PATIENCE
+        while self.state is not None:
+            try:
+                ofd_lock.take(self.state, 0, 1)
+                break
+            except BlockingIOError:
+                with contextlib.suppress(BlockingIOError):
+                    ofd_lock.take(self.state, 0, 1, shared=True)
+                    return
+            if time.monotonic() > deadline:
+                raise LockTimeout(f"waited {PATIENCE:g} s for another process that opens {self.path.parent.parent}")
+            time.sleep(0.001)
+        with self.real.begin() as raw:
+            _, applied, self.chain = self.look(raw)
+            self.pos = applied
+            overlay = self.overlay = Overlay(applied)
+            while self.step(raw, overlay):
+                pass
+        self.damage = self.find_damage()
+        if self.damage is not None and not self.rescues:
+            raise self.damage
+        self.words[END] = self.pos
+        self.words[APPLIED] = self.words[FLUSHED] = applied
+        self.words[LARGE] = self.words[AGED] = 0
+        self.words[GIVEN] = 1 << 40
+        if self.state is not None:
             ofd_lock.take(self.state, 0, 1, shared=True)
 
-    def look(self, raw: Any) -> None:
-        """Learn what LMDB's snapshot has applied."""
-        value = raw.get(APPLIED_KEY)
-        self.tid = raw.id()
-        self.applied, self.applied_chain = unseal(value)
+    def find_damage(self) -> CorruptionError | None:
+        """What is wrong where a record behind the end says that all before it had been on disk."""
+        place = self.pos % self.size
+        piece = self.ring[HEADER + place : HEADER + min(place + BEYOND, self.size)]
+        high = (self.pos >> 24).to_bytes(5, "little")  # of the LSN of any record there, but where it has just changed
+        lsns = re.compile(b"(?s)" + (b"" if any(high) else b"(?!\0\0\0)") + b"..." + re.escape(high))
+        found = lsns.search(piece, HEAD - 16)
+        while found is not None:
+            start = found.start() - HEAD + 16  # of a record with its LSN there
+            if start + HEAD <= len(piece):
+                _, _, lsn, _, opening = _RECORD.unpack_from(piece, start)
+                if lsn == self.pos + start and lsn > self.pos and opening & 1:
+                    return CorruptionError(
+                        f"the log {self.path} is damaged at byte {HEADER + place}: records behind it have been "
+                        "acknowledged, and cannot be read"
+                    )
+            found = lsns.search(piece, found.start() + 1)
+        return None
+
+    def look(self, raw: Any) -> tuple[int, int, int]:
+        """Learn what LMDB's snapshot has applied: its number, the LSN, the checksum there."""
+        applied, chain = unseal(raw.get(log_file.APPLIED))
+        seen = self.seen = (raw.id(), applied, chain)
+        return seen
 
     # -- following ----------------------------------------------------------------------
 
+    def begin(self, write: bool = False) -> View:
+        """A view for reading, or the write transaction, as LMDB's environment gives one."""
+        return self.write() if write else self.read()
+
     def read(self) -> View:
         """A view for reading, of all that is acknowledged."""
+        tries = 0
         while True:
-            raw = self.begin()
+            raw = self.begin_raw()
             try:
-                if raw.id() != self.tid:
-                    with self.mutex:
-                        self.look(raw)
-                applied = self.applied
+                seen = self.seen  # one of these belongs to one snapshot: other threads replace it
+                if raw.id() != seen[0]:
+                    seen = self.look(raw)
+                applied = seen[1]
                 end = self.words[END]
                 if end != self.pos or applied > self.pos:
                     with self.mutex:
-                        self.follow(raw, max(end, applied))
-                elif applied > self.overlay.floor and not self.writing and self.mutex.acquire(blocking=False):
+                        self.follow(raw, applied, seen[2], max(end, applied))
+                elif applied > self.overlay.floor and self.transaction is None and self.mutex.acquire(blocking=False):
                     try:
                         self.rebase(applied)
                     finally:
                         self.mutex.release()
                 overlay = self.overlay
-                if applied >= overlay.floor and applied <= self.pos:
-                    return View(self, raw, overlay, self.pos, False)
+                view = View(self, raw, overlay, False)
+                if overlay.floor <= applied <= view.upto and overlay is self.overlay:
+                    return view
+                view.abort()
             except Moved:
-                pass
+                tries += 1
+                self.refuse_lie(tries)
             raw.abort()
 
-    def write(self) -> View:
-        """A view for writing, under the writer's lock. LMDB is asked only where that is needed."""
+    def refuse_lie(self, tries: int) -> None:
+        """CorruptionError where what has been overwritten again and again, it seems, is not there."""
+        if tries > MOST_TRIES:
+            raise CorruptionError(
+                f"the log {self.path} is damaged: it is said to end at {self.words[END]}, and the last record that can "
+                f"be read ends at {self.pos}"
+            )
+
+    def write(self) -> LogTransaction:
+        """The write transaction, under the writer's lock. LMDB is asked only where that is needed."""
+        left = self.transaction
+        if left is not None:  # an exception has left it
+            left.abort()
         words = self.words
         if words[LARGE]:
             self.after_large()
         end = words[END]
         if end != self.pos:
             self.catch_up(end)
-        applied = words[APPLIED]
-        if applied > self.overlay.floor:
-            with self.mutex:
+        with self.mutex:
+            applied = words[APPLIED]
+            if applied > self.overlay.floor:
                 self.rebase(applied)
-        self.writing = True
-        return View(self, None, self.overlay, self.pos + 1, True)
+            view = self.transaction = LogTransaction(self, self.overlay)
+        return view
+
+    def snapshot(self) -> Any:
+        """A read of LMDB's for the thread that writes."""
+        while True:
+            try:
+                return self.begin_raw()
+            except lmdb.MapResizedError:
+                self.room.map.adopt_size()
+            except lmdb.ReadersFullError:
+                if not self.real.reader_check():
+                    return self.real.begin(write=True)  # takes no slot
 
     def catch_up(self, end: int) -> None:
         """Take in what other processes have written, under the writer's lock."""
         raw = None
+        tries = 0
         while True:
             try:
                 with self.mutex:
-                    if raw is not None and raw.id() != self.tid:
-                        self.look(raw)
-                    if raw is not None or self.words[APPLIED] <= self.pos:
-                        self.follow(raw, end)
+                    if raw is not None:
+                        self.follow(raw, *unseal(raw.get(log_file.APPLIED)), end)
+                        return
+                    if self.words[APPLIED] <= self.pos:
+                        self.follow(None, 0, 0, end)
                         return
             except (Moved, Needed):
-                self.waits += 1
+                tries += 1
+                self.refuse_lie(tries)
             finally:
                 if raw is not None:
                     raw.abort()
                     raw = None
-            raw = self.begin()
+            raw = self.snapshot()
 
     def rebase(self, floor: int) -> None:
         """Forget what LMDB holds."""
-        if not self.writing and self.overlay.floor < floor <= self.pos:
+        if self.transaction is None and self.overlay.floor < floor <= self.pos:
             self.overlay = self.overlay.pruned(floor)
 
-    def follow(self, raw: Any, end: int) -> None:
-        """Take in the records up to ``end``. Moved."""
-        if raw is not None and self.applied > self.pos:
-            self.pos, self.chain = self.applied, self.applied_chain
-            self.overlay = Overlay(self.applied)
-            self.rejoins += 1
+    def follow(self, raw: Any, applied: int, chain: int, end: int) -> None:
+        """Take in the records up to ``end``, with LMDB's snapshot of ``applied``. Moved."""
+        if applied > self.pos:
+            self.pos, self.chain = applied, chain
+            self.overlay = Overlay(applied)
         overlay = self.overlay
-        while self.pos < end:
-            if not self.step(raw, overlay, end):
-                raise Moved
+        if raw is not None and applied < overlay.floor:
+            raise Moved
+        try:
+            while self.pos < end:
+                if not self.step(raw, overlay):
+                    raise Moved
+        except BaseException:
+            overlay.count_all()
+            raise
 
-    def step(self, raw: Any, overlay: Overlay, end: int) -> bool:
+    def step(self, raw: Any, overlay: Overlay) -> bool:
         """Take in one record. False: there is no valid one."""
         pos = self.pos
         place = pos % self.size
@@ -291,7 +416,7 @@ class Log:
         freed = number_at(body, 12)
         if freed:
             overlay.freed.append((after, freed))
-        at = 16
+        at = HEAD - 8
         size = len(body)
         while at < size:
             kind = raw_bytes[at]
@@ -316,10 +441,16 @@ class Log:
                 key = raw_bytes[at : at + klen]
                 at += klen
                 before = rows.get(key)
+                if before is not None and before.lsn == after:
+                    before = before.older  # an exception has struck this taking in before
                 if before is None and raw is None:
                     overlay.undo(touched, after)
                     raise Needed
                 base = raw.get(key) if before is None else before.value
+                if base is None and self.rescues:
+                    at += DELTA_HEAD + middle
+                    overlay.write(key, b"", after)  # lost: nothing is sealed so
+                    continue
                 if base is None:  # cannot be
                     raise Moved
                 value = b"".join((raw_bytes[at : at + DELTA_HEAD], base[DELTA_HEAD : DELTA_HEAD + front],
@@ -327,24 +458,23 @@ class Log:
                 at += DELTA_HEAD + middle
             touched[key] = None
             overlay.write(key, value, after)
-        overlay.settle(touched)
-        self.chain = checksum
-        self.pos = after
+        self.pos, self.chain = after, checksum  # no exception comes between
+        overlay.settle(touched)  # behind it: a view that begins now keeps what it sees
         return True
 
     def record_at(self, place: int, pos: int) -> bytes | None:
         """What the checksum covers of the record there, if it is valid as the next one."""
         if place + HEAD > self.size:
             return None
-        checksum, length, lsn, _ = _RECORD.unpack_from(self.ring, place)
+        checksum, length, lsn, _, _ = _RECORD.unpack_from(self.ring, HEADER + place)
         if lsn != pos or length < 1 or place + HEAD + length > self.size:
             return None
-        body: bytes = self.ring[place + 8 : place + HEAD + length]
+        body: bytes = self.ring[HEADER + place + 8 : HEADER + place + HEAD + length]
         return body if xxh3_64_intdigest(body, self.chain) == checksum else None
 
     # -- committing ---------------------------------------------------------------------
 
-    def append(self, touched: dict[bytes, Any], view: View, freed: int) -> None:
+    def append(self, touched: dict[bytes, Version | None], view: LogTransaction, freed: int) -> None:
         """Write a transaction's record: it counts when this returns. Under the writer's lock."""
         overlay = view.overlay
         rows = overlay.rows
@@ -371,208 +501,305 @@ class Log:
             pos += self.size - place
             place = 0
         words = self.words
-        if pos + size - words[APPLIED] > self.size:
+        if pos + size - words[APPLIED] > self.size or overlay.memory() > 4 * MOST_MEMORY:
             self.waits += 1
             self.make_ring_room(pos + size)
-        covered = _RECORD.pack(0, len(changes), pos, freed)[8:] + changes
+        behind = words[FLUSHED] < start
+        covered = _RECORD.pack(0, len(changes), pos, freed, self.opening | (not behind))[8:] + changes
         checksum = xxh3_64_intdigest(covered, self.chain)
         record = checksum.to_bytes(8, "little") + covered
-        if self.durable:
-            if words[FLUSHED] >= start:
-                os.pwrite(self.synced, record, place)
-            else:
-                os.pwrite(self.file, record, place)
+        view.written = place
+        try:
+            done = os.pwrite(self.synced if self.durable and not behind else self.file, record, HEADER + place)
+            if done < size:
+                raise OSError(errno.EIO, "a record was written in part")
+            if self.durable and behind:
                 os.fdatasync(self.file)
+        except TimeoutError:
+            raise  # a signal's handler did
+        except OSError as error:
+            raise LogError(error) from error
+        if self.durable:
             words[FLUSHED] = pos + size
-        else:
-            self.ring[place : place + size] = record
-        words[END] = self.pos = pos + size
-        self.chain = checksum
+        words[END] = pos + size
+        self.pos, self.chain = pos + size, checksum  # no exception comes between
         overlay.settle(touched)
         if self.thread is None:
             self.start()
-        if pos + size - words[APPLIED] > self.every:
+        self.commits += 1
+        if pos + size - words[APPLIED] > self.every or overlay.memory() > MOST_MEMORY:
             wake(self.bell)
 
+    def strike_out(self, place: int) -> None:
+        """Make a record void whose commit has failed: it must not count after a power cut."""
+        with disk.ErrorsIgnored():
+            os.pwrite(self.file, bytes(HEAD), HEADER + place)
+            os.fdatasync(self.file)
+
     def start(self) -> None:
-        """Start the thread."""
-        self.thread = threading.Thread(target=self.run, daemon=True)
+        """Start the thread. It does not keep a log that has been dropped without close()."""
+        bell = self.bell
+        self.thread = threading.Thread(
+            target=_tend, args=(weakref.ref(self, lambda _: wake(bell)), bell, -1 if self.durable else FLUSH_PERIOD),
+            name=f"raxlog log of {self.path}", daemon=True,
+        )
+        _tended.add(self)
         self.thread.start()
 
-    def run(self) -> None:
-        """The thread: checkpoints, and flushes at least every 100 ms."""
-        flushed = time.monotonic()
-        while True:
-            came = self.bell.acquire(timeout=-1 if self.durable else FLUSH_PERIOD)
-            if self.closed:
-                return
-            if came and self.words[END] - self.words[APPLIED] > self.every:
-                try:
-                    self.read().abort()
+    def stop(self) -> None:
+        """End the thread, and wait for its end."""
+        thread, self.thread = self.thread, None
+        if thread is not None and self.pid == os.getpid():
+            _tended.discard(self)
+            self.closed = True
+            wake(self.bell)
+            thread.join()
+
+    def tend(self, due: bool) -> None:
+        """In the thread: a checkpoint, where one is due; a flush at least every 100 ms."""
+        try:
+            if due:
+                with contextlib.suppress(RaxlogError):  # a call that has to wait for a checkpoint raises it
                     self.checkpoint(False)
-                except BaseException as error:  # shown by the next that needs room
-                    self.failure = error
-            if not self.durable and time.monotonic() - flushed >= FLUSH_PERIOD:
-                flushed = time.monotonic()
+            if not self.durable and time.monotonic() - self.flushed >= FLUSH_PERIOD:
+                self.flushed = time.monotonic()
                 if self.words[FLUSHED] < self.words[END]:
                     self.flush()
+        except lmdb.Error as error:
+            self.room.map.note_failure(error)
 
     def flush(self) -> None:
         """Have the disk hold all that counts."""
-        end = self.words[END]
-        os.fdatasync(self.file)
+        end, file = self.words[END], self.file
+        if file < 0:
+            return  # closed, which an exception has broken off
+        try:
+            os.fdatasync(file)
+        except OSError as error:
+            raise LogError(error) from error
         self.words[FLUSHED] = max(end, self.words[FLUSHED])
 
     # -- checkpoints --------------------------------------------------------------------
 
+    def set_mapsize(self, size: int) -> None:
+        """Have LMDB map so much, with no checkpoint under way. Behind the shut gate."""
+        with self.checkpointing:
+            self.real.set_mapsize(size)
+
     def make_ring_room(self, end: int) -> None:
-        """Checkpoints until the record fits."""
+        """Checkpoints until the record fits, and the overlay is small."""
+        self.checkpoint(True)
         while end - self.words[APPLIED] > self.size:
             self.checkpoint(True)
 
-    def checkpoint(self, waits: bool) -> None:
-        """Put into LMDB what it has not. Where another process does: nothing, or wait for it."""
-        if not self.checkpointing.acquire(blocking=waits):
-            return
-        try:
-            ofd_lock.take(self.state, 1, 1, waits=waits)
-            try:
-                self.apply(None)
-            finally:
-                ofd_lock.give_back(self.state, 1, 1)
-        except BlockingIOError:
-            return
-        finally:
-            self.checkpointing.release()
+    def checkpoint(self, waits: bool, view: LogTransaction | None = None) -> None:
+        """Put into LMDB what it has not, with a transaction's changes: then that counts.
 
-    def apply(self, view: View | None) -> None:
-        """One transaction of LMDB, with all up to the end; with an open one's changes: then that counts."""
-        if self.room is None:
-            self.put_all(view)
-            return
-        self.room.look()
-        self.words[GIVEN] = self.room.gives(self.overlay)
-        if view is not None:
-            self.put_all(view)
-            return
-        used = self.room.used
-        try:
-            self.put_all(None)
-        except BaseException as error:
-            self.failure = error
-            raise
-        self.room.look()
-        self.growth.append((self.last_bound, self.room.used - used, self.room.used - max(used, self.room.have)))
-
-    def begin_write(self) -> Any:
-        """LMDB's write transaction, in the map as large as other processes have made it."""
+        Where another process does: nothing, or wait for it. LockTimeout.
+        """
         while True:
             try:
-                return self.real.begin(write=True)
+                if not waits and self.checkpointing.locked():
+                    return
+                with self.checkpointing, self.held(waits):
+                    self.room.look()
+                    self.words[GIVEN] = self.room.gives(self.overlay)
+                    self.put_all(view)
+                    self.room.look()
+                return
+            except LockTimeout:
+                if waits:
+                    raise
+                return
             except lmdb.MapResizedError:
+                if not waits:
+                    return  # the thread's: a transaction adopts it
                 self.room.map.adopt_size()
 
-    def put_all(self, view: View | None) -> None:
-        """The same."""
-        with self.begin_write() as txn:
+    @contextlib.contextmanager
+    def held(self, waits: bool) -> Iterator[None]:
+        """Hold the lock of checkpoints."""
+        lock = self.lock
+        if lock is None:
+            raise ReadOnlyStore(f"{self.path.parent.parent} is open for reading only")
+        lock.acquire(PATIENCE if waits else 0.0)
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def put_all(self, view: LogTransaction | None) -> None:
+        """One transaction of LMDB, with all up to the end."""
+        with self.real.begin(write=True) as txn:
+            applied, chain = unseal(txn.get(log_file.APPLIED))
             with self.mutex:
-                value = txn.get(APPLIED_KEY)
-                applied, chain = unseal(value)
-                if applied > self.pos:
-                    if view is not None:
-                        raise AssertionError("a checkpoint beyond the end")
+                try:
+                    self.follow(txn, applied, chain, self.words[END])
+                except Moved:
+                    self.refuse_lie(MOST_TRIES + 1)
+                overlay = self.overlay
+                overlay.readers += 1
+                upto, chain = self.pos, self.chain
+            try:
+                self.words[APPLIED] = max(self.words[APPLIED], applied)
+                if view is not None:
+                    upto, chain = upto + 8, chain ^ 0x5DEECE66D
+                elif upto == applied:
                     return
-                if view is None:
-                    self.words[APPLIED] = max(self.words[APPLIED], applied)
-                    upto, chain = self.pos, self.chain
-                    if upto == applied:
-                        return
-                    changes = self.overlay.changes(applied, upto)
-                    if self.room is not None:
-                        self.last_bound = self.room.bound(self.overlay)
-                else:
-                    upto, chain = self.pos + 8, self.chain ^ 0x5DEECE66D
-                    changes = self.overlay.changes(applied, view.upto)
-            put, delete = txn.put, txn.delete
-            for key, value in changes:
-                if value is None:
-                    delete(key)
-                else:
-                    put(key, value)
-            put(APPLIED_KEY, records.seal(APPLIED_KEY, [upto, chain]))
-            if view is not None and self.room is not None:
-                self.room.require(txn)
+                changes = overlay.changes(applied, upto)
+            finally:
+                overlay.readers -= 1
+            put_changes(txn, changes, upto, chain)
             if view is not None:
+                self.room.require(txn)
                 self.words[LARGE] = upto
         self.words[APPLIED] = upto
         self.checkpoints += 1
         if view is not None:
-            self.words[END] = self.pos = upto
-            self.words[FLUSHED] = upto
-            self.chain = chain
+            with self.mutex:
+                self.words[FLUSHED] = self.words[END] = upto
+                self.pos, self.chain = upto, chain  # no exception comes between
+                self.overlay = Overlay(upto)
+            self.commits += 1
             self.words[LARGE] = 0
 
-    def append_directly(self, view: View) -> None:
+    def append_directly(self, view: LogTransaction) -> None:
         """A transaction too large for the ring, or that may not fit, goes to LMDB at once, behind all others."""
         self.checkpoint(True)
-        with self.checkpointing:
-            ofd_lock.take(self.state, 1, 1, waits=True)
-            try:
-                self.apply(view)
-            finally:
-                ofd_lock.give_back(self.state, 1, 1)
-
-    def age(self) -> None:
-        """Two commits of nothing: then LMDB uses again what the last ones have freed."""
-        with self.checkpointing:
-            ofd_lock.take(self.state, 1, 1, waits=True)
-            try:
+        try:
+            self.checkpoint(True, view)
+        except lmdb.Error:
+            # Two commits of nothing: then LMDB uses again what the last ones have freed.
+            with self.checkpointing, self.held(True):
                 for _ in range(2):
                     with self.real.begin(write=True) as txn:
-                        value = txn.get(APPLIED_KEY)
-                        if value is not None:
-                            txn.put(APPLIED_KEY, value)
-            finally:
+                        txn.put(log_file.APPLIED, txn.get(log_file.APPLIED) or b"")
                 self.words[AGED] += 1
                 self.words[GIVEN] = 64
-                ofd_lock.give_back(self.state, 1, 1)
+            self.checkpoint(True, view)
 
     def after_large(self) -> None:
         """A writer died in the middle of such a one: it counts if LMDB has it."""
-        with self.checkpointing:
-            ofd_lock.take(self.state, 1, 1, waits=True)
-            try:
-                with self.real.begin(write=True) as txn:
-                    value = txn.get(APPLIED_KEY)
-                    applied = unseal(value)[0]
-                if applied > self.words[END]:
-                    self.words[END] = self.words[FLUSHED] = self.words[APPLIED] = applied
-                self.words[LARGE] = 0
-            finally:
-                ofd_lock.give_back(self.state, 1, 1)
+        with self.checkpointing, self.held(True):
+            with self.real.begin(write=True) as txn:
+                applied = unseal(txn.get(log_file.APPLIED))[0]
+            if applied > self.words[END]:
+                self.words[END] = self.words[FLUSHED] = self.words[APPLIED] = applied
+            self.words[LARGE] = 0
 
     def end(self) -> int:
         """Up to where the log counts."""
         return self.words[END]
 
-    def close(self, clean: bool = True) -> None:
-        """Leave: with a last checkpoint."""
+    def close(self) -> None:
+        """Leave: with a last checkpoint, unless a transaction has to be waited for."""
         self.closed = True
-        if self.pid != os.getpid():
-            self.state.close()
-            os.close(self.file)
-            os.close(self.synced)
-            return
-        if self.thread is not None:
-            wake(self.bell)
-            self.thread.join()
+        self.stop()
         try:
-            if clean:
-                self.flush()
-                self.read().abort()
-                if not self.readonly:
+            if self.pid == os.getpid() and not self.readonly and self.file >= 0:
+                with contextlib.suppress(LockTimeout, lmdb.Error):  # of a disk that fails: the next opening looks
+                    self.flush()
                     self.checkpoint(False)
         finally:
-            self.state.close()
-            os.close(self.file)
-            os.close(self.synced)
+            self.close_files()
+
+    def close_files(self) -> None:
+        """Leave the rest to the others."""
+        self.words = memoryview(array.array("Q", [self.words[at] for at in range(8)]))
+        for mapped in (self.ring, self.shared):
+            with contextlib.suppress(BufferError):  # another thread looks into it at this moment: it goes with the log
+                mapped.close()
+        for file in (self.state, self.lock):
+            if file is not None:
+                file.close()
+        self.lock = None  # with what it has mapped
+        self.file = self.synced = -1
+        for opened in self.files:
+            opened.close()
+
+
+_tended: weakref.WeakSet[Log] = weakref.WeakSet()  # those with a thread
+
+
+def _tend(log_ref: weakref.ref[Log], bell: threading.Lock, period: float) -> None:
+    """What the thread of a log does."""
+    while True:
+        due = bell.acquire(timeout=period)
+        log = log_ref()
+        if log is None or log.closed:
+            return
+        log.tend(due)
+        log = None
+
+
+@atexit.register
+def _stop_all() -> None:
+    """A thread that is in LMDB must not see the interpreter end."""
+    for log in list(_tended):
+        log.stop()
+
+
+class LogTransaction(View):
+    """The write transaction: its changes are in the overlay under an LSN that nothing else sees, until commit()."""
+
+    __slots__ = ("touched", "written")
+
+    def __init__(self, log: Log, overlay: Overlay) -> None:
+        View.__init__(self, log, None, overlay, True)
+        self.touched: dict[bytes, Version | None] = {}
+        self.written = -1  # where its record lies in the ring
+
+    def put(self, key: bytes, value: bytes, overwrite: bool = True) -> bool:
+        """Store a value. False, and nothing done, if the key is there and overwrite is off."""
+        if not 0 < len(key) <= MOST_KEY:  # the checkpoint could not take it
+            raise lmdb.BadValsizeError(f"a key of {len(key)} bytes")
+        if not overwrite and self.get(key) is not None:
+            return False
+        self.touch(key)
+        self.overlay.write(key, value, self.upto)
+        return True
+
+    def delete(self, key: bytes) -> bool:
+        """Delete a key. False if it was not there."""
+        if self.get(key) is None:
+            return False
+        self.touch(key)
+        self.overlay.write(key, None, self.upto)
+        return True
+
+    def touch(self, key: bytes) -> None:
+        """Note what was there before the transaction; an exception may strike from here on."""
+        if key not in self.touched:
+            self.touched[key] = self.overlay.rows.get(key)
+
+    def commit(self) -> None:
+        """Append its record: it counts when this returns. As safe as the durability says. StoreFull, lmdb.Error."""
+        log = self.log
+        if self.touched:
+            room = log.room
+            freed = room.note_freed(self)
+            self.release()  # the map may grow
+            if freed:
+                self.overlay.freed.append((self.upto, freed))
+            if room.fits(self.overlay) or self.fits_alone():
+                log.append(self.touched, self, freed)
+            else:
+                room.direct += 1
+                log.append_directly(self)
+        self.abort()
+
+    def fits_alone(self) -> bool:
+        """Whether it fits once all before it is in LMDB."""
+        self.log.checkpoint(True)
+        return bool(self.log.room.fits(self.overlay.pruned(self.upto - 1)))
+
+    def abort(self) -> None:
+        """End it. What has not been committed is undone. Harmless after a commit."""
+        log = self.log
+        if log is not None and log.transaction is self:
+            if log.pos == self.upto - 1:  # its record does not count, or has not been taken in
+                self.overlay.undo(self.touched, self.upto)
+                if self.written >= 0 and log.words[END] == log.pos:
+                    log.strike_out(self.written)
+            log.transaction = None
+        View.abort(self)

@@ -24,7 +24,7 @@ cdef class Overlay:
 
     @cython.locals(version=Version)
     cpdef Version find(self, bytes key, unsigned long long upto)
-    @cython.locals(before=Version, version=Version)
+    @cython.locals(before=Version, version=Version, order=list, at="Py_ssize_t")
     cpdef Version write(self, bytes key, bytes value, unsigned long long lsn)
     @cython.locals(run="long long")
     cdef object count(self, bytes key, bytes value, long long sign)
@@ -32,8 +32,12 @@ cdef class Overlay:
     cpdef object settle(self, dict touched)
     @cython.locals(version=Version, older=Version, key=bytes)
     cpdef object undo(self, dict touched, unsigned long long lsn)
+    @cython.locals(version=Version, key=bytes)
+    cpdef object count_all(self)
+    @cython.locals(at="Py_ssize_t")
     cpdef object unlist(self, bytes key)
-    @cython.locals(fresh=Overlay, version=Version, key=bytes)
+    cpdef long long memory(self) except -1
+    @cython.locals(fresh=Overlay, version=Version, key=bytes, listed=bint)
     cpdef Overlay pruned(self, unsigned long long floor)
     @cython.locals(newest=Version, version=Version, key=bytes, found=list)
     cpdef list changes(self, unsigned long long after, unsigned long long upto)
@@ -53,6 +57,8 @@ cdef class View:
     @cython.locals(version=Version)
     cpdef object get(self, bytes key, object default=*)
     cpdef object cursor(self, object db=*)
+    cpdef bint put(self, bytes key, bytes value, bint overwrite=*) except -1
+    cpdef bint delete(self, bytes key) except -1
     cpdef object release(self)
     cpdef object abort(self)
 

@@ -9,9 +9,11 @@ cursor of LMDB that comes to one skips it. Older versions are kept while a view 
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from typing import Any
+
+import lmdb
 
 SOURCE_HASH = ""
 
@@ -71,13 +73,17 @@ class Overlay:
             version = self.rows[key] = Version(lsn, value, before, before is not None and before.listed)
             self.moves += 1
         if value is not None and not version.listed:
+            order = self.order
+            at = len(order) if order and key > order[len(order) - 1] else bisect_left(order, key)
+            if at == len(order) or order[at] != key:  # an exception may have struck between these two
+                order.insert(at, key)
             version.listed = True
-            if self.order and key > self.order[len(self.order) - 1]:
-                self.order.append(key)
-            else:
-                insort(self.order, key)
             self.moves += 1
         return before
+
+    def memory(self) -> int:
+        """How many bytes its newest versions take, about."""
+        return self.bytes + 4096 * (self.runs + self.singles) + 200 * len(self.rows)
 
     def count(self, key: bytes, value: bytes | None, sign: int) -> None:
         """Count a value in or out."""
@@ -97,18 +103,17 @@ class Overlay:
             version = self.rows[key]
             version.older = None
             if version.value is None and version.listed:
-                self.unlist(key)
                 version.listed = False
+                self.unlist(key)
 
     def undo(self, touched: dict[bytes, Version | None], lsn: int) -> None:
-        """The changes of ``lsn`` are not."""
+        """The changes of ``lsn`` are not. May be broken off and rerun."""
+        if not touched:
+            return
         for key in touched:
             version = self.rows.get(key)
             if version is not None and version.lsn == lsn:
                 older = version.older
-                self.count(key, version.value, -1)
-                if older is not None:
-                    self.count(key, older.value, 1)
                 if version.listed and (older is None or not older.listed):
                     self.unlist(key)
                 if older is None:
@@ -116,10 +121,19 @@ class Overlay:
                 else:
                     self.rows[key] = older
         self.moves += 1
+        self.count_all()
+
+    def count_all(self) -> None:
+        """Count anew, after an exception that may have struck between two counts."""
+        self.bytes = self.singles = self.runs = 0
+        for key, version in self.rows.items():
+            self.count(key, version.value, 1)
 
     def unlist(self, key: bytes) -> None:
-        """Take a key out of the order."""
-        del self.order[bisect_left(self.order, key)]
+        """Take a key out of the order, where it is in it."""
+        at = bisect_left(self.order, key)
+        if at < len(self.order) and self.order[at] == key:
+            del self.order[at]
         self.moves += 1
 
     def pruned(self, floor: int) -> Overlay:
@@ -127,22 +141,19 @@ class Overlay:
         fresh = Overlay(floor)
         for key, version in self.rows.items():
             if version.lsn > floor:
-                fresh.rows[key] = version
+                listed = version.value is not None
+                fresh.rows[key] = Version(version.lsn, version.value, None, listed)
                 fresh.count(key, version.value, 1)
-                if version.value is not None:
-                    if not version.listed:  # cannot be
-                        version.listed = True
+                if listed:
                     fresh.order.append(key)
-                else:
-                    version.listed = False
         fresh.order.sort()
         fresh.freed = [each for each in self.freed if each[0] > floor]
         return fresh
 
     def changes(self, after: int, upto: int) -> list[tuple[bytes, bytes | None]]:
-        """The newest changes in (after, upto], by key."""
+        """The newest changes in (after, upto], by key, for one who is counted among the readers."""
         found = []
-        for key, newest in self.rows.items():
+        for key, newest in self.rows.copy().items():  # another thread may be writing
             version: Version | None = newest
             while version is not None and version.lsn > upto:
                 version = version.older
@@ -157,14 +168,17 @@ class View:
 
     __slots__ = ("__weakref__", "changed", "log", "number", "overlay", "raw", "rows", "upto", "writes")
 
-    def __init__(self, log: Any, raw: Any, overlay: Overlay, upto: int, writes: bool) -> None:
+    def __init__(self, log: Any, raw: Any, overlay: Overlay, writes: bool) -> None:
         self.log = log
         self.raw = raw
         self.overlay = overlay
         self.rows = overlay.rows
-        self.upto = upto
         self.writes = writes
-        overlay.readers += 0 if writes else 1
+        if writes:
+            self.upto: int = log.pos + 1
+        else:
+            overlay.readers += 1  # first: from here on what this view sees is kept
+            self.upto = log.pos
 
     def __enter__(self) -> View:
         return self
@@ -177,9 +191,9 @@ class View:
         return self.upto
 
     def lmdb(self) -> Any:
-        """LMDB's transaction, begun where it has not been needed before."""
+        """LMDB's transaction; of the write transaction begun where it is first needed."""
         if self.raw is None:
-            self.raw = self.log.real.begin()
+            self.raw = self.log.snapshot()
         return self.raw
 
     def get(self, key: bytes, default: Any = None) -> Any:
@@ -202,12 +216,12 @@ class View:
         return LogCursor(self.raw.cursor(), self.overlay, self.upto)
 
     def put(self, key: bytes, value: bytes, overwrite: bool = True) -> bool:
-        """It reads only."""
-        raise TypeError("a view for reading")
+        """A view reads only."""
+        raise lmdb.ReadonlyError("a view reads only")
 
     def delete(self, key: bytes) -> bool:
-        """It reads only."""
-        raise TypeError("a view for reading")
+        """A view reads only."""
+        raise lmdb.ReadonlyError("a view reads only")
 
     def stat(self, db: Any) -> Any:
         """LMDB's."""
@@ -354,7 +368,7 @@ class LogCursor:
         if not self.forward:  # both candidates stand here or before, with nothing to see in between
             self.forward = True
             self.skip_lmdb(self.cursor.first() if self.at is None else self.cursor.next())
-            self.skip_overlay(self.index + 1)
+            self.skip_overlay(bisect_right(self.overlay.order, here))  # meanwhile another thread may have written
             return self.pick()
         if self.on_lmdb:
             self.skip_lmdb(self.cursor.next())
@@ -376,7 +390,7 @@ class LogCursor:
         if self.forward:
             self.forward = False
             self.skip_lmdb(self.cursor.last() if self.at is None else self.cursor.prev())
-            self.skip_overlay(self.index - 1)
+            self.skip_overlay(bisect_left(self.overlay.order, here) - 1)
             return self.pick()
         if self.on_lmdb:
             self.skip_lmdb(self.cursor.prev())

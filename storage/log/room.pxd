@@ -21,7 +21,6 @@ cdef class Room:
     cdef public long long aged
     cdef public long long direct
     cdef public object folder
-    cdef public long long asked
 
     cpdef object look(self)
     @cython.locals(freed="long long", pages="long long")

@@ -11,28 +11,46 @@ own word on whether it fits: StoreFull is the call's.
 
 from __future__ import annotations
 
+import mmap
 import resource
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from raxlog.storage.engine.store_map import RESERVE, pages_in
-from raxlog.storage.files import directory, disk
+from raxlog.storage.files import directory, disk, lmdb_file
+from raxlog.storage.files.lmdb_file import RESERVE
 
 from .overlay import Overlay, run_of  # cimport
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from raxlog.storage.engine.store_map import StoreMap
+
+    from .log import Log, LogTransaction
 
 SOURCE_HASH = ""
 
 APPLIED, AGED, GIVEN = 1, 4, 5
-AHEAD = 256  # pages taken from the disk at a time, at least
+ENOUGH = 1 << 62  # pages: the store map need not see to room for a transaction
+AHEAD = 128  # pages taken from the disk at a time, at least
+
+
+def has_address_space(size: int) -> bool:
+    """Whether the process may map so many bytes more: LMDB gives up the map it has before it asks for another."""
+    try:
+        mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=0).close()
+        return True
+    except (OSError, OverflowError):
+        return False
 
 
 class Room:
     """One process' view of the room of one store."""
 
-    def __init__(self, log: Any, store_map: Any, folder: Any, options: Any) -> None:
+    def __init__(self, log: Log, store_map: StoreMap, folder: Path) -> None:
         self.log = log
         self.map = store_map
         self.folder = folder
-        self.ceiling = options.max_map_size
+        self.ceiling = store_map.options.max_map_size
         self.seen = -1  # LMDB's state that what follows is of
         self.page = 4096
         self.used = self.depth = self.tree = self.leaves = self.free = 0
@@ -42,7 +60,6 @@ class Room:
         self.have = -1  # pages of the file that are on the disk for certain
         self.aged = 0
         self.direct = 0  # commits that went to LMDB at once
-        self.asked = 0
 
     def look(self) -> None:
         """Learn how large LMDB's tree and file are."""
@@ -98,7 +115,6 @@ class Room:
 
     def take(self, wanted: int) -> bool:
         """Take room from the disk up to so many pages; some more where that is to be had."""
-        self.asked += 1
         limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
         most = 1 << 62 if limit == resource.RLIM_INFINITY else limit // self.page
         if self.ceiling is not None:
@@ -113,33 +129,36 @@ class Room:
                     if isinstance(error, TimeoutError):
                         raise
                     continue
-                if end > self.mapped:
-                    self.grow(end)
+                if end > self.mapped and not self.grow(end):
+                    continue
                 self.have = end
                 return wanted <= end
         return False
 
-    def grow(self, pages: int) -> None:
-        """Have LMDB map so many pages, and as many again, with no transaction open in this process."""
-        real = self.log.real
-        self.mapped = real.info()["map_size"] // self.page
-        if pages > self.mapped:
-            with self.log.checkpointing:
-                self.map.gate.shut(lambda: real.set_mapsize(2 * pages * self.page))
-            self.mapped = 2 * pages
+    def grow(self, pages: int) -> bool:
+        """Have LMDB map so many pages, and as many again, with no transaction open in this process. False: no room."""
+        self.mapped = self.log.real.info()["map_size"] // self.page
+        for wanted in (2 * pages, pages):
+            if pages > self.mapped and has_address_space((wanted - self.mapped) * self.page):
+                self.map.gate.shut(lambda wanted=wanted: self.map.set_size(wanted * self.page))  # type: ignore[misc]
+                self.mapped = wanted
+        return pages <= self.mapped
 
     def require(self, txn: Any) -> None:
         """StoreFull where a transaction of LMDB's own makes the store larger than it may become."""
         store_map = self.map
-        store_map.forget_room()
-        store_map.require_room(pages_in(txn.stat(self.log.real.open_db(None, txn=txn))))
+        store_map.enough_for = -1
+        try:
+            store_map.require_room(lmdb_file.pages_in(txn.stat(self.log.real.open_db(None, txn=txn))))
+        finally:
+            store_map.enough_for = ENOUGH
 
-    def note_freed(self, txn: Any) -> int:
+    def note_freed(self, txn: LogTransaction) -> int:
         """The pages that a transaction's changes give back, of values that LMDB holds: counted once a key."""
         freed = 0
         for key, before in txn.touched.items():
             if before is None:
-                old = txn.view.lmdb().get(key)
+                old = txn.lmdb().get(key)
                 if old is not None:
                     freed += run_of(key, old)
         return freed

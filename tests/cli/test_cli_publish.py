@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import raxlog
 from cli_runs import Run, one_line, output, process, running
+from counting import commits_of
 from raxlog.tools.cli import COMMANDS
 
 pytest_plugins = ["cli_fixtures"]
@@ -187,12 +188,12 @@ def test_subjects_are_drawn_as_a_tree_with_counts(raxlog_cli: Run, bound: str) -
 def test_a_slip_of_the_pen_is_told_in_one_line_and_writes_nothing(
         raxlog_cli: Run, bound: str, arguments: tuple[str, ...]) -> None:
     with raxlog.open(bound, readonly=True) as store:
-        before = store._env.last_transaction_id()
+        before = commits_of(store)
     status, out, err = raxlog_cli(arguments[0], bound, *arguments[1:])
     assert (status, out) == (2, "")
     one_line(err)
     with raxlog.open(bound, readonly=True) as store:
-        assert store._env.last_transaction_id() == before
+        assert commits_of(store) == before
 
 
 @pytest.mark.parametrize("name", [name for name in COMMAND_NAMES if name not in ("bind", "sub")])

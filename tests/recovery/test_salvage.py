@@ -24,6 +24,7 @@ import pytest
 import raxlog
 from children import Child
 from cli_runs import Run
+from counting import JOURNAL_ALONE
 from environment_cases import cut_off_reserve
 from not_stores import as_store, bad_stores, everything_in
 from raxlog.recovery.check.check import perform as perform_check
@@ -384,6 +385,7 @@ def test_a_compacted_store_is_salvaged_from_the_generation_in_force(grown: tuple
         assert env.info()["last_txnid"] > 0
 
 
+@JOURNAL_ALONE
 def test_the_list_of_free_pages_is_read_where_it_goes_past_transaction_256(tmp_path: Path) -> None:
     """Its keys are numbers in the machine's byte order, so as bytes they do not ascend there."""
     path = tmp_path / "store.rax"

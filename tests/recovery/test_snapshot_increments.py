@@ -154,7 +154,7 @@ def test_restore_overwrites_nothing_and_leaves_nothing(chain: list[Path], tmp_pa
                           (chain[0] / "digest", raxlog.NotAStore)):
         with pytest.raises(error):
             raxlog.restore(source, tmp_path / "r")
-    (small_disk / "filler").write_bytes(bytes(900 << 10))
+    (small_disk / "filler").write_bytes(bytes(990 << 10))
     with pytest.raises(raxlog.StoreFull):
         raxlog.restore(chain[0], small_disk / "r")
     assert not (tmp_path / "r").exists()

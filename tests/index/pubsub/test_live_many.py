@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import raxlog
+from counting import commits_of
 from raxlog.index.pubsub.inbox import Inbox
 from raxlog.index.pubsub.live_subscription import LiveSubscription
 
@@ -19,9 +20,9 @@ MANY = 2_000
 
 def commits(store: raxlog.Store, call: Callable[[], Any]) -> tuple[int, Any]:
     """How many commits a call makes, and what it gives."""
-    before = store._env.last_transaction_id()
+    before = commits_of(store)
     given = call()
-    return store._env.last_transaction_id() - before, given
+    return commits_of(store) - before, given
 
 
 def numbers(live: LiveSubscription, count: int) -> list[int]:
@@ -102,10 +103,10 @@ def together(store: raxlog.Store, calls: list[Callable[[], Any]]) -> int:
         deadline = time.monotonic() + 20
         while len(store._env.commits.queue) < len(calls) + 1 and time.monotonic() < deadline:
             time.sleep(0.001)
-        before = store._env.last_transaction_id()
+        before = commits_of(store)
     for thread in threads:
         thread.join(30)
-    return int(store._env.last_transaction_id() - before - 1)
+    return int(commits_of(store) - before - 1)
 
 
 def test_threads_that_subscribe_or_close_at_the_same_time_share_commits(store: raxlog.Store) -> None:

@@ -15,6 +15,7 @@ import pytest
 import raxlog
 from children import Child, wait_until_stopped
 from commit_cases import HeldBatch, in_threads, put, stored, submit
+from counting import commits_of
 from raxlog.storage.commit.write_transaction import WriteTransaction
 
 # -- sharing -------------------------------------------------------------------------------
@@ -22,7 +23,7 @@ from raxlog.storage.commit.write_transaction import WriteTransaction
 
 def test_sixteen_threads_share_commits_and_each_keeps_its_order(store: raxlog.Store) -> None:
     stream = store.stream("s")
-    before = store._env.last_transaction_id()
+    before = commits_of(store)
 
     def append(thread: int) -> None:
         last = None
@@ -37,13 +38,13 @@ def test_sixteen_threads_share_commits_and_each_keeps_its_order(store: raxlog.St
         seen.setdefault(entry.fields[b"thread"], []).append(int(entry.fields[b"n"]))
     assert len(seen) == 16
     assert all(numbers == list(range(50)) for numbers in seen.values())
-    commits = store._env.last_transaction_id() - before
+    commits = commits_of(store) - before
     assert commits < 800 / 2, f"{commits} commits for 800 appends: they hardly share"
 
 
 def test_calls_that_gathered_behind_a_leader_are_one_commit(store: raxlog.Store) -> None:
     held = HeldBatch(store)
-    before = store._env.last_transaction_id()
+    before = commits_of(store)
     calls = [threading.Thread(target=submit, args=(store, put(b"%d" % n))) for n in range(10)]
     for call in calls:
         call.start()
@@ -52,7 +53,7 @@ def test_calls_that_gathered_behind_a_leader_are_one_commit(store: raxlog.Store)
     for call in calls:
         call.join(10)
     assert all(stored(store, b"%d" % n) for n in range(10))
-    assert store._env.last_transaction_id() == before + 1
+    assert commits_of(store) == before + 1
 
 
 @pytest.mark.parametrize("changes_first", [False, True], ids=["before it changed", "after it changed"])

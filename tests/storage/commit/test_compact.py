@@ -20,6 +20,8 @@ import lmdb
 import pytest
 import raxlog
 from children import Child
+from counting import JOURNAL_ALONE
+from raxlog.storage.files import log_file
 from raxlog.tools.cli import main
 
 STEPS = ("copying", "copied", "flushed", "named", "prepared", "marked", "switched", "cleared")
@@ -331,6 +333,7 @@ def test_what_a_power_cut_leaves_of_a_swap_opens_with_everything(path: Path, tmp
         assert len(generations(place)) == 1, name
 
 
+@JOURNAL_ALONE
 def test_a_mark_whose_writer_was_killed_in_its_commit_never_leads_to_a_file_that_was_removed(
     path: Path, tmp_path: Path
 ) -> None:
@@ -471,7 +474,7 @@ def test_where_the_copy_finds_no_room_the_store_stays_as_it_is(path: Path) -> No
 
     with Child(work) as child:
         message, same, number = child.finish()
-    assert "full" in message
+    assert ("no larger file" if log_file.asked_ring(1 << 62) else "full") in message
     assert same
     assert number == 2
 

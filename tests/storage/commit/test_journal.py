@@ -19,6 +19,7 @@ from pathlib import Path
 import lmdb
 import pytest
 import raxlog
+from counting import JOURNAL_ALONE
 from raxlog.storage.commit import journal
 
 METAS = 8192
@@ -104,6 +105,7 @@ def told(store: raxlog.Store) -> object:
     ] + [dict(store.state)]
 
 
+@JOURNAL_ALONE
 def test_a_commit_too_large_for_the_journal_has_its_meta_page_flushed(tmp_path: Path) -> None:
     traced = tmp_path / "trace.txt"
     if shutil.which("strace") is None:
@@ -131,6 +133,7 @@ def test_a_commit_too_large_for_the_journal_has_its_meta_page_flushed(tmp_path: 
     assert flushes == [1, 2]
 
 
+@JOURNAL_ALONE
 def test_a_record_whose_commit_failed_is_void(tmp_path: Path) -> None:
     """The disk takes the record and then not the pages: the append is refused, and stays refused."""
     code = """
@@ -160,6 +163,7 @@ def test_a_record_whose_commit_failed_is_void(tmp_path: Path) -> None:
     assert numbers(tmp_path / "s.rax") == list(range(n))
 
 
+@JOURNAL_ALONE
 def test_a_reader_after_a_power_cut_brings_all_back_too(tmp_path: Path) -> None:
     with raxlog.open(tmp_path / "s.rax") as store:
         before = appended(store, 10)
@@ -171,6 +175,7 @@ def test_a_reader_after_a_power_cut_brings_all_back_too(tmp_path: Path) -> None:
     assert numbers(image) == list(range(10))
 
 
+@JOURNAL_ALONE
 def test_a_reader_that_may_not_write_sees_the_older_state_and_changes_nothing(tmp_path: Path, nobody: int) -> None:
     with raxlog.open(tmp_path / "s.rax") as store:
         before = appended(store, 10)
@@ -199,6 +204,7 @@ def appended(store: raxlog.Store, count: int) -> bytes:
     return before
 
 
+@JOURNAL_ALONE
 def test_a_record_that_is_damaged_or_of_another_file_is_not_applied(tmp_path: Path) -> None:
     with raxlog.open(tmp_path / "s.rax") as store, raxlog.open(tmp_path / "other.rax") as other:
         before = appended(store, 10)

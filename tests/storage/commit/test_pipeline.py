@@ -8,13 +8,8 @@ from pathlib import Path
 
 import pytest
 import raxlog
+from counting import commits_of
 from raxlog import Conflict, IDTooSmall, LockTimeout, NoGroup, NoStream, ReadOnlyStore, TransactionError
-
-
-def commits_of(store: raxlog.Store) -> int:
-    """The number of LMDB's last transaction."""
-    with store.parts()[0].env.read() as txn:
-        return int(txn.id())
 
 
 def test_calls_of_all_kinds_are_one_commit_and_each_has_its_result(store: raxlog.Store) -> None:

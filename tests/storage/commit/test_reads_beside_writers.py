@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import raxlog
 from children import Child, wait_until_stopped
+from counting import JOURNAL_ALONE
 from crash_parts import in_memory
 
 SEED = int(os.environ.get("RAXLOG_SEED", time.time_ns() % 1_000_000_007))
@@ -119,6 +120,7 @@ def stopped_behind_its_record(path: Path) -> Callable[[Callable[[Any], None]], N
     return work
 
 
+@JOURNAL_ALONE
 @pytest.mark.parametrize("options", [{}, {"readonly": True}], ids=["for writing", "readonly"])
 def test_a_record_of_a_call_that_has_not_returned_is_neither_waited_for_nor_shown(
     path: Path, options: dict[str, Any]
@@ -139,6 +141,7 @@ def test_a_record_of_a_call_that_has_not_returned_is_neither_waited_for_nor_show
     assert raxlog.check(path).ok
 
 
+@JOURNAL_ALONE
 def test_what_a_killed_call_left_does_not_come_after_an_opening_that_did_not_show_it(path: Path) -> None:
     """Another process that opens has the lock to apply it: this one waits for that."""
     with raxlog.open(path) as store:
@@ -167,6 +170,7 @@ def test_what_a_killed_call_left_does_not_come_after_an_opening_that_did_not_sho
     assert raxlog.check(path).ok
 
 
+@JOURNAL_ALONE
 def test_what_a_power_cut_left_in_the_journal_is_waited_for_not_passed_over(path: Path) -> None:
     """A process that has come to apply it stands still: a reader must not show less than was acknowledged."""
     with in_memory() as place:

@@ -17,6 +17,7 @@ import crash_parts
 import lmdb
 import pytest
 import raxlog
+from counting import JOURNAL_ALONE
 from raxlog.storage.files import meta_pages
 from raxlog.storage.files.lmdb_file import Meta, PageFile
 
@@ -98,6 +99,7 @@ def test_check_tells_and_salvage_finds_the_newest_state_all_the_same(folder: Pat
     assert last(folder / "new.rax") == b"%d" % FIRST
 
 
+@JOURNAL_ALONE
 def test_what_a_failed_write_of_the_meta_page_leaves_is_no_damage(folder: Path) -> None:
     """LMDB puts the old number and last page back then, and leaves the rest of the page as it would have been."""
     before, _ = made(folder / "s.rax", FIRST, uses_journal=False)
@@ -110,6 +112,7 @@ def test_what_a_failed_write_of_the_meta_page_leaves_is_no_damage(folder: Path) 
     assert made(folder / "s.rax", 1)[0].transaction > before.transaction
 
 
+@JOURNAL_ALONE
 def test_an_older_state_that_has_been_written_over_is_no_damage(folder: Path) -> None:
     """As after a power cut in the middle of a commit whose forerunner's meta page was not yet on the disk."""
     found = made(folder / "s.rax", FIRST)
@@ -135,6 +138,7 @@ def test_a_last_page_far_behind_the_file_is_told_at_once(folder: Path) -> None:
             raxlog.open(copy)
 
 
+@JOURNAL_ALONE
 def test_an_end_that_was_freed_before_it_was_written_is_not_missed(folder: Path) -> None:
     path = folder / "s.rax"
     made(path, FIRST)

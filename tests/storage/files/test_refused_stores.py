@@ -13,6 +13,7 @@ import lmdb
 import pytest
 import raxlog
 from children import Child
+from counting import JOURNAL_ALONE
 from environment_cases import cut_off_reserve, map_size, numbers
 from raxlog.storage.format import keys, records
 
@@ -94,6 +95,7 @@ def test_a_data_file_that_is_cut_off_is_an_error_never_a_crash(path: Path, size:
         assert child.finish() == [[300]]
 
 
+@JOURNAL_ALONE
 def test_a_file_that_lmdb_left_shorter_than_it_counts_still_opens(path: Path) -> None:
     """LMDB does not write pages that were taken and freed in one transaction, also at the end."""
     with raxlog.open(path) as store:

@@ -13,6 +13,7 @@ import lmdb
 import pytest
 import raxlog
 from children import Child
+from counting import settle
 from raxlog.storage.files import presence
 from raxlog.storage.format import keys as layout
 from raxlog.storage.format import records
@@ -68,9 +69,9 @@ def damage(path: Path, pick: Callable[[bytes], bool]) -> bytes:
     with lmdb.open(str(data.parent), readonly=True, lock=False) as env, env.begin() as txn:
         key, value = [(bytes(k), bytes(v)) for k, v in txn.cursor() if pick(bytes(k))][-1]
     content = bytearray(data.read_bytes())
-    there = content.rindex(value) + len(value) // 2
-    content[there] ^= 0x10
-    data.write_bytes(content)
+    middle = len(value) // 2
+    spoiled = value[:middle] + bytes([value[middle] ^ 0x10]) + value[middle + 1 :]
+    data.write_bytes(content.replace(value, spoiled))
     return key
 
 
@@ -150,6 +151,9 @@ def test_the_end_of_the_machine_is_told_from_a_kill_and_the_newest_records_are_l
 
 def test_after_a_power_cut_a_damaged_newest_record_is_named_and_the_store_opens(path: Path) -> None:
     opened_and(path, die)
+    left = (path / presence.OPEN).read_bytes()
+    settle(path)
+    (path / presence.OPEN).write_bytes(left)
     restart_the_machine(path)
     damage(path, is_node_of(2))
     with raxlog.open(path) as store:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import raxlog
+from counting import other_threads
 from raxlog.storage.engine.environment import Environment
 from raxlog.storage.wake import wake_file, watcher
 from raxlog.stream.group import deliver
@@ -93,12 +94,12 @@ def test_of_a_hundred_sleepers_on_a_hundred_streams_only_the_one_concerned_wakes
 ) -> None:
     sleepers = [Sleeper(waiting, seen_now(env, b"stream-%d" % n)) for n in range(100)]
     assert asleep(waiting, 100)
-    before = threading.active_count()
+    before = len(other_threads())
     store.stream("stream-42").append({"item": "book"})
     sleepers[42].join(SOON)
     time.sleep(0.1)
     assert [n for n, sleeper in enumerate(sleepers) if sleeper.outcome is not None] == [42]
-    assert threading.active_count() == before - 1
+    assert len(other_threads()) == before - 1
     store.close()
     for sleeper in sleepers:
         sleeper.join(SOON)
@@ -308,7 +309,7 @@ def test_closing_the_store_ends_every_wait_and_the_watcher(
 
 def test_there_is_no_watcher_before_the_first_wait(store: raxlog.Store) -> None:
     store.stream("orders").append({"item": "book"})
-    assert not any(str(store.path) in thread.name for thread in threading.enumerate())
+    assert not any(str(store.path) in name for name in other_threads())
 
 
 # -- without events --------------------------------------------------------------------------

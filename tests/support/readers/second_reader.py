@@ -97,6 +97,7 @@ def demand(truth: bool, what: str) -> None:
         raise Wrong(what)
 
 
+APPLIED = bytes(8) + b"\x05\x09"
 REGION = bytes(8) + b"\x05\x01"
 REGION_PLACE = bytes(8) + b"\x05\x02"
 SLOT = 65536
@@ -121,9 +122,64 @@ def read_keys(path: Path) -> dict[bytes, bytes]:
         finally:
             env.close()
         everything = with_journal(everything, (path / generation / "data.mdb").read_bytes(), newest)
+        if APPLIED in everything:
+            everything = with_log(everything, (path / generation / "log").read_bytes())
         if SUPERSEDED not in everything:
             return everything
         generation = f"{record(everything[SUPERSEDED])[0]:06d}"
+
+
+def with_log(everything: dict[bytes, bytes], log: bytes) -> dict[bytes, bytes]:
+    """format-log.md: a state of LMDB, and what the log has after it."""
+    number = int.from_bytes
+    demand(xxhash.xxh3_64_intdigest(log[8:4096]) == number(log[:8], "little"), "the log's header fails its checksum")
+    demand(log[8:16] == b"raxlog\0\1" and number(log[16:24], "little") == 1, "not a log of format 1")
+    size = number(log[24:32], "little")
+    demand(len(log) == 4096 + size, "the log has not the size that it says")
+    demand(log[32:48] == record(everything[bytes(8) + b"\x01"])[1], "the log is another store's")
+    at, chain = record(everything.pop(APPLIED))
+    changed = dict(everything)
+    ring = log[4096:]
+    while True:
+        for place in (at, -(-at // size) * size):
+            head = ring[place % size :][:28]
+            end = place % size + 28 + number(head[8:12], "little")
+            if len(head) == 28 and head[8:12] != bytes(4) and number(head[12:20], "little") == place and end <= size:
+                covered = ring[place % size + 8 : end]
+                if xxhash.xxh3_64_intdigest(covered, chain) == number(head[:8], "little"):
+                    break
+        else:
+            return dict(sorted(changed.items()))
+        at, chain = place + end - place % size, number(head[:8], "little")
+        apply_changes(changed, covered[20:])
+
+
+def apply_changes(changed: dict[bytes, bytes], changes: bytes) -> None:
+    """format-log.md, section 4."""
+
+    def take(many: int) -> bytes:
+        nonlocal changes
+        taken, changes = changes[:many], changes[many:]
+        demand(len(taken) == many, "a change is cut off")
+        return taken
+
+    seen: set[bytes] = set()
+    while changes:
+        kind, length = take(1)[0], int.from_bytes(take(2), "little")
+        demand(kind in (0, 1, 2), f"a change of the unknown kind {kind}")
+        sizes = [int.from_bytes(take(4), "little") for _ in range((0, 1, 3)[kind])]
+        key = take(length)
+        demand(key not in seen, "a key occurs twice in a record")
+        seen.add(key)
+        if kind == 0:
+            changed.pop(key, None)
+        elif kind == 1:
+            changed[key] = take(sizes[0])
+        else:
+            front, back, middle = sizes
+            old = changed[key]
+            demand(48 + front <= len(old) and back <= len(old), "a delta keeps more than there was")
+            changed[key] = take(48) + old[48 : 48 + front] + take(middle) + (old[-back:] if back else b"")
 
 
 def with_journal(everything: dict[bytes, bytes], data: bytes, newest: int) -> dict[bytes, bytes]:

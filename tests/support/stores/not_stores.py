@@ -7,6 +7,7 @@ from pathlib import Path
 
 import lmdb
 import raxlog
+from raxlog.storage.files import log_file
 from raxlog.storage.format import keys, records
 
 
@@ -55,7 +56,8 @@ def bad_stores(tmp_path: Path) -> list[tuple[Path, type[Exception]]]:
 
 
 def everything_in(folder: Path) -> dict[str, tuple[int, bytes]]:
-    """All files and what is in them; of LMDB's lock file, where readers come and go, that it is there."""
+    """All files and what is in them; of those in which readers come and go, that they are there."""
+    shared = ("lock.mdb", log_file.STATE)
     return {str(file.relative_to(folder)):
-            (file.stat().st_mode, file.read_bytes() if file.is_file() and file.name != "lock.mdb" else b"")
+            (file.stat().st_mode, file.read_bytes() if file.is_file() and file.name not in shared else b"")
             for file in sorted(folder.rglob("*"))}

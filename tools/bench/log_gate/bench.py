@@ -43,9 +43,10 @@ class Child:
 
     def __init__(self, case: str, side: str, mode: str, path: str, role: str, python: str) -> None:
         self.label = f"{side} {mode}"
+        logged = {**os.environ, "RAXLOG_LOG": "1" if side == "log" else ""}
         self.process: Any = subprocess.Popen(
             [python, __file__, "--child", case, side, mode, path, role], stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, text=True, bufsize=1)
+            stdout=subprocess.PIPE, text=True, bufsize=1, env=logged)
         assert self.process.stdout is not None
         self.process.stdout.readline()
 
@@ -59,10 +60,6 @@ class Child:
 
 def child(case: str, side: str, mode: Any, path: str, role: str) -> None:
     work: Any
-    if side == "log":
-        from raxlog.storage.log import harness
-
-        harness.install()
     if side == "sqlite":
         from raxlog.tools.bench.peers import SqliteLog, SqliteQueue
 

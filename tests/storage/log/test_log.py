@@ -1,0 +1,345 @@
+"""A store with a log: what is wrong with the log is said, and all that was acknowledged is there."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import raxlog
+from raxlog.storage.files import log_file
+from xxhash import xxh3_64_intdigest
+
+RING = 1 << 16
+
+
+@pytest.fixture(autouse=True)
+def logged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let new stores have a log, a small one."""
+    monkeypatch.setenv("RAXLOG_LOG", str(RING))
+
+
+@pytest.fixture
+def killed(path: Path) -> Path:
+    """A store whose log holds forty commits that its data file does not: its process was killed."""
+    run(path, "for n in range(40): store.stream('s').append({'n': n, 'x': 'y' * 100}, id=f'{n + 1}-0')\nkill()")
+    return path
+
+
+def run(path: Path, work: str, **options: object) -> None:
+    """Run some lines in a process that has the store open."""
+    program = f"""
+import os, raxlog, signal
+def kill(): os.kill(os.getpid(), signal.SIGKILL)
+store = raxlog.open({str(path)!r}, **{options!r})
+"""
+    ended = subprocess.run([sys.executable, "-c", program + work], check=False, timeout=60)
+    assert ended.returncode in (0, -signal.SIGKILL)
+
+
+def numbers(store: raxlog.Store) -> list[int]:
+    return [int(entry.fields[b"n"]) for entry in store.stream("s").range()]
+
+
+def log_of(path: Path) -> Path:
+    return path / "000001" / log_file.LOG
+
+
+def change(file: Path, at: int, content: bytes) -> None:
+    with file.open("r+b") as opened:
+        opened.seek(at)
+        opened.write(content)
+
+
+def flip(file: Path, at: int) -> None:
+    content = file.read_bytes()
+    change(file, at, bytes([content[at] ^ 0x10]))
+
+
+def header(file: Path, at: int, content: bytes) -> None:
+    """Change the header of a log, checksum and all."""
+    page = bytearray(file.read_bytes()[: log_file.HEADER])
+    page[at : at + len(content)] = content
+    change(file, 0, xxh3_64_intdigest(bytes(page[8:])).to_bytes(8, "little") + page[8:])
+
+
+def test_what_a_killed_process_has_committed_is_there(killed: Path) -> None:
+    with raxlog.open(killed) as store:
+        assert numbers(store) == list(range(40))
+        store.stream("s").append({"n": 40}, id="41-0")
+    with raxlog.open(killed, readonly=True) as store:
+        assert numbers(store) == list(range(41))
+
+
+def test_a_store_is_opened_in_its_own_form(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with raxlog.open(path) as store:
+        store.stream("s").append({"n": 1})
+    monkeypatch.delenv("RAXLOG_LOG")
+    with raxlog.open(tmp_path / "plain") as store, raxlog.open(path) as other:
+        store.stream("s").append({"n": 1})
+        other.stream("s").append({"n": 2})
+        assert numbers(other) == [1, 2]
+    assert log_of(path).exists()
+    assert not log_of(tmp_path / "plain").exists()
+    monkeypatch.setenv("RAXLOG_LOG", "1")
+    with raxlog.open(tmp_path / "plain") as store:
+        assert numbers(store) == [1]
+
+
+@pytest.mark.parametrize(("spoil", "said"), [
+    (lambda file: file.unlink(), "missing"),
+    (lambda file: flip(file, 30), "header of the log"),
+    (lambda file: flip(file, 0), "header of the log"),
+    (lambda file: os.truncate(file, 100), "header of the log"),
+    (lambda file: os.truncate(file, log_file.HEADER + 2 * 4096), "cut off"),
+    (lambda file: header(file, 24, (RING * 2).to_bytes(8, "little")), "cut off or lengthened"),
+    (lambda file: header(file, 32, bytes(16)), "another store"),
+    (lambda file: flip(file, log_file.HEADER + 60), "acknowledged"),
+    (lambda file: flip(file, log_file.HEADER + 9), "acknowledged"),
+    (lambda file: change(file, log_file.HEADER, bytes(512)), "acknowledged"),
+    (lambda file: change(file, log_file.HEADER + 4096, bytes(512)), "acknowledged"),
+])
+@pytest.mark.parametrize("readonly", [False, True])
+def test_a_damaged_log_is_refused(killed: Path, spoil: Callable[[Path], None], said: str, readonly: bool) -> None:
+    spoil(log_of(killed))
+    with pytest.raises(raxlog.CorruptionError, match=said) as refused:
+        raxlog.open(killed, readonly=readonly)
+    assert str(log_of(killed)) in str(refused.value)
+
+
+def test_a_log_of_a_newer_format_is_refused(killed: Path) -> None:
+    header(log_of(killed), 16, (2).to_bytes(8, "little"))
+    with pytest.raises(raxlog.UnsupportedFormat, match="format 2"):
+        raxlog.open(killed)
+
+
+def test_the_log_of_another_store_is_refused(killed: Path, tmp_path: Path) -> None:
+    with raxlog.open(tmp_path / "other") as store:
+        store.stream("s").append({"n": 7})
+    shutil.copy(log_of(tmp_path / "other"), log_of(killed))
+    with pytest.raises(raxlog.CorruptionError, match="another store"):
+        raxlog.open(killed)
+
+
+@pytest.mark.parametrize("state", [b"\xff" * 8192, b"", os.urandom(8192)])
+def test_what_the_shared_file_says_does_not_count_for_the_first_to_enter(killed: Path, state: bytes) -> None:
+    shared = killed / "000001" / log_file.STATE
+    shared.write_bytes(state)
+    with raxlog.open(killed) as store:
+        assert numbers(store) == list(range(40))
+    shared.unlink()
+    with raxlog.open(killed) as store:
+        assert numbers(store) == list(range(40))
+
+
+def test_an_end_that_lies_beyond_the_records_is_refused(path: Path) -> None:
+    with raxlog.open(path) as store:
+        store.stream("s").append({"n": 0})
+        content = (path / "000001" / log_file.STATE).read_bytes()
+        end = int.from_bytes(content[4096:4104], "little")
+        change(path / "000001" / log_file.STATE, 4096, (end + 100).to_bytes(8, "little"))
+        with pytest.raises(raxlog.CorruptionError, match="said to end"):
+            numbers(store)
+        with pytest.raises(raxlog.CorruptionError, match="said to end"):
+            store.stream("s").append({"n": 1})
+        change(path / "000001" / log_file.STATE, 4096, content[4096:4104])
+        store.stream("s").append({"n": 1})
+        assert numbers(store) == [0, 1]
+
+
+@pytest.mark.parametrize("name", [log_file.LOG, log_file.STATE])
+def test_a_file_that_is_deleted_in_use_is_noticed(path: Path, name: str) -> None:
+    with raxlog.open(path) as store:
+        store.stream("s").append({"n": 0})
+        (path / "000001" / name).unlink()
+        with pytest.raises(raxlog.StoreError, match=name):
+            store.stream("s").append({"n": 1})
+
+
+def test_a_record_that_was_lost_brings_nothing_back_when_it_is_written_again(path: Path) -> None:
+    """A power cut takes a relaxed record, and leaves the one behind it; the first is written again as it was."""
+    work = "store.stream('s').append({'n': %d}, id='%d-0')\n"
+    run(path, "store.stream('s').append({'n': 0}, id='1-0')\n")
+    before = log_of(path).read_bytes()
+    run(path, work % (1, 2) + work % (2, 3) + "kill()", durability="relaxed")
+    after = log_of(path).read_bytes()
+    first = next(at for at in range(len(after)) if after[at] != before[at])
+    change(log_of(path), first, before[first : first + 8])
+    with raxlog.open(path) as store:
+        assert numbers(store) == [0]
+    run(path, work % (1, 2) + "kill()", durability="relaxed")
+    with raxlog.open(path) as store:
+        assert numbers(store) == [0, 1]
+
+
+def test_a_medium_that_cannot_be_written_shows_what_the_log_holds(killed: Path) -> None:
+    place = killed.parent / "medium"
+    place.mkdir()
+    if os.geteuid() or subprocess.run(["mount", "--bind", killed, place], check=False).returncode:
+        pytest.skip("needs to mount")
+    try:
+        subprocess.run(["mount", "-o", "remount,ro,bind", place], check=True)
+        before = {file.name: file.read_bytes() for file in (killed / "000001").iterdir()}
+        with raxlog.open(place, readonly=True) as store:
+            assert numbers(store) == list(range(40))
+        assert {file.name: file.read_bytes() for file in (killed / "000001").iterdir()} == before
+        with pytest.raises(raxlog.ReadOnlyStore):
+            raxlog.open(place)
+    finally:
+        subprocess.run(["umount", "-l", place], check=True)
+
+
+def test_a_reader_beside_a_writer_sees_all_that_was_acknowledged(path: Path) -> None:
+    with raxlog.open(path) as store:
+        code = f"import raxlog\nwith raxlog.open({str(path)!r}, readonly=True) as s: print(len(s.stream('s')))"
+        for n in range(200):
+            store.stream("s").append({"n": n, "x": "y" * 500})
+            if n % 50 == 49:
+                seen = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+                assert int(seen.stdout) == n + 1
+
+
+def test_a_child_and_its_parent_go_on_beside_each_other(path: Path) -> None:
+    with raxlog.open(path, durability="relaxed") as store:
+        store.stream("s").append({"n": 0})
+        child = os.fork()
+        if not child:
+            for n in range(100):
+                store.stream("c").append({"n": n, "x": "y" * 1000})
+            store.close()
+            os._exit(0)
+        for n in range(1, 200):
+            store.stream("s").append({"n": n, "x": "y" * 500})
+        assert os.waitpid(child, 0)[1] == 0
+        assert numbers(store) == list(range(200))
+        assert len(store.stream("c")) == 100
+
+
+def test_a_compacted_store_has_a_log_again(path: Path) -> None:
+    with raxlog.open(path) as store:
+        for n in range(500):
+            store.stream("s").append({"n": n, "x": "y" * 1000})
+        store.stream("s").trim(maxlen=5)
+        assert store.compact().generation == 2
+        store.stream("s").append({"n": 500})
+        assert numbers(store) == [495, 496, 497, 498, 499, 500]
+    assert (path / "000002" / log_file.LOG).exists()
+    with raxlog.open(path) as store:
+        assert numbers(store)[-1] == 500
+
+
+def test_a_stopped_process_in_a_checkpoint_is_named(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from raxlog.storage.log import log  # noqa: PLC0415
+
+    monkeypatch.setattr(log, "PATIENCE", 0.5)
+    with raxlog.open(path) as store:
+        program = f"""
+import raxlog, sys, time
+store = raxlog.open({str(path)!r})
+with store._env.map.log.held(True):
+    print(flush=True)
+    time.sleep(60)
+"""
+        with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE) as stopped:
+            assert stopped.stdout is not None
+            stopped.stdout.readline()
+            stopped.send_signal(signal.SIGSTOP)
+            before: list[int] = []
+
+            def fill() -> None:
+                for n in range(1000):
+                    store.stream("s").append({"n": n, "x": "y" * 1000})
+                    before.append(n)
+
+            with pytest.raises(raxlog.LockTimeout, match=f"process {stopped.pid}"):
+                fill()
+            assert numbers(store) == before
+            stopped.send_signal(signal.SIGKILL)
+        time.sleep(0.1)
+        store.stream("s").append({"n": len(before)})
+        assert numbers(store) == [*before, len(before)]
+
+
+def test_a_relaxed_writer_waits_for_a_checkpoint_before_its_changes_fill_the_memory(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A delta of some bytes keeps a whole node in memory: the ring alone would let far more come."""
+    from raxlog.storage.log import log  # noqa: PLC0415
+
+    cap = 1 << 18
+    monkeypatch.setenv("RAXLOG_LOG", str(1 << 22))
+    monkeypatch.setattr(log, "MOST_MEMORY", cap)
+    with raxlog.open(path, durability="relaxed") as store:
+        ids = store.stream("s").extend([{"n": n, "x": "y" * 100} for n in range(30_000)])
+        inside = store._env.map.log
+        assert inside is not None
+        inside.checkpoint(True)
+        before, most = inside.waits, 0
+        for sid in ids[::20]:
+            store.stream("s").delete(sid)
+            most = max(most, inside.overlay.memory())
+        assert most < 5 * cap
+        assert inside.waits > before or most < cap * 4
+        assert len(store.stream("s")) == 28_500
+
+
+def test_values_too_large_for_the_ring_do_not_stay_in_memory(path: Path) -> None:
+    with raxlog.open(path) as store:
+        for n in range(5):
+            store.stream("s").append({"n": n, "x": bytes(RING)})
+            assert store._env.map.log is not None
+            assert store._env.map.log.overlay.memory() < RING
+        assert numbers(store) == list(range(5))
+        store.stream("s").append({"n": 5})
+    run(path, f"store.stream('s').append({{'n': 6, 'x': bytes({RING})}})\nkill()")
+    with raxlog.open(path) as store:
+        assert numbers(store) == list(range(7))
+
+
+def test_a_key_that_lmdb_cannot_hold_is_refused_by_its_own_call(path: Path) -> None:
+    with raxlog.open(path) as store:
+        store.stream("s").append({"n": 0})
+        for key in (b"", b"k" * 600):
+            with pytest.raises(raxlog.StoreError):
+                store._env.commits.submit(lambda txn, key=key: txn.put(key, b""), 10.0)
+        store.stream("s").append({"n": 1})
+    with raxlog.open(path) as store:
+        assert numbers(store) == [0, 1]
+
+
+def test_an_open_store_that_has_committed_last_keeps_its_streams_warm(path: Path) -> None:
+    with raxlog.open(path) as store:
+        store.stream("s").append({"n": 0})
+        epoch = store._env.commits.epoch
+        for n in range(1, 20):
+            store.stream("s").append({"n": n})
+        assert store._env.commits.epoch == epoch
+        run(path, "store.stream('s').append({'n': 20})")
+        store.stream("s").append({"n": 21})
+        assert store._env.commits.epoch > epoch
+        assert numbers(store) == list(range(22))
+
+
+def test_a_closed_store_leaves_none_of_its_files_open(path: Path) -> None:
+    def held() -> list[str]:
+        with open("/proc/self/maps", encoding="utf-8") as maps:
+            mapped = [line for line in maps if str(path) in line]
+        return mapped + [link for fd in os.listdir("/proc/self/fd") if str(path) in (link := link_of(fd))]
+
+    def link_of(fd: str) -> str:
+        try:
+            return os.readlink(f"/proc/self/fd/{fd}")
+        except OSError:
+            return ""
+
+    store = raxlog.open(path)
+    store.stream("s").append({"n": 0})
+    assert held()
+    store.close()
+    assert held() == []
