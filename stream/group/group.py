@@ -177,8 +177,8 @@ class Group:
     def renew(self, consumer: Name, *ids: IDLike) -> list[StreamID]:
         """Restart the idle time of this consumer's pending entries, as the lease of a long job wants it.
 
-        Returns the IDs that are not pending with it (any more): another consumer has claimed or acknowledged
-        them. Nothing is delivered and nothing counted. One commit.
+        Returns the IDs that are not, or no longer, pending with this consumer, for example because another
+        one has claimed or acknowledged them. Delivers nothing, and leaves the delivery counts as they are. One commit.
         """
         owner, wanted = member_name(consumer, "consumer"), row_of(ids)
         return [make_id(*sid) for sid in self._act(
@@ -388,12 +388,12 @@ class Group:
                   justid: bool = False) -> tuple[StreamID, Delivered[Entry] | Delivered[StreamID], list[StreamID]]:
         """Claim what is idle long enough, in ID order from ``start``. XAUTOCLAIM.
 
-        Returns (where to go on, entries, IDs found deleted and taken out of the PEL); the first is
-        0-0 once the end has been reached. Looks at up to 10 * ``count`` entries.
+        Returns a tuple: the ID to continue from (0-0 at the end), the entries, and the IDs of deleted
+        entries that were removed from the pending list. Looks at up to 10 * ``count`` entries.
         A released entry can be claimed at once: the delay of nack() is for read().
         Decodes the entries it returns and no others. Outside a transaction a ``count`` above
-        2,000 goes in pieces, a commit each; where a later piece fails, what was claimed until
-        then is returned, and a call that goes on from there raises the error.
+        2,000 goes in pieces, a commit each. If a later commit fails, the call returns what it has
+        claimed, and the call that continues from there raises the error.
         """
         owner = member_name(consumer, "consumer")
         if type(count) is not int or count < 1:
@@ -560,8 +560,8 @@ class Group:
     def set_id(self, id: IDLike, *, entries_read: int | None = None, dry_run: bool = False) -> int | None:
         """Set the last delivered ID, forward or back; ``$`` is the stream's last. XGROUP SETID.
 
-        A datetime stands for the ID before its first: everything from that time on is delivered. With ``dry_run``
-        nothing changes, and what the group's lag would be is returned; else None.
+        A datetime means the ID just before the first one of that time, so that everything from then on is
+        delivered. With ``dry_run`` nothing changes, and the lag that would result is returned; otherwise None.
         """
         parsed = None
         if id not in ("$", b"$"):

@@ -79,6 +79,8 @@ def test_a_worker_calls_a_function_and_what_it_gives_up_is_listed_replayed_and_p
     assert raxlog_cli("dlq", "purge", *of, "--reason", "exhausted")[0] == 1
     assert raxlog_cli("dlq", "replay", *of, letter["id"])[1] == "1 dead letter appended again\n"
     assert raxlog_cli("dlq", "list", *of)[0] == 1
+    for action in ("list", "replay", "purge"):
+        assert "no consumer group 'mistyped'" in raxlog_cli("dlq", action, *of[:-1], "mistyped")[2]
     with raxlog.open(of[0]) as store:
         assert store.stream("jobs").group("mail").lag == 1
 

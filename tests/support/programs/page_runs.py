@@ -92,9 +92,10 @@ class Shell:
 
     def __init__(self, folder: Path) -> None:
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+        readers = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}  # which few set
         self._bash = subprocess.Popen(
             ["bash"], cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-            start_new_session=True, env=os.environ | {"PATH": path, "PYTHONUNBUFFERED": "1", "COLUMNS": "100"},
+            start_new_session=True, env=readers | {"PATH": path, "COLUMNS": "100"},
         )
 
     def run(self, command: str) -> tuple[int, str]:

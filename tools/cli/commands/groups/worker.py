@@ -112,6 +112,8 @@ def _dlq(args: argparse.Namespace) -> int:
         with group_of(args, writing) as group:
             letters = group.dead_letters
             many = (letters.replay if args.action == "replay" else letters.purge)(*args.ids, where=wanted)
+            if not many:
+                group.pending()  # NoGroup for a name that is mistyped
         done = "appended again" if args.action == "replay" else "deleted"
         output.answer(args.json, {args.action: many}, f"{output.many(many, 'dead letter')} {done}")
         return DONE if many else NO
@@ -119,6 +121,8 @@ def _dlq(args: argparse.Namespace) -> int:
         letters = group.dead_letters
         found = map(letters.get, args.ids) if args.ids else iter(letters)
         shown = [letter for letter in found if letter is not None and wanted(letter)]
+        if not shown:
+            group.pending()
     if args.json:
         for letter in shown:
             output.print_json(output.timed(_document(letter), letter.id, args.time))
