@@ -51,7 +51,7 @@ class LogEnvironment:
         self.log.flush()
 
     def copy(self, path: str, compact: bool = False, txn: View | None = None) -> None:
-        """A copy of LMDB's file with all that a view sees, or that is committed now. The log goes on meanwhile."""
+        """A copy of LMDB's file with all that a view sees, or that is committed now. The log goes on beside it."""
         with self.log.read() if txn is None else contextlib.nullcontext(txn) as view:
             held = view.lmdb()
             self._real.copy(path, compact=compact, txn=held)

@@ -368,7 +368,7 @@ class LogCursor:
         if not self.forward:  # both candidates stand here or before, with nothing to see in between
             self.forward = True
             self.skip_lmdb(self.cursor.first() if self.at is None else self.cursor.next())
-            self.skip_overlay(bisect_right(self.overlay.order, here))  # meanwhile another thread may have written
+            self.skip_overlay(bisect_right(self.overlay.order, here))  # another thread may have written since
             return self.pick()
         if self.on_lmdb:
             self.skip_lmdb(self.cursor.next())

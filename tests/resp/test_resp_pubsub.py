@@ -64,7 +64,7 @@ def test_every_reply_is_as_in_redis(address: tuple[str, int], newer_address: tup
                 holder.ask("PSUBSCRIBE", "n*")
                 for words in (["PUBSUB", "NUMSUB", "news", "news", "x"], ["PUBSUB", "CHANNELS"], ["PUBSUB", "NUMPAT"],
                               ["PUBSUB", "CHANNELS", "x*"], ["PUBSUB", "NUMSUB"], ["PUBSUB", "SHARDCHANNELS"],
-                              ["PUBSUB", "FOO"], ["PUBSUB"], ["PUBLISH", "news", "m"], ["PUBLISH", "nobody", "m"],
+                              ["PUBSUB", "FOO"], ["PUBSUB"], ["PUBLISH", "news", "m"], ["PUBLISH", "unheard", "m"],
                               ["SPUBLISH", "news", "m"], ["MULTI"], ["PUBLISH", "now", "1"], ["PUBLISH", "news", "2"],
                               ["EXEC"]):
                     figures.append(other.ask(*words))

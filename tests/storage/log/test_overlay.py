@@ -17,13 +17,13 @@ KEYS = [b"%02d" % n for n in range(12)]
 class Rows:
     """Sorted keys, as LMDB's transaction and cursor show them; each move lets another thread run."""
 
-    def __init__(self, keys: list[bytes], meanwhile: Callable[[], None]) -> None:
+    def __init__(self, keys: list[bytes], in_between: Callable[[], None]) -> None:
         self.keys = sorted(keys)
         self.at = -1
-        self.meanwhile = meanwhile
+        self.in_between = in_between
 
     def cursor(self) -> Rows:
-        return Rows(self.keys, self.meanwhile)
+        return Rows(self.keys, self.in_between)
 
     def get(self, key: bytes) -> bytes | None:
         return b"lmdb" if key in self.keys else None
@@ -32,7 +32,7 @@ class Rows:
         self.at = -1
 
     def move(self, to: int) -> bool:
-        self.meanwhile()
+        self.in_between()
         self.at = to
         return 0 <= to < len(self.keys)
 
