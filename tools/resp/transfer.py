@@ -124,7 +124,7 @@ def connected(url: str) -> redis.Redis:
     try:
         import redis  # noqa: PLC0415 - an extra
     except ImportError as error:
-        raise NotInstalled("to reach a server needs redis-py: pip install raxlog[redis]") from error
+        raise NotInstalled("reaching a server needs redis-py: pip install raxlog[redis]") from error
     return redis.Redis.from_url(url)
 
 
