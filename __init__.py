@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .recovery.salvage.salvage import salvage
     from .recovery.snapshot.manifest import Manifest
     from .recovery.snapshot.restore import Verification, restore, verify
+    from .status import ConsumerStatus, GroupStatus, Status, StreamStatus
     from .storage.errors import *  # noqa: F403
     from .storage.wake.stop import Stop
     from .store import Store
@@ -80,6 +81,7 @@ _WHERE = {  # all others are errors
     "recovery.check.report": "Report",
     "recovery.salvage.salvage": "salvage",
     "recovery.salvage.report": "SalvageReport",
+    "status": "ConsumerStatus GroupStatus Status StreamStatus",
     "store": "Store open",
     "stream.node.entry": "Entry",
     "stream.info": "ConsumerDetail FullInfo GroupDetail PendingDetail StreamInfo",
@@ -106,15 +108,16 @@ __version__ = "0.1.0"
 
 __all__ = [  # noqa: F405
     "AppendsLost", "Backoff", "Binding", "ChannelMessage", "Conflict", "ConsumerBusy", "ConsumerDetail", "ConsumerInfo",
-    "CorruptionError", "CountTooSmall", "DeadLetter", "DeadLetters", "Deferred", "DeleteResult", "Discard",
-    "DumpChecksum", "DurableSubscription", "Entry", "Follower", "FullInfo", "Group", "GroupDetail", "GroupExists",
-    "GroupInfo", "IDBelowDeleted", "IDBelowEntries", "IDTooSmall", "IDZero", "InvalidArgument", "InvalidDump",
-    "InvalidFields", "InvalidName", "InvalidStreamID", "LiveSubscription", "LiveSubscriptions", "LockTimeout", "Lost",
-    "MalformedValue", "Manifest", "Message", "NoGroup", "NoStream", "NoSubscription", "NotAStore", "NotInstalled",
-    "NotOwner", "Pending", "PendingDetail", "PendingSummary", "Pipeline", "RaxlogError", "Reached", "ReadOnlyStore",
-    "Report", "Result", "Retention", "Retry", "SalvageReport", "SettingsConflict", "Snooze", "State", "Stop", "Store",
-    "StoreClosed", "StoreError", "StoreFull", "Stream", "StreamError", "StreamExhausted", "StreamExists", "StreamID",
-    "StreamInfo", "SubjectError", "Subscriber", "SubscriptionError", "SubscriptionExists", "TimeLimit", "Transaction",
+    "ConsumerStatus", "CorruptionError", "CountTooSmall", "DeadLetter", "DeadLetters", "Deferred", "DeleteResult",
+    "Discard", "DumpChecksum", "DurableSubscription", "Entry", "Follower", "FullInfo", "Group", "GroupDetail",
+    "GroupExists", "GroupInfo", "GroupStatus", "IDBelowDeleted", "IDBelowEntries", "IDTooSmall", "IDZero",
+    "InvalidArgument", "InvalidDump", "InvalidFields", "InvalidName", "InvalidStreamID", "LiveSubscription",
+    "LiveSubscriptions", "LockTimeout", "Lost", "MalformedValue", "Manifest", "Message", "NoGroup", "NoStream",
+    "NoSubscription", "NotAStore", "NotInstalled", "NotOwner", "Pending", "PendingDetail", "PendingSummary", "Pipeline",
+    "RaxlogError", "Reached", "ReadOnlyStore", "Report", "Result", "Retention", "Retry", "SalvageReport",
+    "SettingsConflict", "Snooze", "State", "Status", "Stop", "Store", "StoreClosed", "StoreError", "StoreFull",
+    "Stream", "StreamError", "StreamExhausted", "StreamExists", "StreamID", "StreamInfo", "StreamStatus",
+    "SubjectError", "Subscriber", "SubscriptionError", "SubscriptionExists", "TimeLimit", "Transaction",
     "TransactionError", "UnsupportedFormat", "Verification", "Worker", "__version__", "check", "glob_matches", "open",
     "redis_client", "restore", "salvage", "subject_matches", "verify",
 ]

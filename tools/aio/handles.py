@@ -282,6 +282,7 @@ class AsyncStore(Handle[Store]):
     bindings = on("reads", Store.bindings)
     listeners = on("reads", Store.listeners)
     readers = on("reads", Store.readers)
+    status = on("reads", Store.status)
 
     stream = made(Store.stream, AsyncStream)
 

@@ -1,0 +1,192 @@
+"""The status of a store: one picture of everything that an operator watches, taken in one read transaction.
+
+    Status ── streams ── StreamStatus ── groups ── GroupStatus ── consumers ── ConsumerStatus
+           ├─ subscriptions, and the processes that listen
+           ├─ readers
+           └─ file, room on the disk, last commit, version
+
+Records are read, never entries: the cost is that of the streams, groups and consumers, whatever they hold. What
+cannot be read is named in ``damaged``, and the rest is there.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from .index.pubsub import channel_index
+from .index.pubsub.leases import Leases
+from .index.subjects import sublist
+from .storage import kernels
+from .storage.engine import reader_table
+from .storage.engine.environment import Environment
+from .storage.engine.reader_table import Reader
+from .storage.errors import CorruptionError
+from .storage.trees.rax import RaxTransaction
+from .stream.entries import header as headers
+from .stream.entries.session import Source
+from .stream.group import deliver
+from .stream.group.state import GroupState, SeenTimes, all_groups
+from .stream.node.arguments import Text, text_of
+
+if TYPE_CHECKING:
+    import lmdb
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerStatus:
+    """A consumer, or a worker's lane. Its lease on what is pending is the time since its delivery."""
+
+    name: Text
+    pending: int
+    seen: float  # when it last asked for anything: Unix time, seconds; of other processes up to 5 s old
+    active: float | None  # when it last got something; None for never
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStatus:
+    """A consumer group."""
+
+    name: Text
+    lag: int  # entries not delivered yet; where ``is_filtered`` those of all subjects, so at most that many
+    is_filtered: bool  # the group gets certain subjects only
+    pending: int
+    released: int  # of those: given back, and with no consumer
+    oldest_idle: float  # seconds since the oldest delivery that is not acknowledged; 0 if there is none
+    oldest_deliveries: int  # how often that entry was delivered: 2 or more is a redelivery; 0 if there is none
+    paused_until: float | None  # Unix time, seconds; None where it delivers
+    dead_letters: int  # in STREAM.GROUP.dead
+    consumers: tuple[ConsumerStatus, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamStatus:
+    """A stream."""
+
+    name: Text
+    length: int
+    nodes: int
+    bytes: int  # about: as many nodes as there are, each as large as a full one may get before compression
+    added: int  # entries ever appended; see Status.rates()
+    last_added: float | None  # the time in the last ID: Unix time, seconds; None before the first entry
+    deferred: int  # entries to come
+    next_due: float | None  # when the first of them does
+    groups: tuple[GroupStatus, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """A store at one moment, as Store.status() returns it."""
+
+    path: str
+    time: float  # Unix time, seconds
+    commit: int  # the number of the last commit
+    last_commit: float  # when the files were last written: Unix time, seconds
+    streams: tuple[StreamStatus, ...]
+    subscriptions: int  # plain ones, members of queue groups, and bindings
+    listeners: tuple[int, ...]  # the processes that have live subscriptions
+    readers: tuple[Reader, ...]  # the furthest behind first
+    file_bytes: int  # what the store's files take on the disk
+    free_bytes: int  # room on the disk
+    damaged: tuple[str, ...] = field(default=())  # what could not be read, and why
+    kernels: str = ""  # compiled, plain Python, or mixed
+
+    def rates(self, earlier: Status) -> dict[Text, float]:
+        """Entries appended a second since an earlier status, by stream; 0 for a stream that was made anew."""
+        seconds = max(self.time - earlier.time, 1e-6)
+        before = {one.name: one.added for one in earlier.streams}
+        return {one.name: max(0, one.added - before.get(one.name, one.added)) / seconds for one in self.streams}
+
+    def as_dict(self) -> dict[str, object]:
+        """All of it as dicts, for printing as JSON."""
+        return asdict(replace(self, readers=())) | {"readers": [one._asdict() for one in self.readers]}
+
+
+def take(source: Source, encoding: str | None) -> Status:
+    """The status of a store."""
+    env = source.env
+    readers = tuple(reader_table.readers(env))  # before the read below, which would be one of them
+    damaged: list[str] = []
+    with source.read() as txn:
+        now = time.time()
+        streams = _streams(env, txn, encoding, int(now * 1000), damaged)
+        subscriptions, pids = 0, list[int]()
+        try:
+            state = sublist.state_of(txn)
+            subscriptions = state.plain + state.members
+            lives = env.attached(Leases).lives
+            pids = sorted({pid for owner, (pid, _) in channel_index.owners(txn).items() if lives(owner)})
+        except CorruptionError as error:
+            damaged.append(str(error))
+        commit: int = cast("lmdb.Transaction", txn).id()  # an open store's source has no other
+    size, written = _files(env.path)
+    room = os.statvfs(env.path)
+    return Status(os.fsdecode(env.path), now, commit, written, streams, subscriptions, tuple(pids), readers, size,
+                  room.f_bavail * room.f_frsize, tuple(damaged), kernels.speed())
+
+
+def _streams(env: Environment, txn: RaxTransaction, encoding: str | None, now: int,
+             damaged: list[str]) -> tuple[StreamStatus, ...]:
+    found: dict[bytes, tuple[int, headers.StreamHeader]] = {}
+    for name in headers.all_names(txn):
+        try:
+            there = headers.find(txn, name)
+        except CorruptionError as error:
+            damaged.append(str(error))
+            continue
+        if there is not None:
+            found[name] = there
+    lengths = {name: header.length for name, (_, header) in found.items()}
+    times = env.attached(SeenTimes)
+    made = []
+    for name, (number, header) in found.items():
+        groups = list[GroupStatus]()
+        if header.groups:
+            try:
+                for state in all_groups(txn, number, header):
+                    letters = lengths.get(name + b"." + state.name + b".dead", 0)
+                    groups.append(_group(txn, state, number, header, encoding, now, letters, times))
+            except CorruptionError as error:
+                damaged.append(str(error))
+        limits = header.limits
+        made.append(StreamStatus(
+            text_of(name, encoding), header.length, header.leaves,
+            header.leaves * (limits.page_bytes if limits.max_bytes is None else limits.max_bytes),
+            header.next_ordinal, header.last[0] / 1000 if header.next_ordinal else None, header.deferred,
+            header.due / 1000 if header.deferred else None, tuple(sorted(groups, key=lambda one: str(one.name))),
+        ))
+    return tuple(made)
+
+
+def _group(txn: RaxTransaction, state: GroupState, number: int, header: headers.StreamHeader, encoding: str | None,
+           now: int, letters: int, times: SeenTimes) -> GroupStatus:
+    members = state.consumers(txn)
+    times.show(state.number, state.group, members)
+    idle, deliveries = 0.0, 0
+    if state.pending:
+        oldest = next(state.pel(txn).oldest(now), None)
+        if oldest is not None:
+            idle, deliveries = max(0, now - oldest[1].time) / 1000, oldest[1].count
+    return GroupStatus(
+        text_of(state.name, encoding), deliver.lag(txn, number, header, state.last, []), bool(state.subjects),
+        state.pending, state.pending - sum(one.pending for one in members), idle, deliveries,
+        state.paused / 1000 if state.paused > now else None, letters,
+        tuple(ConsumerStatus(text_of(one.name, encoding), one.pending, one.seen / 1000,
+                             None if one.active < 0 else one.active / 1000) for one in members),
+    )
+
+
+def _files(path: Path) -> tuple[int, float]:
+    """Bytes of all files on the disk, and when the last of them was written. A compaction may remove some meanwhile."""
+    size, written = 0, 0.0
+    for folder, _, names in os.walk(path):
+        for name in names:
+            try:
+                found = os.stat(os.path.join(folder, name))
+            except FileNotFoundError:
+                continue
+            size, written = size + found.st_blocks * 512, max(written, found.st_mtime)
+    return size, written

@@ -1,0 +1,99 @@
+"""store.status(): what it shows of streams, groups, subscriptions and the file, and what it costs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import raxlog
+
+
+def test_the_status_shows_what_waits_what_is_stuck_and_what_was_given_up(store: raxlog.Store) -> None:
+    orders = store.stream("orders")
+    orders.create_group("mail", start="0", create_stream=True)
+    orders.extend([{"n": n} for n in range(10)])
+    mail = orders.group("mail")
+    mail.read("a", count=4)
+    [again] = mail.claim("b", orders.select(0))
+    mail.nack(orders.select(1))
+    orders.defer({"n": 11}, delay=60)
+    store.stream("orders.mail.dead").append({"$dead": "{}"})
+    mail.pause()
+    time.sleep(0.02)
+    found = store.status()
+    by_name = {one.name: one for one in found.streams}
+    stream = by_name[b"orders"]
+    assert (stream.length, stream.added, stream.deferred, stream.nodes) == (10, 10, 1, 1)
+    assert stream.next_due is not None
+    assert stream.next_due > time.time() + 50
+    [group] = stream.groups
+    assert (group.name, group.lag, group.pending, group.released, group.dead_letters) == (b"mail", 6, 4, 1, 1)
+    assert group.oldest_idle >= 0.02
+    assert group.paused_until is not None
+    assert [(one.name, one.pending) for one in group.consumers] == [(b"a", 2), (b"b", 1)]
+    assert again.deliveries == 2
+    assert json.loads(json.dumps(found.as_dict(), default=repr))["path"] == str(store.path)
+
+
+def test_the_status_shows_subscriptions_files_and_rates(store: raxlog.Store) -> None:
+    before = store.status()
+    assert (before.streams, before.subscriptions, before.listeners) == ((), 0, ())
+    store.bind("orders.>", "orders")
+    with store.subscribe("orders.*"):
+        store.publish("orders.new", {"n": 1})
+        after = store.status()
+        assert after.subscriptions == 2
+        assert after.listeners == (os.getpid(),)
+    assert after.commit > before.commit
+    assert after.file_bytes > 0
+    assert after.free_bytes > 0
+    assert after.last_commit >= before.last_commit
+    assert after.rates(before) == {b"orders": 0}  # a new stream has no earlier figure
+    store.publish("orders.new", {"n": 2})
+    assert store.status().rates(after)[b"orders"] > 0
+
+
+def test_a_status_is_one_state_while_a_writer_commits(store: raxlog.Store) -> None:
+    """Two streams always get their entries in one transaction: no status shows one without the other."""
+    ended = threading.Event()
+
+    def write() -> None:
+        while not ended.is_set():
+            with store.transaction() as tx:
+                tx.stream("a").append({"n": 1})
+                tx.stream("b").append({"n": 1})
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for _ in range(200):
+            lengths = [one.length for one in store.status().streams]
+            assert len(set(lengths)) <= 1
+    finally:
+        ended.set()
+        writer.join()
+
+
+def test_a_thousand_groups_in_a_thousand_streams_are_seen_in_a_fraction_of_a_second(store: raxlog.Store) -> None:
+    with store.transaction() as tx:
+        for n in range(1000):
+            stream = tx.stream(f"s{n}")
+            stream.append({"n": 1})
+            stream.create_group("g", start="0")
+            stream.group("g").read("c")
+    store.status()
+    began = time.process_time()
+    found = store.status()
+    assert time.process_time() - began < 0.3  # some 0.05 s on a quiet machine
+    assert sum(group.pending for one in found.streams for group in one.groups) == 1000
+
+
+def test_import_raxlog_loads_no_status_and_no_package_of_the_extra() -> None:
+    program = ("import raxlog, sys; print(sorted({'raxlog.status', 'textual', 'starlette', 'uvicorn', "
+               "'prometheus_client', 'matplotlib', 'plotext'} & set(sys.modules)))")
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
