@@ -128,6 +128,11 @@ def row_of(txn: RaxTransaction, key: bytes) -> bytes | None:
     return value
 
 
+def first_key_from(txn: RaxTransaction, start: bytes) -> bytes | None:
+    """The first key that is not before ``start``: for waits, too."""
+    return next((bytes(key[len(_STATE):]) for key, _ in family_rows(txn, _STATE, _state_key(start))), None)
+
+
 def _count(txn: RaxTransaction) -> int | None:
     """How many keys of state there are; None in a store made before they were counted."""
     value = txn.get(keys.STORE_KEY)

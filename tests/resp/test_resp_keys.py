@@ -231,3 +231,46 @@ def test_a_transaction_that_fails_half_way_is_undone_and_the_rest_of_the_pipelin
             reply = wire.ask(*words)
         assert [kind for kind, _ in reply[1]] == ["$", "-"]
         assert wire.ask("XLEN", "t") == (":", 2)
+
+
+def test_a_server_that_nothing_asks_lets_keys_of_another_program_go(address: tuple[str, int], path: Path) -> None:
+    with RespWire(address) as wire:
+        assert wire.ask("DEBUG", "RELOAD") == ("+", "OK")  # it looks on in the store that has been opened again
+    with door(path) as other, RespWire(other) as wire:
+        wire.ask("SET", "k", "1", "PX", 700)
+        wire.ask("SET", "stays", "1")
+    with raxlog.open(path) as store:
+        deadline = time.monotonic() + 10
+        while list(store.state) != [b"stays"]:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+
+
+def test_a_wrong_command_inside_a_transaction_aborts_it_where_redis_does(
+    address: tuple[str, int], newer_address: tuple[str, int]
+) -> None:
+    for wrong in (["WATCH"], ["MULTI", "x"], ["EXEC", "x"], ["DISCARD", "x"], ["RESET", "x"], ["GET"], ["WATCH", "k"],
+                  ["MULTI"]):
+        replies = []
+        for server in (newer_address, address):
+            with RespWire(server) as wire:
+                replies.append([wire.ask(*words) for words in (["MULTI"], ["SET", "k", 1], wrong, ["EXEC"], ["PING"])])
+        assert replies[1] == replies[0], wrong
+
+
+def test_appends_of_a_pipeline_are_refused_one_by_one_and_wake_in_between(
+    address: tuple[str, int], newer_address: tuple[str, int]
+) -> None:
+    lines = ["DEL s str", "XADD s 1-1 a b", "XADD s 1-1 a b", "XADD s 1-2 a", "XADD s 2-1 a b",
+             "XADD s MAXLEN 1 3-1 a b", "XADD s x-1 a b", "XADD s NOMKSTREAM 0-0 a b", "XADD none NOMKSTREAM * a b",
+             "SET str 1", "XADD str 1-1 a b", "XADD s 9-1 a b", "XADD s MAXLEN x * a b", "XRANGE s - +"]
+    replies = []
+    for server in (newer_address, address):
+        with RespWire(server) as wire, RespWire(server) as waiting:
+            wire.ask("DEL", "s")
+            waiting.send("XREAD", "BLOCK", 0, "STREAMS", "s", "1-1")
+            while b"blocked_clients:1" not in wire.ask("INFO")[1]:
+                time.sleep(0.01)
+            wire.socket.sendall("".join(f"{line}\r\n" for line in lines).encode())
+            replies.append([[wire.reply() for _ in lines], waiting.reply()])
+    assert replies[1] == replies[0]

@@ -26,13 +26,13 @@ from ...store import Store
 from ...stream.entries.batch import Batch
 from ...stream.entries.session import Moment, ask
 from ...stream.group.waiter import Condition
-from ...stream.state import State, row_of
+from ...stream.state import State, first_key_from, row_of
 from ...transaction import Calls
 from ..aio.lane import Call, Lane, run_each
 from ..aio.threads import Threads
 from ..aio.waits import Look, Readiness, readiness
 from .events import Events
-from .keyspace import Keys, now_ms
+from .keyspace import DUE, NEVER, Keys, due_at, now_ms
 from .replies import NIL, CommandError, Encoded, Nil, encoded
 from .table import ALONE, LOOKS, Command, Run
 
@@ -43,6 +43,7 @@ T = TypeVar("T")
 
 _EXPIRE_EVERY = 0.1  # seconds
 _EXPIRE_AT_ONCE = 256  # keys
+_FIRST_DUE = Condition(first_key_from, DUE)
 
 _log = logging.getLogger("raxlog.resp")
 
@@ -165,6 +166,31 @@ class Engine:
         future: asyncio.Future[Any] = self._lane.call(function).future
         return future
 
+    def write_all(self, session: Session, command: Command, requests: list[list[bytes]]) -> asyncio.Future[Outcome]:
+        """Run a command many times as one call: all replies, encoded. One that is refused costs the others nothing.
+
+        For a command that is refused before it changes anything. What fails else fails for all of them.
+        """
+        self._expires()
+
+        def function() -> Outcome:
+            run = Run(self._writing, session, session.server)
+            replies: list[bytes] = []
+            served: list[tuple[Waiter, object]] = []
+            for words in requests:
+                try:
+                    reply = _guarded(command.handler, run, words)
+                except RaxlogError as error:
+                    if self._batch.spoiled is not None:
+                        raise
+                    reply = failure(error)
+                else:
+                    served += self._serve(run, words) if self._blocked else []
+                replies.append(encoded(reply, session.protocol))
+            return Outcome(Encoded(b"".join(replies)), served)
+
+        return self._lane.call(function).future
+
     def alone(self, function: Callable[[], T]) -> asyncio.Future[T]:
         """Call a function that makes its own commits, among the writes."""
         return self._lane.call(function, is_alone=True).future
@@ -274,21 +300,28 @@ class Engine:
         if not expiring.cancelled() and expiring.exception() is not None:
             _log.error("expiring keys: %s", expiring.exception())
 
-    def _first_due(self) -> int:
-        return self.reading.first_due()
-
     async def _keep_time(self) -> None:
         """Notice the times that other processes have given keys, and let keys go that are not asked for."""
         while True:
-            await asyncio.sleep(_EXPIRE_EVERY)
-            keys = self._writing
             try:
-                first = await self.threads.call("reads", self._first_due)
+                async with Readiness(self.threads, self._look_at_times, math.inf) as changed:
+                    await changed()  # finds nothing to return: goes on until an error
+            except StoreClosed:  # it is being opened again, or the server ends
+                pass
             except RaxlogError as error:
                 _log.error("expiring keys: %s", error)
-                return
-            keys.next_due = min(keys.next_due, first)
-            self._expires()
+            await asyncio.sleep(_EXPIRE_EVERY)
+
+    async def _look_at_times(self) -> Look[bool]:
+        await asyncio.sleep(_EXPIRE_EVERY)  # however often the store changes
+        keys = self._writing
+        first = await self.threads.call("reads", partial(
+            ask, self.threads.source, partial(first_key_from, start=DUE)))
+        at = due_at(first)
+        keys.next_due = min(keys.next_due, at)
+        self._expires()
+        again = None if at == NEVER else time.monotonic() + max(0.0, at - now_ms()) / 1000
+        return False, {_FIRST_DUE: first}, again
 
     # -- in the lane's thread -----------------------------------------------------------
 

@@ -26,9 +26,10 @@ from .replies import CommandError
 
 MARK = b"\0db"
 LIST = MARK + b"l\0"
-_TIME, _DUE = MARK + b"e\0", MARK + b"t\0"
+_TIME, DUE = MARK + b"e\0", MARK + b"t\0"
 _BEHIND_MARK = MARK[:-1] + b"c"
 _MS = 8
+NEVER = 1 << 63  # ms
 _MOST_HANDLES = 1000
 
 Note = Callable[[str, str, bytes], None]
@@ -202,19 +203,19 @@ class Keys:
         """Have a key go then, at once where that has passed, or have it stay; whether it was to go."""
         goes = self._has(_TIME + name)
         if goes:
-            del self.state[_DUE + self.state.pop(_TIME + name) + name]
+            del self.state[DUE + self.state.pop(_TIME + name) + name]
         if at is not None and at <= now_ms():
             self.delete(name)
         elif at is not None:
             self.state[_TIME + name] = ms = at.to_bytes(_MS, "big")
-            self.state[_DUE + ms + name] = b""
+            self.state[DUE + ms + name] = b""
             self.next_due = min(self.next_due, at)
         return goes
 
     def delete_due(self, most: int) -> list[bytes]:
         """Delete keys whose time has come, so many at most: their names."""
-        found = self.state.between(_DUE, _DUE + (now_ms() + 1).to_bytes(_MS, "big"), most)
-        names = [key[len(_DUE) + _MS:] for key in found]
+        found = self.state.between(DUE, DUE + (now_ms() + 1).to_bytes(_MS, "big"), most)
+        names = [key[len(DUE) + _MS:] for key in found]
         for name in names:
             self.remove(name)
             self.note("x", "expired", name)
@@ -223,8 +224,12 @@ class Keys:
 
     def first_due(self) -> int:
         """When the first key goes, in ms."""
-        found = self.state.between(_DUE, _DUE + b"\xff" * _MS, 1)
-        return int.from_bytes(found[0][len(_DUE):][:_MS], "big") if found else 1 << 63
+        return due_at(*self.state.between(DUE, count=1))
+
+
+def due_at(row: bytes | None = None) -> int:
+    """When the key goes whose row of DUE this is, in ms; never, where it is none of these rows."""
+    return int.from_bytes(row[len(DUE):][:_MS], "big") if row is not None and row.startswith(DUE) else NEVER
 
 
 def wrong_type() -> CommandError:

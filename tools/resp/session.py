@@ -187,13 +187,22 @@ class Session:
                      for words, one in zip(requests, commands, strict=True) if isinstance(one, Command))
         begun: list[tuple[object, int]] = []
         self._is_answering = True
-        for words, command in zip(requests, commands, strict=True):
+        at = 0
+        while at < len(requests) and not self.is_closing:
+            words, command = requests[at], commands[at]
+            appends = self._appends(requests, commands, at)
+            if len(appends) > 1:
+                assert isinstance(command, Command)
+                begun.append((self.server.engine.write_all(self, command, appends), self.protocol))
+                for words in appends:
+                    self.server.report(self, words)
+                at += len(appends)
+                continue
             if words[0].lower() in _ALTERS:
                 await asyncio.gather(*(one for one, _ in begun if isinstance(one, asyncio.Future)),
                                      return_exceptions=True)
             begun.append((self._begin(words, command, writes, len(requests) == 1), self.protocol))
-            if self.is_closing:
-                break
+            at += 1
         replies = bytearray()
         for one, protocol in begun:
             if len(replies) > _CHUNK or (replies and isinstance(one, asyncio.Future) and not one.done()):
@@ -218,6 +227,16 @@ class Session:
         self._writer.write(bytes(replies))
         self._pause()
         await self._drain()
+
+    def _appends(self, requests: list[list[bytes]], commands: list[Command | CommandError],
+                 at: int) -> list[list[bytes]]:
+        """The XADDs in succession from that place on, which are made as one call; none where each is looked at."""
+        if self.queue is not None or not self.is_authenticated or (self.protocol == 2 and self.is_subscribed):
+            return []
+        end, xadd = at, table.COMMANDS[b"xadd"]
+        while end < len(requests) and commands[end] is xadd:
+            end += 1
+        return requests[at:end]
 
     async def _send_large(self, *parts: bytes) -> None:
         """Send piece by piece: a transport moves all that it holds with each piece that it sends."""
@@ -259,7 +278,11 @@ class Session:
             finally:
                 self.server.report(self, words)
         except CommandError as error:
-            if self.queue is not None and words[0].lower() not in _OUTSIDE:
+            is_wrong = isinstance(command, CommandError)  # also one that a MULTI does not queue
+            if self.queue is not None and is_wrong and words[0].lower() == b"exec":
+                self.discard()
+                return CommandError(f"EXECABORT Transaction discarded because of: {str(error).removeprefix('ERR ')}")
+            if self.queue is not None and (is_wrong or words[0].lower() not in _OUTSIDE):
                 self.is_aborted = True
             return error
 
