@@ -5,7 +5,7 @@
                     entries/   add  import_file (input_formats)  range  streams  info (node_diagram)
                     groups/    groups  read  pending
                     pubsub/    pub  interest
-                    care/      check  doctor  snapshot  compact  crashtest  bench
+                    care/      check  doctor  metrics  snapshot  compact  crashtest  bench
                     history/   export  scan         with pyarrow and Spark: the extra raxlog[spark]
                     demo/      demo (sample_text, kill_rounds)
                     completion
@@ -79,6 +79,7 @@ COMMANDS = {
     "interest": ("pubsub.interest", "list the subscriptions that a subject reaches"),
     "serve": ("serve", "serve the store to clients of Redis"),
     "check": ("care.check", "check every invariant of a store and report what is wrong"),
+    "metrics": ("care.metrics", "print the figures of a store for Prometheus"),
     "doctor": ("care.doctor", "try a machine and its disk, and print what is wrong and what to do"),
     "salvage": ("care.check", "copy what is intact in a damaged store into a new one"),
     "snapshot": ("care.snapshot", "copy one state of a store while it is in use: whole, as an increment, in shards"),

@@ -1,0 +1,110 @@
+"""metrics: the figures of a store as Prometheus reads them, with prometheus-client from the extra raxlog[ui].
+
+    Status ── Samples ── CollectorRegistry ── generate_latest ── text
+
+Of every stream and group; of consumers on request, for their number is not bounded. Names are labels: prometheus-client
+escapes what is in them.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from .....status import Status
+from .....storage.errors import NotInstalled
+from ... import output
+from ...arguments import OF_STORE, command, flag
+from ...stores import reading
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from prometheus_client.core import GaugeMetricFamily
+
+_STORE = {
+    "commit": "number of the last commit",
+    "last_write_seconds": "when the files were last written, Unix time",
+    "subscriptions": "subscriptions and bindings",
+    "readers": "reads open at this moment",
+    "file_bytes": "what the store's files take on the disk",
+    "free_bytes": "room on the disk",
+    "damaged": "streams and groups that could not be read",
+}
+_STREAM = {
+    "length": "live entries",
+    "added": "entries ever appended",
+    "deferred": "entries to come",
+}
+_GROUP = {
+    "lag": "entries not delivered yet: the signal for scaling",
+    "pending": "entries delivered and not acknowledged",
+    "oldest_idle_seconds": "since the oldest delivery that is not acknowledged",
+    "dead_letters": "entries given up",
+    "paused": "1 while it delivers nothing",
+}
+_CONSUMER = {
+    "pending": "entries delivered to it and not acknowledged",
+    "seen_seconds": "when it last asked for anything, Unix time",
+}
+
+
+@command(
+    "metrics", (*OF_STORE, flag("--consumers", "also those of each consumer")),
+    """Prints the figures of the store, its streams and its groups in Prometheus' text format. Needs the extra
+raxlog[ui]. With --json they are printed as store.status() has them.""",
+    "raxlog metrics events.rax",
+    "raxlog metrics events.rax --consumers",
+)
+def _metrics(args: argparse.Namespace) -> None:
+    with reading(args) as store:
+        status = store.status()
+    if args.json:
+        output.print_json(status.as_dict())
+    else:
+        output.print_text(exposition(status, args.consumers).removesuffix("\n"))
+
+
+def exposition(status: Status, consumers: bool = False) -> str:
+    """A status in Prometheus' text format. NotInstalled without prometheus-client."""
+    try:
+        from prometheus_client import CollectorRegistry, generate_latest  # noqa: PLC0415
+    except ImportError as error:
+        raise NotInstalled("metrics need prometheus-client: pip install 'raxlog[ui]'") from error
+
+    class Samples:
+        """What a registry asks for its figures."""
+
+        def collect(self) -> Iterator[GaugeMetricFamily]:
+            return _families(status, consumers)
+
+    registry = CollectorRegistry()
+    registry.register(Samples())
+    return generate_latest(registry).decode()
+
+
+def _families(status: Status, consumers: bool) -> Iterator[GaugeMetricFamily]:
+    from prometheus_client.core import GaugeMetricFamily  # noqa: PLC0415
+
+    def families(kind: str, meanings: dict[str, str], labels: list[str],
+                 rows: list[tuple[list[str], tuple[float, ...]]]) -> Iterator[GaugeMetricFamily]:
+        for place, (name, meaning) in enumerate(meanings.items()):
+            family = GaugeMetricFamily(f"raxlog_{kind}_{name}", meaning, labels=labels)
+            for values, figures in rows:
+                family.add_metric(values, figures[place])
+            yield family
+
+    yield from families("store", _STORE, [], [([], (
+        status.commit, status.last_commit, status.subscriptions, len(status.readers), status.file_bytes,
+        status.free_bytes, len(status.damaged)))])
+    yield from families("stream", _STREAM, ["stream"], [
+        ([output.text(one.name)], (one.length, one.added, one.deferred)) for one in status.streams])
+    groups = [([output.text(stream.name), output.text(one.name)], one)
+              for stream in status.streams for one in stream.groups]
+    yield from families("group", _GROUP, ["stream", "group"], [
+        (labels, (one.lag, one.pending, one.oldest_idle, one.dead_letters, one.paused_until is not None))
+        for labels, one in groups])
+    if consumers:
+        yield from families("consumer", _CONSUMER, ["stream", "group", "consumer"], [
+            ([*labels, output.text(member.name)], (member.pending, member.seen))
+            for labels, one in groups for member in one.consumers])
