@@ -558,4 +558,10 @@ class Store:
         self._source.require_open()
         if self._source.buffer is not None:
             self._source.buffer.flush()
-        return compaction.compact(self._env, self._source.lock_timeout, progress)
+        done = compaction.compact(self._env, self._source.lock_timeout, progress)
+        if done.bytes_after < done.bytes_before:
+            import logging  # noqa: PLC0415 - loaded where it is used
+
+            logging.getLogger("raxlog.store").info(
+                "%s was compacted from %d to %d bytes", self.path, done.bytes_before, done.bytes_after)
+        return done

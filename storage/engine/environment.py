@@ -139,6 +139,12 @@ class Environment:
                     directory.sync_folder(self.path.parent)
             with self.map.begin_read() as txn:
                 self.last_end = judge(found, txn)
+            if self.last_end.how != "clean":
+                import logging  # noqa: PLC0415 - hardly ever needed
+
+                logging.getLogger("raxlog.store").warning(
+                    "%s was left by a %s; damaged: %s", self.path, "power cut" if self.last_end.how == "power cut" else "killed process",
+                    "; ".join(self.last_end.problems) or "nothing")
         except BaseException as error:
             self._close_files()
             if isinstance(error, OSError | lmdb.Error) and not isinstance(error, RaxlogError):
