@@ -142,8 +142,9 @@ class Environment:
             if self.last_end.how != "clean":
                 import logging  # noqa: PLC0415 - hardly ever needed
 
+                cause = "killed process" if self.last_end.how == "killed" else self.last_end.how
                 logging.getLogger("raxlog.store").warning(
-                    "%s was left by a %s; damaged: %s", self.path, "power cut" if self.last_end.how == "power cut" else "killed process",
+                    "%s was left by a %s; damaged: %s", self.path, cause,
                     "; ".join(self.last_end.problems) or "nothing")
         except BaseException as error:
             self._close_files()
