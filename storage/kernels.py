@@ -46,6 +46,7 @@ KERNELS = (
     "raxlog.stream.node.parse_values",
     "raxlog.stream.columns.column_buffers",
     "raxlog.stream.columns.decoder",
+    "raxlog.tools.resp.whole",
 )
 
 

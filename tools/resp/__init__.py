@@ -1,7 +1,7 @@
 """A server that speaks Redis' protocol over a store: ``raxlog serve STORE``.
 
     clients ──> session.py     a client: its requests in order, its state
-                  requests.py  bytes -> requests          replies.py  values -> bytes, RESP2 and RESP3
+                  requests.py  bytes -> requests (whole.py, a kernel)    replies.py  values -> bytes
                   table.py     the commands: arity, kind, handler
                   commands/    their handlers, on the calls of a store (transaction.py) and on
                   keyspace.py  keys: streams, strings and lists (lists.py), and when they go

@@ -8,19 +8,19 @@ What is no request is answered with Redis' words, and ends the connection.
 
 from __future__ import annotations
 
-import re
+from collections import deque
 
 from ...storage.errors import RaxlogError
+from .whole import cut
 
 _MOST_WORDS = (1 << 31) - 1  # as in Redis; what they take counts against the limit
 _MOST_WORDS_UNKNOWN = 10  # and of a client that has not said its password
 _WORD = 16  # bytes that a word takes at least
+_AT_ONCE = 256  # small requests
 _LONGEST_LINE = 1 << 16
 _LONGEST_UNKNOWN = 1 << 14
 _ESCAPES = {ord("n"): 10, ord("r"): 13, ord("t"): 9, ord("b"): 8, ord("a"): 7}
 _HEX = b"0123456789abcdefABCDEF"
-_WHOLE = [re.compile(rb"\*%d\r\n" % many +
-                     rb"\$(0|[1-9][0-9]{0,3})\r\n([^\r]{0,4096})\r\n" * many) for many in range(10)]
 _SPACES = b" \t\n\r\v\f\0"
 
 
@@ -35,6 +35,7 @@ class RequestParser:
         self._limit = limit
         self._data = bytearray()
         self._at = 0
+        self._ready: deque[list[bytes]] = deque()  # requests that have been cut out
         self._words: list[bytes] = []
         self._wanted = 0  # words of the array that has begun
         self._size = -1  # of the bulk string whose line has come
@@ -47,6 +48,8 @@ class RequestParser:
 
     def next(self) -> list[bytes] | None:
         """The next request, which is never empty; None where it is not whole. ProtocolError."""
+        if self._ready:
+            return self._ready.popleft()
         while True:
             if not self._wanted:
                 words = self._begin()
@@ -89,17 +92,15 @@ class RequestParser:
         return []
 
     def _whole(self) -> list[bytes]:
-        """The words of a small request that has come whole: nearly every one is. Else none."""
-        many = int.from_bytes(self._data[self._at + 1 : self._at + 2], "big") - ord("0")
-        found = _WHOLE[many].match(self._data, self._at) if 0 < many < len(_WHOLE) and self.is_trusted else None
-        if found is None or found.end() - self._at > self._limit:
+        """The words of a small request that has come whole, with those behind it kept for later. Else none."""
+        if not self.is_trusted:
             return []
-        parts = found.groups()
-        words = list(parts[1::2])
-        if list(map(int, parts[::2])) != list(map(len, words)):
+        found, end = cut(self._data, self._at, _AT_ONCE, self._limit)
+        if not found:
             return []
-        self._forget(found.end())
-        return words
+        self._forget(end)
+        self._ready.extend(found)
+        return self._ready.popleft()
 
     def _word(self) -> bool:
         if self._size < 0:
