@@ -143,7 +143,9 @@ class Environment:
                 import logging  # noqa: PLC0415 - hardly ever needed
 
                 cause = "killed process" if self.last_end.how == "killed" else self.last_end.how
-                logging.getLogger("raxlog.store").warning(
+                # A program that set up no logging prints warnings: an end that lost nothing is none.
+                logging.getLogger("raxlog.store").log(
+                    logging.WARNING if self.last_end.problems else logging.INFO,
                     "%s was left by a %s; damaged: %s", self.path, cause,
                     "; ".join(self.last_end.problems) or "nothing")
         except BaseException as error:

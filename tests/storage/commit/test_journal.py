@@ -182,7 +182,7 @@ def test_a_reader_that_may_not_write_sees_the_older_state_and_changes_nothing(tm
         image = cut(store.path, before, tmp_path / "image.rax")
     content = data_of(image).read_bytes()
     code = """
-        import encodings.ascii, os, sys
+        import encodings.ascii, logging, os, sys  # what is read once the user is another
         import raxlog.store
         os.setgid(int(sys.argv[2])); os.setuid(int(sys.argv[2]))
         with raxlog.open(sys.argv[1], readonly=True) as reader:
