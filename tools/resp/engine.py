@@ -177,11 +177,20 @@ class Engine:
             run = Run(self._writing, session, session.server)
             replies: list[bytes] = []
             served: list[tuple[Waiter, object]] = []
-            for words in requests:
+            at = 0
+            while at < len(requests):
+                if command.together is not None and not self._blocked:
+                    some, many = _guarded(command.together, run, requests, at)
+                    if many:
+                        replies.append(some)
+                        at += many
+                        continue
+                words = requests[at]
+                at += 1
                 try:
                     reply = _guarded(command.handler, run, words)
                 except RaxlogError as error:
-                    if self._batch.spoiled is not None:
+                    if self.is_spoiled:
                         raise
                     reply = failure(error)
                 else:
@@ -190,6 +199,11 @@ class Engine:
             return Outcome(Encoded(b"".join(replies)), served)
 
         return self._lane.call(function).future
+
+    @property
+    def is_spoiled(self) -> bool:
+        """Whether the call that is applied has failed half way, and is to be undone."""
+        return self._batch.spoiled is not None
 
     def alone(self, function: Callable[[], T]) -> asyncio.Future[T]:
         """Call a function that makes its own commits, among the writes."""
@@ -416,9 +430,9 @@ def _resolve(future: asyncio.Future[object], reply: object) -> None:
         future.set_result(reply)
 
 
-def _guarded(handler: Callable[[Run, list[bytes]], object], run: Run, words: list[bytes]) -> object:
+def _guarded(handler: Callable[..., T], run: Run, words: list[Any], *more: int) -> T:
     try:
-        return handler(run, words)
+        return handler(run, words, *more)
     except RaxlogError:
         raise
     except Exception as error:

@@ -230,12 +230,13 @@ class Session:
 
     def _appends(self, requests: list[list[bytes]], commands: list[Command | CommandError],
                  at: int) -> list[list[bytes]]:
-        """The XADDs in succession from that place on, which are made as one call; none where each is looked at."""
+        """The XADDs in succession from that place on, which are one call; none where each is looked at."""
         if self.queue is not None or not self.is_authenticated or (self.protocol == 2 and self.is_subscribed):
             return []
-        end, xadd = at, table.COMMANDS[b"xadd"]
-        while end < len(requests) and commands[end] is xadd:
-            end += 1
+        end, first = at, commands[at]
+        if isinstance(first, Command) and first.together is not None:
+            while end < len(requests) and commands[end] is first:
+                end += 1
         return requests[at:end]
 
     async def _send_large(self, *parts: bytes) -> None:

@@ -62,12 +62,13 @@ class Run(NamedTuple):
 
 
 class Command(NamedTuple):
-    """A command."""
+    """A command. ``together``: runs as many from a place on as it can as one: their replies, encoded, and how many."""
 
     name: str
     arity: int
     kind: Kind
-    handler: Callable[[Run, list[bytes]], object]
+    handler: Handler
+    together: Together | None = None
 
     def require_arity(self, words: list[bytes]) -> None:
         """CommandError for a wrong number of words."""
@@ -86,13 +87,14 @@ _INSTEAD = {  # of what is refused, with a hint
 COMMANDS: dict[bytes, Command] = {}
 
 Handler = Callable[[Run, list[bytes]], object]
+Together = Callable[[Run, list[list[bytes]], int], tuple[bytes, int]]
 
 
-def command(name: str, arity: int, kind: Kind) -> Callable[[Handler], Handler]:
+def command(name: str, arity: int, kind: Kind, together: Together | None = None) -> Callable[[Handler], Handler]:
     """Enter a function as the handler of a command, "xgroup|create" for a subcommand."""
 
     def enter(handler: Handler) -> Handler:
-        COMMANDS[name.encode()] = Command(name, arity, kind, handler)
+        COMMANDS[name.encode()] = Command(name, arity, kind, handler, together)
         return handler
 
     return enter
