@@ -208,6 +208,43 @@ def test_the_limits_of_nodes_can_be_changed_for_streams_that_are_there(
         assert store.stream("own").info().node_rule == "page"
 
 
+def test_many_large_values_in_a_pipeline_are_not_held_at_once(address: tuple[str, int]) -> None:
+    with RespWire(address) as wire, RespWire(address) as deaf:
+        wire.ask("SET", "v", b"x" * (15 << 20))
+        deaf.socket.sendall(b"GET v\r\n" * 200)
+        for _ in range(20):
+            assert wire.ask("PING") == ("+", "PONG")
+            time.sleep(0.1)
+        assert memory(wire) < MOST_MEMORY
+
+
+def test_a_scan_meets_each_key_that_stays_however_others_come_and_go(address: tuple[str, int]) -> None:
+    print("RAXLOG_SEED =", SEED)
+    rng = random.Random(SEED)
+    with RespWire(address) as wire:
+        stay = {b"key %03d" % number for number in range(0, 300, 3)}
+        wire.ask("SELECT", 3)
+        for number, key in enumerate(sorted(stay)):
+            wire.ask(*[("SET", key, 1), ("RPUSH", key, 1), ("XADD", key, "*", "n", 1)][number % 3])
+        scans: dict[bytes, set[bytes]] = {}
+        for name in (b"a", b"b"):
+            cursor, scans[name] = b"0", set()
+            for _ in range(100):
+                _, (place, found) = wire.ask("SCAN", cursor, "COUNT", rng.randrange(1, 30))
+                scans[name].update(value for _, value in found[1])
+                cursor = place[1]
+                key = b"key %03d" % rng.choice([number for number in range(300) if number % 3])
+                wire.ask(*rng.choice([("SET", key, 1), ("DEL", key), ("XADD", key, "*", "n", 1)]))
+                if cursor == b"0":
+                    break
+            assert cursor == b"0"
+            assert stay <= scans[name]
+        whole = wire.ask("SCAN", 0, "COUNT", 1000, "TYPE", "list")[1]
+        assert whole[0] == ("$", b"0")
+        assert {value for _, value in whole[1][1]} == set(sorted(stay)[1::3])
+        assert wire.ask("SCAN", 12345, "COUNT", 1000)[1][0] == ("$", b"0")  # unknown: from the beginning
+
+
 RAW = [
     b"PING\r\n", b"\r\n\r\nPING\n", b"  ECHO  'a b\\' c' \r\n", b'ECHO "\\x41\\n\\"z"\r\n', b"ECHO \"open\r\n",
     b"ECHO 'a'b\r\n", b"*1\r\n$4\r\nPING\r\n", b"*0\r\nPING\r\n", b"*-1\r\nPING\r\n", b"*x\r\n", b"*2147483648\r\n",

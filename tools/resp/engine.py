@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _EXPIRE_EVERY = 0.1  # seconds
+_AFTER_ERROR = 1.0
 _EXPIRE_AT_ONCE = 256  # keys
 _FIRST_DUE = Condition(first_key_from, DUE)
 
@@ -321,10 +322,10 @@ class Engine:
                 async with Readiness(self.threads, self._look_at_times, math.inf) as changed:
                     await changed()  # finds nothing to return: goes on until an error
             except StoreClosed:  # it is being opened again, or the server ends
-                pass
-            except RaxlogError as error:
-                _log.error("expiring keys: %s", error)
-            await asyncio.sleep(_EXPIRE_EVERY)
+                await asyncio.sleep(_EXPIRE_EVERY)
+            except Exception:  # of whatever kind: else no key would go any more that is not asked for
+                _log.exception("looking for keys whose time has come")
+                await asyncio.sleep(_AFTER_ERROR)
 
     async def _look_at_times(self) -> Look[bool]:
         await asyncio.sleep(_EXPIRE_EVERY)  # however often the store changes

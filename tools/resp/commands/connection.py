@@ -5,12 +5,14 @@ from __future__ import annotations
 import hmac
 import os
 import platform
+import resource
 import time
 from functools import partial
 
-from ..replies import CommandError
+from ..keyspace import MARK, prefix_of
+from ..replies import NIL, CommandError
 from ..session import Session, is_unchanged
-from ..table import COMMANDS, SESSION, WRITES, Run, command, integer, syntax_error, text_of
+from ..table import COMMANDS, LOOKS, SESSION, WRITES, Run, command, integer, syntax_error, text_of
 
 
 @command("ping", -1, SESSION)
@@ -178,21 +180,6 @@ def _line(session: Session) -> bytes:
         library.get(b"lib-name", b""), library.get(b"lib-ver", b""))
 
 
-@command("client|no-evict", 3, SESSION)
-def client_no_evict(run: Run, words: list[bytes]) -> object:
-    """CLIENT NO-EVICT."""
-    return "OK"
-
-
-command("client|no-touch", 3, SESSION)(client_no_evict)
-
-
-@command("client|help", 2, SESSION)
-def client_help(run: Run, words: list[bytes]) -> object:
-    """CLIENT HELP."""
-    return [f"CLIENT {name.decode().partition('|')[2].upper()}" for name in COMMANDS if name.startswith(b"client|")]
-
-
 @command("command", -1, SESSION)
 def command_(run: Run, words: list[bytes]) -> object:
     """COMMAND, COUNT, DOCS."""
@@ -202,7 +189,8 @@ def command_(run: Run, words: list[bytes]) -> object:
         return len(tops)
     if option == b"docs":
         return {}
-    return [[name, one.arity, [], 1, 1, 1] for name, one in tops.items()]
+    names = [word.lower() for word in words[2:]] if option == b"info" else list(tops)
+    return [[name, tops[name].arity, [], 1, 1, 1] if name in tops else NIL for name in names]
 
 
 @command("config|get", -3, SESSION)
@@ -230,29 +218,33 @@ def config_set(run: Run, words: list[bytes]) -> object:
     return "OK"
 
 
-@command("config|resetstat", 2, SESSION)
-def config_resetstat(run: Run, words: list[bytes]) -> object:
-    """CONFIG RESETSTAT."""
-    return "OK"
-
-
-@command("config|help", 2, SESSION)
-def config_help(run: Run, words: list[bytes]) -> object:
-    """CONFIG HELP."""
-    return ["CONFIG GET <pattern>", "CONFIG SET <directive> <value>", "CONFIG RESETSTAT"]
-
-
-@command("info", -1, SESSION)
+@command("info", -1, LOOKS)
 def info(run: Run, words: list[bytes]) -> object:
-    """INFO: the sections Server and Clients."""
-    sessions = run.server.sessions.values()
-    lines = [
-        "# Server", f"redis_version:{run.server.version}", "redis_mode:standalone", f"os:{platform.system()}",
-        f"process_id:{os.getpid()}", f"uptime_in_seconds:{int(time.time() - run.server.began)}", "",
-        "# Clients", f"connected_clients:{len(sessions)}", f"maxclients:{run.server.options.clients}",
-        f"blocked_clients:{sum(one.is_blocked for one in sessions)}", "",
-    ]
-    return "\r\n".join(lines).encode()
+    """INFO: what tools ask for; of the keys only where all is asked for, or Keyspace."""
+    server, sessions = run.server, list(run.server.sessions.values())
+    sections: dict[str, dict[str, object]] = {
+        "Server": {"redis_version": server.version, "redis_mode": "standalone", "os": platform.system(),
+                   "process_id": os.getpid(), "uptime_in_seconds": int(time.time() - server.began)},
+        "Clients": {"connected_clients": len(sessions), "maxclients": server.options.clients,
+                    "blocked_clients": sum(one.is_blocked for one in sessions)},
+        "Memory": {"used_memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10},
+        "Persistence": {"loading": 0, "aof_enabled": 1},
+        "Stats": {"total_connections_received": server.received, "total_commands_processed": server.answered},
+        "Replication": {"role": "master", "connected_slaves": 0},
+        "Cluster": {"cluster_enabled": 0},
+        "Keyspace": {},
+    }
+    wanted = {word.decode("latin-1").capitalize() for word in words[1:]}
+    if wanted and not wanted & {"All", "Default", "Everything"}:
+        sections = {name: figures for name, figures in sections.items() if name in wanted}
+    if "Keyspace" in sections:
+        for prefix in map(prefix_of, range(server.DATABASES)):
+            if many := len(run.keys.names(prefix)):
+                database = prefix[len(MARK) : -1].decode() or "0"
+                sections["Keyspace"][f"db{database}"] = (
+                    f"keys={many},expires={run.keys.how_many_go(prefix)},avg_ttl=0,subexpiry=0")
+    return "".join(f"# {name}\r\n" + "".join(f"{key}:{figure}\r\n" for key, figure in figures.items()) + "\r\n"
+                   for name, figures in sections.items()).encode()
 
 
 # -- MULTI -------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from ....stream.group.deliver import MOST_DELIVERIES
 from ....stream.group.group import Group
 from ....stream.node.stream_id import StreamID
 from ..replies import NIL, CommandError
-from ..table import READS, SESSION, WRITES, Run, command, integer, syntax_error, text_of
+from ..table import READS, WRITES, Run, command, integer, syntax_error, text_of
 from .arguments import end_of, entries_reply, id_reply, ms_of, start_of, stream_id
 from .streams import group_of, has_group, policy_and_ids, require_group, stream_of
 
@@ -102,30 +102,6 @@ def xgroup_delconsumer(run: Run, words: list[bytes]) -> object:
     if run.server.engine.events.has("t") and any(one.name == words[4] for one in group.consumers()):
         run.note("t", "xgroup-delconsumer", words[2])
     return group.delete_consumer(words[4], pending="drop")
-
-
-@command("xgroup|help", 2, SESSION)
-def xgroup_help(run: Run, words: list[bytes]) -> object:
-    """XGROUP HELP."""
-    return [
-        "XGROUP <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
-        "CREATE <key> <groupname> <id|$> [option]",
-        "    Create a new consumer group. Options are:",
-        "    * MKSTREAM",
-        "      Create the empty stream if it does not exist.",
-        "    * ENTRIESREAD entries_read",
-        "      Set the group's entries_read counter (internal use).",
-        "CREATECONSUMER <key> <groupname> <consumer>",
-        "    Create a new consumer in the specified group.",
-        "DELCONSUMER <key> <groupname> <consumer>",
-        "    Remove the specified consumer.",
-        "DESTROY <key> <groupname>",
-        "    Remove the specified group.",
-        "SETID <key> <groupname> <id|$> [ENTRIESREAD entries_read]",
-        "    Set the current group ID and entries_read counter.",
-        "HELP",
-        "    Print this help.",
-    ]
 
 
 # -- acknowledging, giving back ----------------------------------------------------------------
@@ -228,9 +204,7 @@ def xclaim(run: Run, words: list[bytes]) -> object:
             elif option == b"time":
                 when, idle = value / 1000, None
             else:
-                if value < 0:
-                    raise CommandError("ERR value is out of range, must be positive")
-                count = min(value, MOST_DELIVERIES)
+                count = min(value, MOST_DELIVERIES) if value >= 0 else None
         elif option == b"lastid" and more:
             at += 1
             last = stream_id(words[at])
@@ -301,5 +275,3 @@ def xpending(run: Run, words: list[bytes]) -> object:
     rows = group_of(run, words[1], words[2]).pending(
         start, end, count, words[at + 3] if len(words) - at > 3 else None, min_idle=idle / 1000)
     return [[id_reply(row.id), row.consumer or b"", ms_of(row.idle), row.deliveries] for row in rows]
-
-

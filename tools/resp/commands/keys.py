@@ -8,7 +8,7 @@ from ....index.pubsub.glob import glob_matches
 from ....storage.errors import DumpChecksum, InvalidDump
 from ..keyspace import now_ms, prefix_of
 from ..replies import CommandError
-from ..table import LOOKS, MAX_INT, SESSION, WRITES, Run, command, integer, is_integer, syntax_error, text_of
+from ..table import LOOKS, MAX_INT, WRITES, Run, command, integer, is_integer, syntax_error, text_of
 from .streams import NO_KEY, stream_of
 
 _NO_FREQUENCY = ("ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when "
@@ -69,7 +69,7 @@ def _matches(pattern: bytes, key: bytes) -> bool:
 
 @command("scan", -2, LOOKS)
 def scan(run: Run, words: list[bytes]) -> object:
-    """SCAN: the cursor is the place in the order of the names."""
+    """SCAN: in the order of the names."""
     cursor = integer(words[1], "ERR invalid cursor")
     pattern, kind, many, at = b"*", b"", 10, 2
     while at < len(words):
@@ -85,11 +85,12 @@ def scan(run: Run, words: list[bytes]) -> object:
         else:
             kind = words[at + 1].lower()
         at += 2
-    found = keys_of(run)
-    some = found[cursor : cursor + many]
-    following = cursor + many if cursor + many < len(found) else 0
+    prefix, server = run.name(b""), run.server
+    found = run.keys.names(prefix, server.place_of(cursor), many + 1)
+    following = server.cursor_at(found.pop()) if len(found) > many else 0
     return [b"%d" % following, [
-        key for key in some if _matches(pattern, key) and kind in (b"", run.keys.kind(run.name(key)).encode())]]
+        name[len(prefix):] for name in found
+        if _matches(pattern, name[len(prefix):]) and kind in (b"", run.keys.kind(name).encode())]]
 
 
 @command("rename", 3, WRITES)
@@ -292,7 +293,18 @@ for _what in ("encoding", "freq", "idletime", "refcount"):
     command(f"object|{_what}", 3, LOOKS)(_object)
 
 
-@command("object|help", 2, SESSION)
-def object_help(run: Run, words: list[bytes]) -> object:
-    """OBJECT HELP."""
-    return ["OBJECT ENCODING | FREQ | IDLETIME | REFCOUNT <key>"]
+@command("memory|usage", -3, LOOKS)
+def memory_usage(run: Run, words: list[bytes]) -> object:
+    """MEMORY USAGE: about the bytes of what the key holds, and of its name."""
+    at = 3
+    while at < len(words):
+        if words[at].lower() != b"samples" or at + 1 >= len(words) or integer(words[at + 1]) < 0:
+            raise syntax_error()
+        at += 2
+    name = run.name(words[2])
+    kind = run.keys.kind(name)
+    if kind == "stream":
+        info = run.calls.stream(name).info()
+        return len(name) + info.radix_tree_keys * info.node_bytes
+    values = [run.keys.state[name]] if kind == "string" else run.keys.list_of(name)[:]
+    return None if kind == "none" else len(name) + sum(map(len, values))

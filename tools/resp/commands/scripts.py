@@ -75,15 +75,3 @@ def _digest(script: bytes) -> bytes:
 def script_exists(run: Run, words: list[bytes]) -> object:
     """SCRIPT EXISTS."""
     return [int(word.lower() in _SCRIPTS) for word in words[2:]]
-
-
-@command("script|flush", -2, SESSION)
-def script_flush(run: Run, words: list[bytes]) -> object:
-    """SCRIPT FLUSH."""
-    return "OK"
-
-
-@command("script|help", 2, SESSION)
-def script_help(run: Run, words: list[bytes]) -> object:
-    """SCRIPT HELP."""
-    return ["SCRIPT LOAD <script>", "SCRIPT EXISTS <sha1> [<sha1> ...]", "SCRIPT FLUSH"]

@@ -22,7 +22,7 @@ from ....stream.node.stream_id import StreamID
 from ....stream.stream import Stream
 from ..engine import Block
 from ..replies import NIL, CommandError, Pairs
-from ..table import LOOKS, READS, SESSION, WRITES, Run, command, integer, syntax_error, text_of
+from ..table import LOOKS, READS, WRITES, Run, command, integer, syntax_error, text_of
 from ..whole import id_replies, plain_appends
 from .arguments import (
     end_of,
@@ -480,21 +480,3 @@ def xinfo_consumers(run: Run, words: list[bytes]) -> object:
             f"NOGROUP No such consumer group '{text_of(words[3])}' for key name '{text_of(words[2])}'") from None
     return [{b"name": one.name, b"pending": one.pending, b"idle": ms_of(one.idle), b"inactive": ms_of(one.inactive)}
             for one in consumers]
-
-
-@command("xinfo|help", 2, SESSION)
-def xinfo_help(run: Run, words: list[bytes]) -> object:
-    """XINFO HELP."""
-    return [
-        "XINFO <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
-        "CONSUMERS <key> <groupname>",
-        "    Show consumers of <groupname>.",
-        "GROUPS <key>",
-        "    Show the stream consumer groups.",
-        "STREAM <key> [FULL [COUNT <count>]",
-        "    Show information about the stream.",
-        "HELP",
-        "    Print this help.",
-    ]
-
-
