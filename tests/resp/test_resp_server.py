@@ -25,6 +25,8 @@ SEED = int(os.environ.get("RAXLOG_SEED", time.time_ns() % 1_000_000_007))
 
 
 FUZZ_SECONDS = float(os.environ.get("RAXLOG_FUZZ_SECONDS", "30"))
+LONG = os.environ.get("RAXLOG_LONG") == "1"
+APPENDS_AT_ONCE = [1, 1, 1, 1, 30, 30, 100, 100]  # requests that a client sends before it reads
 MOST_MEMORY = 600  # MB that the server may take, under requests of up to 512 MB that none completes
 
 
@@ -181,7 +183,7 @@ def test_one_that_does_not_read_costs_one_reply(large: tuple[int, int], address:
             assert wire.ask("XADD", "s", "*", "n", 1)[0] == "$"
             time.sleep(0.1)
         assert memory(wire) < MOST_MEMORY
-        if os.environ.get("RAXLOG_LONG") == "1":
+        if LONG:
             time.sleep(35)
             assert wire.ask("CLIENT", "LIST")[1].count(b"\n") == 1
 
@@ -365,41 +367,58 @@ def test_thirty_seconds_of_fuzzed_protocol_harm_neither_the_server_nor_another_c
     assert raxlog.check(path).ok
 
 
-def test_what_was_replied_is_there_after_a_kill(path: Path) -> None:
+def append_until_killed(path: Path, seconds: float, stream: str) -> list[list[bytes]]:
+    """Have clients append to a server that is killed after so long: the replies to each, in their order."""
     server = subprocess.Popen([sys.executable, "-m", "raxlog", "serve", str(path), "--port", "0"],
                               stderr=subprocess.PIPE, text=True)
     assert server.stderr is not None
     host, _, port = server.stderr.readline().rpartition(" ")[2].strip().rpartition(":")
-    replied: list[list[bytes]] = [[] for _ in range(8)]
-    pipelines = [1, 1, 1, 1, 30, 30, 30, 30]  # requests that are sent at once
+    replied: list[list[bytes]] = [[] for _ in APPENDS_AT_ONCE]
 
-    def write(mine: list[bytes], at_once: int) -> None:
-        try:
-            with RespWire((host, int(port))) as wire:
-                while True:
-                    wire.socket.sendall(b"XADD s * n 1\r\n" * at_once)
-                    for _ in range(at_once):
-                        if (reply := wire.reply()) is None:
-                            return
-                        mine.append(reply[1])
-        except OSError:
-            return
+    def write(client: int, at_once: int) -> None:
+        mine = replied[client]
+        with suppress(OSError), RespWire((host, int(port))) as wire:
+            while True:
+                wire.socket.sendall("".join(f"XADD {stream} * {client} {number}\r\n" for number in
+                                            range(len(mine), len(mine) + at_once)).encode())
+                for _ in range(at_once):
+                    if (reply := wire.reply()) is None:
+                        return
+                    mine.append(reply[1])
 
-    threads = [threading.Thread(target=write, args=row) for row in zip(replied, pipelines, strict=True)]
+    threads = [threading.Thread(target=write, args=row) for row in enumerate(APPENDS_AT_ONCE)]
     for thread in threads:
         thread.start()
-    time.sleep(1.5)
+    time.sleep(seconds)
     server.send_signal(signal.SIGKILL)
     server.wait()
     server.stderr.close()
     for thread in threads:
         thread.join()
-    with raxlog.open(path) as store:
-        there = {str(entry.id).encode() for entry in store.stream("s")}
-    everything = {sid for mine in replied for sid in mine}
-    assert len(everything) > 50
-    assert everything <= there
-    assert len(there) <= len(everything) + sum(pipelines)
+    return replied
+
+
+@pytest.mark.parametrize("kills", [1, pytest.param(100 if LONG else 4, marks=pytest.mark.storm)])
+def test_what_was_replied_is_there_after_kills_and_no_pipeline_has_a_gap(path: Path, kills: int) -> None:
+    print("RAXLOG_SEED =", SEED)
+    rng = random.Random(SEED)
+    lengths: dict[str, int] = {}
+    many = 0
+    for number in range(kills):
+        replied = append_until_killed(path, rng.uniform(0.1, 0.9), f"s{number}")
+        there: list[list[bytes]] = [[] for _ in APPENDS_AT_ONCE]
+        with raxlog.open(path) as store:
+            for entry in store.stream(f"s{number}"):
+                ((client, place),) = entry.pairs
+                assert int(place) == len(there[int(client)])  # in its order, none twice
+                there[int(client)].append(str(entry.id).encode())
+        for ids, found, at_once in zip(replied, there, APPENDS_AT_ONCE, strict=True):
+            assert found[: len(ids)] == ids
+            assert len(found) <= len(ids) + at_once
+        lengths[f"s{number}"] = sum(map(len, there))
+        many += sum(map(len, replied))
+    print(f"{kills} kills, {many} replies, all there, and {sum(lengths.values()) - many} more")
+    assert many > 50
     with door(path) as address, RespWire(address) as wire:
-        assert wire.ask("XLEN", "s") == (":", len(there))
+        assert {name: wire.ask("XLEN", name)[1] for name in lengths} == lengths
     assert raxlog.check(path).ok

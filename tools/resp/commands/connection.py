@@ -182,13 +182,13 @@ def _line(session: Session) -> bytes:
 
 @command("command", -1, SESSION)
 def command_(run: Run, words: list[bytes]) -> object:
-    """COMMAND, COUNT, DOCS."""
+    """COMMAND, COUNT, INFO. Not DOCS: where that is refused redis-cli shows its own."""
     tops = {name.partition(b"|")[0]: one for name, one in COMMANDS.items()}
     option = words[1].lower() if len(words) > 1 else b""
     if option == b"count":
         return len(tops)
-    if option == b"docs":
-        return {}
+    if option not in (b"", b"info"):
+        raise CommandError(f"ERR unknown subcommand '{text_of(words[1][:128])}'. Try COMMAND COUNT or COMMAND INFO.")
     names = [word.lower() for word in words[2:]] if option == b"info" else list(tops)
     return [[name, tops[name].arity, [], 1, 1, 1] if name in tops else NIL for name in names]
 
