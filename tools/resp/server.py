@@ -84,6 +84,13 @@ class Server:
         """The port that it listens on, chosen by the system where 0 was given."""
         return int(self._listening[0].sockets[0].getsockname()[1])
 
+    def database(self, word: bytes) -> int:
+        """The database of that number. CommandError."""
+        number = integer(word)
+        if not 0 <= number < self.DATABASES:
+            raise CommandError("ERR DB index is out of range")
+        return number
+
     async def start(self) -> None:
         """Listen."""
         options = self.options

@@ -7,6 +7,11 @@ What is anything else is left to requests.py: lines, large words, half a request
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ...stream.node.stream_id import StreamID
+
 SOURCE_HASH = ""
 
 STAR = 0x2A
@@ -74,7 +79,7 @@ def plain_appends(requests: list[list[bytes]], at: int) -> list[list[bytes]]:
     return flats
 
 
-def id_replies(ids: list[tuple[int, int]]) -> bytes:
+def id_replies(ids: list[StreamID]) -> bytes:
     """IDs as bulk strings."""
     parts: list[bytes] = []
     for ms, seq in ids:

@@ -16,8 +16,7 @@ from ..table import COMMANDS, LOOKS, SESSION, WRITES, Run, command, integer, syn
 
 
 @command("ping", -1, SESSION)
-def ping(run: Run, words: list[bytes]) -> object:
-    """PING."""
+def _ping(run: Run, words: list[bytes]) -> object:
     if len(words) > 2:
         raise CommandError("ERR wrong number of arguments for 'ping' command")
     if run.session.protocol == 2 and run.session.is_subscribed:
@@ -26,45 +25,36 @@ def ping(run: Run, words: list[bytes]) -> object:
 
 
 @command("echo", 2, SESSION)
-def echo(run: Run, words: list[bytes]) -> object:
-    """ECHO."""
+def _echo(run: Run, words: list[bytes]) -> object:
     return words[1]
 
 
 @command("time", 1, SESSION)
-def time_(run: Run, words: list[bytes]) -> object:
-    """TIME."""
+def _time(run: Run, words: list[bytes]) -> object:
     now = time.time_ns() // 1000
     return [b"%d" % (now // 1_000_000), b"%d" % (now % 1_000_000)]
 
 
 @command("select", 2, SESSION)
-def select(run: Run, words: list[bytes]) -> object:
-    """SELECT."""
-    database = integer(words[1])
-    if not 0 <= database < run.server.DATABASES:
-        raise CommandError("ERR DB index is out of range")
-    run.session.database = database
+def _select(run: Run, words: list[bytes]) -> object:
+    run.session.database = run.server.database(words[1])
     return "OK"
 
 
 @command("quit", -1, SESSION)
-def quit_(run: Run, words: list[bytes]) -> object:
-    """QUIT."""
+def _quit(run: Run, words: list[bytes]) -> object:
     run.session.is_closing = True
     return "OK"
 
 
 @command("reset", 1, SESSION)
-def reset(run: Run, words: list[bytes]) -> object:
-    """RESET."""
+def _reset(run: Run, words: list[bytes]) -> object:
     run.session.reset()
     return "RESET"
 
 
 @command("auth", -2, SESSION)
-def auth(run: Run, words: list[bytes]) -> object:
-    """AUTH."""
+def _auth(run: Run, words: list[bytes]) -> object:
     if len(words) > 3:
         raise syntax_error()
     _authenticate(run, words[1] if len(words) == 3 else b"default", words[-1])
@@ -82,8 +72,7 @@ def _authenticate(run: Run, user: bytes, password: bytes) -> None:
 
 
 @command("hello", -1, SESSION)
-def hello(run: Run, words: list[bytes]) -> object:
-    """HELLO."""
+def _hello(run: Run, words: list[bytes]) -> object:
     session, protocol, name, at = run.session, run.session.protocol, None, 2
     if len(words) > 1:
         protocol = integer(words[1], "ERR Protocol version is not an integer or out of range")
@@ -120,8 +109,7 @@ def _client_name(name: bytes) -> bytes:
 
 
 @command("monitor", 1, SESSION)
-def monitor(run: Run, words: list[bytes]) -> object:
-    """MONITOR."""
+def _monitor(run: Run, words: list[bytes]) -> object:
     run.server.monitors.add(run.session)
     return "OK"
 
@@ -130,27 +118,23 @@ def monitor(run: Run, words: list[bytes]) -> object:
 
 
 @command("client|id", 2, SESSION)
-def client_id(run: Run, words: list[bytes]) -> object:
-    """CLIENT ID."""
+def _client_id(run: Run, words: list[bytes]) -> object:
     return run.session.number
 
 
 @command("client|setname", 3, SESSION)
-def client_setname(run: Run, words: list[bytes]) -> object:
-    """CLIENT SETNAME."""
+def _client_setname(run: Run, words: list[bytes]) -> object:
     run.session.client_name = _client_name(words[2])
     return "OK"
 
 
 @command("client|getname", 2, SESSION)
-def client_getname(run: Run, words: list[bytes]) -> object:
-    """CLIENT GETNAME."""
+def _client_getname(run: Run, words: list[bytes]) -> object:
     return run.session.client_name or None
 
 
 @command("client|setinfo", 4, SESSION)
-def client_setinfo(run: Run, words: list[bytes]) -> object:
-    """CLIENT SETINFO."""
+def _client_setinfo(run: Run, words: list[bytes]) -> object:
     option = words[2].lower()
     if option not in (b"lib-name", b"lib-ver"):
         raise CommandError(f"ERR Unrecognized option '{text_of(words[2])}'")
@@ -161,14 +145,12 @@ def client_setinfo(run: Run, words: list[bytes]) -> object:
 
 
 @command("client|info", 2, SESSION)
-def client_info(run: Run, words: list[bytes]) -> object:
-    """CLIENT INFO."""
+def _client_info(run: Run, words: list[bytes]) -> object:
     return _line(run.session) + b"\n"
 
 
 @command("client|list", -2, SESSION)
-def client_list(run: Run, words: list[bytes]) -> object:
-    """CLIENT LIST."""
+def _client_list(run: Run, words: list[bytes]) -> object:
     return b"".join(_line(session) + b"\n" for session in run.server.sessions.values())
 
 
@@ -194,8 +176,7 @@ def command_(run: Run, words: list[bytes]) -> object:
 
 
 @command("config|get", -3, SESSION)
-def config_get(run: Run, words: list[bytes]) -> object:
-    """CONFIG GET."""
+def _config_get(run: Run, words: list[bytes]) -> object:
     from ....index.pubsub.glob import glob_matches  # noqa: PLC0415
 
     settings = run.server.settings()
@@ -251,8 +232,7 @@ def info(run: Run, words: list[bytes]) -> object:
 
 
 @command("multi", 1, SESSION)
-def multi(run: Run, words: list[bytes]) -> object:
-    """MULTI."""
+def _multi(run: Run, words: list[bytes]) -> object:
     if run.session.queue is not None:
         raise CommandError("ERR MULTI calls can not be nested")
     run.session.queue = []
@@ -260,8 +240,7 @@ def multi(run: Run, words: list[bytes]) -> object:
 
 
 @command("discard", 1, SESSION)
-def discard(run: Run, words: list[bytes]) -> object:
-    """DISCARD."""
+def _discard(run: Run, words: list[bytes]) -> object:
     if run.session.queue is None:
         raise CommandError("ERR DISCARD without MULTI")
     run.session.discard()
@@ -269,8 +248,7 @@ def discard(run: Run, words: list[bytes]) -> object:
 
 
 @command("exec", 1, SESSION)
-def exec_(run: Run, words: list[bytes]) -> object:
-    """EXEC."""
+def _exec(run: Run, words: list[bytes]) -> object:
     session = run.session
     queued, watched, is_aborted = session.queue, session.watched, session.is_aborted
     if queued is None:
@@ -282,8 +260,7 @@ def exec_(run: Run, words: list[bytes]) -> object:
 
 
 @command("watch", -2, WRITES)
-def watch(run: Run, words: list[bytes]) -> object:
-    """WATCH."""
+def _watch(run: Run, words: list[bytes]) -> object:
     if run.session.queue is not None:
         raise CommandError("ERR WATCH inside MULTI is not allowed")
     for key in words[1:]:
@@ -293,7 +270,6 @@ def watch(run: Run, words: list[bytes]) -> object:
 
 
 @command("unwatch", 1, WRITES)
-def unwatch(run: Run, words: list[bytes]) -> object:
-    """UNWATCH."""
+def _unwatch(run: Run, words: list[bytes]) -> object:
     run.session.watched.clear()
     return "OK"

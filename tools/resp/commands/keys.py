@@ -8,7 +8,7 @@ from ....index.pubsub.glob import glob_matches
 from ....storage.errors import DumpChecksum, InvalidDump
 from ..keyspace import now_ms, prefix_of
 from ..replies import CommandError
-from ..table import LOOKS, MAX_INT, WRITES, Run, command, integer, is_integer, syntax_error, text_of
+from ..table import LOOKS, MAX_INT, WRITES, Run, at_least, command, integer, is_integer, options, syntax_error, text_of
 from .streams import NO_KEY, stream_of
 
 _NO_FREQUENCY = ("ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when "
@@ -23,21 +23,19 @@ def keys_of(run: Run) -> list[bytes]:
 
 
 @command("del", -2, WRITES)
-def delete(run: Run, words: list[bytes]) -> object:
-    """DEL."""
+def _delete(run: Run, words: list[bytes]) -> object:
     return sum(run.keys.delete(run.name(key)) for key in words[1:])
 
 
-command("unlink", -2, WRITES)(delete)
+command("unlink", -2, WRITES)(_delete)
 
 
 @command("exists", -2, LOOKS)
-def exists(run: Run, words: list[bytes]) -> object:
-    """EXISTS."""
+def _exists(run: Run, words: list[bytes]) -> object:
     return sum(_is_there(run, key) for key in words[1:])
 
 
-command("touch", -2, LOOKS)(exists)
+command("touch", -2, LOOKS)(_exists)
 
 
 def _is_there(run: Run, key: bytes) -> bool:
@@ -45,20 +43,17 @@ def _is_there(run: Run, key: bytes) -> bool:
 
 
 @command("type", 2, LOOKS)
-def type_of(run: Run, words: list[bytes]) -> object:
-    """TYPE."""
+def _type_of(run: Run, words: list[bytes]) -> object:
     return run.keys.kind(run.name(words[1]))
 
 
 @command("dbsize", 1, LOOKS)
-def dbsize(run: Run, words: list[bytes]) -> object:
-    """DBSIZE."""
+def _dbsize(run: Run, words: list[bytes]) -> object:
     return len(keys_of(run))
 
 
 @command("keys", 2, LOOKS)
-def keys(run: Run, words: list[bytes]) -> object:
-    """KEYS."""
+def _keys(run: Run, words: list[bytes]) -> object:
     return [key for key in keys_of(run) if _matches(words[1], key)]
 
 
@@ -71,20 +66,8 @@ def _matches(pattern: bytes, key: bytes) -> bool:
 def scan(run: Run, words: list[bytes]) -> object:
     """SCAN: in the order of the names."""
     cursor = integer(words[1], "ERR invalid cursor")
-    pattern, kind, many, at = b"*", b"", 10, 2
-    while at < len(words):
-        option = words[at].lower()
-        if at + 1 >= len(words) or option not in (b"match", b"count", b"type"):
-            raise syntax_error()
-        if option == b"count":
-            many = integer(words[at + 1])
-            if many < 1:
-                raise syntax_error()
-        elif option == b"match":
-            pattern = words[at + 1]
-        else:
-            kind = words[at + 1].lower()
-        at += 2
+    asked = options(words, 2, (), {b"match": bytes, b"count": at_least(1, syntax_error), b"type": bytes.lower})
+    pattern, kind, many = asked.get(b"match", b"*"), asked.get(b"type", b""), asked.get(b"count", 10)
     prefix, server = run.name(b""), run.server
     found = run.keys.names(prefix, server.place_of(cursor), many + 1)
     following = server.cursor_at(found.pop()) if len(found) > many else 0
@@ -94,8 +77,7 @@ def scan(run: Run, words: list[bytes]) -> object:
 
 
 @command("rename", 3, WRITES)
-def rename(run: Run, words: list[bytes]) -> object:
-    """RENAME."""
+def _rename_command(run: Run, words: list[bytes]) -> object:
     return _rename(run, words[1], words[2])
 
 
@@ -110,8 +92,7 @@ def _rename(run: Run, key: bytes, to: bytes) -> str:
 
 
 @command("renamenx", 3, WRITES)
-def renamenx(run: Run, words: list[bytes]) -> object:
-    """RENAMENX."""
+def _renamenx(run: Run, words: list[bytes]) -> object:
     if _is_there(run, words[1]) and _is_there(run, words[2]):
         return 0
     _rename(run, words[1], words[2])
@@ -119,25 +100,12 @@ def renamenx(run: Run, words: list[bytes]) -> object:
 
 
 @command("copy", -3, WRITES)
-def copy(run: Run, words: list[bytes]) -> object:
-    """COPY."""
-    replaces, database, at = False, run.session.database, 3
-    while at < len(words):
-        option = words[at].lower()
-        if option == b"replace":
-            replaces = True
-        elif option == b"db" and at + 1 < len(words):
-            at += 1
-            database = integer(words[at])
-            if not 0 <= database < run.server.DATABASES:
-                raise CommandError("ERR DB index is out of range")
-        else:
-            raise syntax_error()
-        at += 1
-    name, to = run.name(words[1]), prefix_of(database) + words[2]
+def _copy(run: Run, words: list[bytes]) -> object:
+    asked = options(words, 3, (b"replace",), {b"db": run.server.database})
+    name, to = run.name(words[1]), prefix_of(asked.get(b"db", run.session.database)) + words[2]
     if name == to:
         raise CommandError("ERR source and destination objects are the same")
-    if not _is_there(run, words[1]) or (not replaces and run.keys.kind(to) != "none"):
+    if not _is_there(run, words[1]) or (b"replace" not in asked and run.keys.kind(to) != "none"):
         return 0
     run.keys.copy(name, to)
     run.keys.note("g", "copy_to", to)
@@ -145,8 +113,7 @@ def copy(run: Run, words: list[bytes]) -> object:
 
 
 @command("dump", 2, LOOKS)
-def dump(run: Run, words: list[bytes]) -> object:
-    """DUMP."""
+def _dump(run: Run, words: list[bytes]) -> object:
     kind = run.keys.kind(run.name(words[1]))
     if kind in ("string", "list"):
         raise CommandError(f"ERR raxlog dumps streams only, and this is a {kind}")
@@ -154,23 +121,9 @@ def dump(run: Run, words: list[bytes]) -> object:
 
 
 @command("restore", -4, WRITES)
-def restore(run: Run, words: list[bytes]) -> object:
-    """RESTORE."""
-    replaces = is_time = False
-    at = 4
-    while at < len(words):
-        option = words[at].lower()
-        if option == b"replace":
-            replaces = True
-        elif option in (b"idletime", b"freq") and at + 1 < len(words):
-            at += 1
-            integer(words[at])
-        elif option == b"absttl":
-            is_time = True
-        else:
-            raise syntax_error()
-        at += 1
-    if not replaces and _is_there(run, words[1]):
+def _restore(run: Run, words: list[bytes]) -> object:
+    asked = options(words, 4, (b"replace", b"absttl"), {b"idletime": integer, b"freq": integer})
+    if b"replace" not in asked and _is_there(run, words[1]):
         raise CommandError("BUSYKEY Target key name already exists.")
     ttl = integer(words[2])
     if ttl < 0:
@@ -185,14 +138,13 @@ def restore(run: Run, words: list[bytes]) -> object:
         raise CommandError("ERR Bad data format") from None
     if kind != "stream":
         run.keys.delete_value(name)
-    run.keys.expire(name, None if not ttl else ttl if is_time else now_ms() + ttl)
+    run.keys.expire(name, None if not ttl else ttl if b"absttl" in asked else now_ms() + ttl)
     run.note("g", "restore", words[1])
     return "OK"
 
 
 @command("flushdb", -1, WRITES)
-def flushdb(run: Run, words: list[bytes]) -> object:
-    """FLUSHDB."""
+def _flushdb(run: Run, words: list[bytes]) -> object:
     if len(words) > 2 or (len(words) == 2 and words[1].lower() not in (b"async", b"sync")):
         raise syntax_error()
     for name in run.keys.names(run.name(b"")):
@@ -201,9 +153,8 @@ def flushdb(run: Run, words: list[bytes]) -> object:
 
 
 @command("flushall", -1, WRITES)
-def flushall(run: Run, words: list[bytes]) -> object:
-    """FLUSHALL."""
-    flushdb(run, words)
+def _flushall(run: Run, words: list[bytes]) -> object:
+    _flushdb(run, words)
     for name in run.calls.streams():
         run.calls.delete_stream(name)
     for row in run.keys.state.between(b""):
@@ -261,8 +212,7 @@ for _letter, _unit in (("", 1000), ("p", 1)):
 
 
 @command("persist", 2, WRITES)
-def persist(run: Run, words: list[bytes]) -> object:
-    """PERSIST."""
+def _persist(run: Run, words: list[bytes]) -> object:
     goes = run.keys.expire(run.name(words[1]), None)
     if goes:
         run.note("g", "persist", words[1])
@@ -296,11 +246,7 @@ for _what in ("encoding", "freq", "idletime", "refcount"):
 @command("memory|usage", -3, LOOKS)
 def memory_usage(run: Run, words: list[bytes]) -> object:
     """MEMORY USAGE: about the bytes of what the key holds, and of its name."""
-    at = 3
-    while at < len(words):
-        if words[at].lower() != b"samples" or at + 1 >= len(words) or integer(words[at + 1]) < 0:
-            raise syntax_error()
-        at += 2
+    options(words, 3, (), {b"samples": at_least(0, syntax_error)})
     name = run.name(words[2])
     kind = run.keys.kind(name)
     if kind == "stream":

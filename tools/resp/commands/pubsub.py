@@ -45,6 +45,5 @@ for _prefix in ("", "shard"):
 
 
 @command("pubsub|numpat", 2, ALONE)
-def numpat(run: Run, words: list[bytes]) -> object:
-    """PUBSUB NUMPAT."""
+def _numpat(run: Run, words: list[bytes]) -> object:
     return run.server.engine.store.channels.numpat()

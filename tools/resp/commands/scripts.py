@@ -53,14 +53,12 @@ def evalsha(run: Run, words: list[bytes]) -> object:
 
 
 @command("eval", -3, WRITES)
-def eval_(run: Run, words: list[bytes]) -> object:
-    """EVAL."""
+def _eval(run: Run, words: list[bytes]) -> object:
     return evalsha(run, [words[0], _digest(words[1]), *words[2:]])
 
 
 @command("script|load", 3, SESSION)
-def script_load(run: Run, words: list[bytes]) -> object:
-    """SCRIPT LOAD."""
+def _script_load(run: Run, words: list[bytes]) -> object:
     return _digest(words[2])
 
 
@@ -72,6 +70,5 @@ def _digest(script: bytes) -> bytes:
 
 
 @command("script|exists", -3, SESSION)
-def script_exists(run: Run, words: list[bytes]) -> object:
-    """SCRIPT EXISTS."""
+def _script_exists(run: Run, words: list[bytes]) -> object:
     return [int(word.lower() in _SCRIPTS) for word in words[2:]]

@@ -22,7 +22,7 @@ from ....stream.node.stream_id import StreamID
 from ....stream.stream import Stream
 from ..engine import Block
 from ..replies import NIL, CommandError, Pairs
-from ..table import LOOKS, READS, WRITES, Run, command, integer, syntax_error, text_of
+from ..table import LOOKS, READS, WRITES, Run, at_least, command, integer, options, syntax_error, text_of
 from ..whole import id_replies, plain_appends
 from .arguments import (
     end_of,
@@ -63,8 +63,7 @@ def _xadd_together(run: Run, requests: list[list[bytes]], at: int) -> tuple[byte
 
 
 @command("xadd", -5, WRITES, _xadd_together)
-def xadd(run: Run, words: list[bytes]) -> object:
-    """XADD."""
+def _xadd(run: Run, words: list[bytes]) -> object:
     trim = trim_options(words, adds=True)
     flat = words[trim.at :]
     if trim.id is None or len(flat) < 2 or len(flat) % 2:
@@ -94,32 +93,23 @@ def xadd(run: Run, words: list[bytes]) -> object:
 
 
 @command("xlen", 2, READS)
-def xlen(run: Run, words: list[bytes]) -> object:
-    """XLEN."""
+def _xlen(run: Run, words: list[bytes]) -> object:
     return len(stream_of(run, words[1]))
 
 
 @command("xrange", -4, READS)
-def xrange(run: Run, words: list[bytes]) -> object:
-    """XRANGE."""
+def _xrange(run: Run, words: list[bytes]) -> object:
     return _range(run, words, start_of(words[2]), end_of(words[3]), reverse=False)
 
 
 @command("xrevrange", -4, READS)
-def xrevrange(run: Run, words: list[bytes]) -> object:
-    """XREVRANGE."""
+def _xrevrange(run: Run, words: list[bytes]) -> object:
     end = end_of(words[2])
     return _range(run, words, start_of(words[3]), end, reverse=True)
 
 
 def _range(run: Run, words: list[bytes], start: StreamID | None, end: StreamID | None, reverse: bool) -> object:
-    count = None
-    at = 4
-    while at < len(words):
-        if words[at].lower() != b"count" or at + 1 >= len(words):
-            raise syntax_error()
-        count = max(0, integer(words[at + 1]))
-        at += 2
+    count = options(words, 4, (), {b"count": lambda word: max(0, integer(word))}).get(b"count")
     stream = stream_of(run, words[1])
     if count == 0:
         return NIL if stream.exists() else []
@@ -129,8 +119,7 @@ def _range(run: Run, words: list[bytes], start: StreamID | None, end: StreamID |
 
 
 @command("xdel", -3, WRITES)
-def xdel(run: Run, words: list[bytes]) -> object:
-    """XDEL."""
+def _xdel(run: Run, words: list[bytes]) -> object:
     stream = stream_of(run, words[1])
     gone = stream.delete(*map(stream_id, words[2:])) if stream.exists() else 0
     if gone:
@@ -139,8 +128,7 @@ def xdel(run: Run, words: list[bytes]) -> object:
 
 
 @command("xdelex", -5, WRITES)
-def xdelex(run: Run, words: list[bytes]) -> object:
-    """XDELEX."""
+def _xdelex(run: Run, words: list[bytes]) -> object:
     stream = stream_of(run, words[1])
     refs, ids = policy_and_ids(words, 2)
     if not stream.exists():
@@ -171,8 +159,7 @@ def policy_and_ids(words: list[bytes], at: int) -> tuple[str, list[bytes]]:
 
 
 @command("xtrim", -4, WRITES)
-def xtrim(run: Run, words: list[bytes]) -> object:
-    """XTRIM."""
+def _xtrim(run: Run, words: list[bytes]) -> object:
     trim = trim_options(words, adds=False)
     gone = stream_of(run, words[1]).trim(maxlen=trim.maxlen, minid=trim.minid, approximate=trim.approximate,
                                          limit=trim.limit, refs=trim.refs)
@@ -182,26 +169,19 @@ def xtrim(run: Run, words: list[bytes]) -> object:
 
 
 @command("xsetid", -3, WRITES)
-def xsetid(run: Run, words: list[bytes]) -> object:
-    """XSETID."""
+def _xsetid(run: Run, words: list[bytes]) -> object:
     last = stream_id(words[2])
-    added = deleted = None
-    at = 3
-    while at < len(words):
-        option = words[at].lower()
-        if at + 1 >= len(words) or option not in (b"entriesadded", b"maxdeletedid"):
-            raise syntax_error()
-        if option == b"entriesadded":
-            added = integer(words[at + 1])
-            if added < 0:
-                raise CommandError("ERR entries_added must be positive")
-        else:
-            deleted = stream_id(words[at + 1])
-            if last < deleted:
-                raise CommandError(_set_id("the provided max_deleted_entry_id"))
-        at += 2
+
+    def deleted(word: bytes) -> StreamID:
+        if last < (sid := stream_id(word)):
+            raise CommandError(_set_id("the provided max_deleted_entry_id"))
+        return sid
+
+    added = at_least(0, lambda: CommandError("ERR entries_added must be positive"))
+    asked = options(words, 3, (), {b"entriesadded": added, b"maxdeletedid": deleted})
     try:
-        stream_of(run, words[1]).set_id(last, entries_added=added, max_deleted_id=deleted)
+        stream_of(run, words[1]).set_id(last, entries_added=asked.get(b"entriesadded"),
+                                        max_deleted_id=asked.get(b"maxdeletedid"))
     except NoStream:
         raise CommandError(NO_KEY) from None
     except IDBelowDeleted:
@@ -220,8 +200,7 @@ def _set_id(than: str) -> str:
 
 
 @command("xcfgset", -2, WRITES)
-def xcfgset(run: Run, words: list[bytes]) -> object:
-    """XCFGSET."""
+def _xcfgset(run: Run, words: list[bytes]) -> object:
     limits = {b"idmp-duration": ("idempotence_window", 86_400, "seconds"),
               b"idmp-maxsize": ("idempotence_cap", 10_000, "entries")}
     options: dict[str, Any] = {}
@@ -250,14 +229,12 @@ def xcfgset(run: Run, words: list[bytes]) -> object:
 
 
 @command("xread", -4, READS)
-def xread(run: Run, words: list[bytes]) -> object:
-    """XREAD."""
+def _xread(run: Run, words: list[bytes]) -> object:
     return _read(run, words, in_group=False)
 
 
 @command("xreadgroup", -7, WRITES)
-def xreadgroup(run: Run, words: list[bytes]) -> object:
-    """XREADGROUP."""
+def _xreadgroup(run: Run, words: list[bytes]) -> object:
     return _read(run, words, in_group=True)
 
 
@@ -405,8 +382,7 @@ def _entries(entries: list[Entry], claim: int | None) -> list[object]:
 
 
 @command("xinfo|stream", -3, LOOKS)
-def xinfo_stream(run: Run, words: list[bytes]) -> object:
-    """XINFO STREAM."""
+def _xinfo_stream(run: Run, words: list[bytes]) -> object:
     stream = stream_of(run, words[2])
     full, count = False, 10
     if len(words) > 3:
@@ -456,8 +432,7 @@ def _group_reply(group: GroupDetail) -> dict[bytes, object]:
 
 
 @command("xinfo|groups", 3, READS)
-def xinfo_groups(run: Run, words: list[bytes]) -> object:
-    """XINFO GROUPS."""
+def _xinfo_groups(run: Run, words: list[bytes]) -> object:
     try:
         groups = stream_of(run, words[2]).groups()
     except NoStream:
@@ -469,8 +444,7 @@ def xinfo_groups(run: Run, words: list[bytes]) -> object:
 
 
 @command("xinfo|consumers", 4, READS)
-def xinfo_consumers(run: Run, words: list[bytes]) -> object:
-    """XINFO CONSUMERS."""
+def _xinfo_consumers(run: Run, words: list[bytes]) -> object:
     if not stream_of(run, words[2]).exists():
         raise CommandError(NO_KEY)
     try:
