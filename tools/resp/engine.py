@@ -21,7 +21,21 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ...storage.commit.write_transaction import WriteTransaction
-from ...storage.errors import RaxlogError, StoreClosed, StoreError
+from ...storage.errors import (
+    CountTooSmall,
+    DumpChecksum,
+    GroupExists,
+    IDBelowDeleted,
+    IDBelowEntries,
+    IDTooSmall,
+    IDZero,
+    InvalidDump,
+    NoStream,
+    RaxlogError,
+    StoreClosed,
+    StoreError,
+    StreamExhausted,
+)
 from ...store import Store
 from ...stream.entries.batch import Batch
 from ...stream.entries.session import Moment, ask
@@ -441,8 +455,23 @@ def _guarded(handler: Callable[..., T], run: Run, words: list[Any], *more: int) 
         raise StoreError(f"internal error: {error!r}") from error
 
 
+_IN_REDIS_WORDS: dict[type, str] = {
+    NoStream: "ERR no such key",
+    IDZero: "ERR The ID specified in XADD must be greater than 0-0",
+    IDTooSmall: "ERR The ID specified in XADD is equal or smaller than the target stream top item",
+    StreamExhausted: "ERR The stream has exhausted the last possible ID, unable to add more items",
+    IDBelowDeleted: "ERR The ID specified in XSETID is smaller than current max_deleted_entry_id",
+    IDBelowEntries: "ERR The ID specified in XSETID is smaller than the target stream top item",
+    CountTooSmall: "ERR The entries_added specified in XSETID is smaller than the target stream length",
+    GroupExists: "BUSYGROUP Consumer Group name already exists",
+    DumpChecksum: "ERR DUMP payload version or checksum are wrong",
+    InvalidDump: "ERR Bad data format",
+}
+
+
 def failure(error: BaseException) -> CommandError:
     """An error as a client gets it."""
     if isinstance(error, CommandError):
         return error
-    return CommandError(f"ERR {error}")
+    words = next((_IN_REDIS_WORDS[kind] for kind in type(error).__mro__ if kind in _IN_REDIS_WORDS), f"ERR {error}")
+    return CommandError(words)

@@ -24,9 +24,7 @@ def _ping(run: Run, words: list[bytes]) -> object:
     return words[1] if len(words) == 2 else "PONG"
 
 
-@command("echo", 2, SESSION)
-def _echo(run: Run, words: list[bytes]) -> object:
-    return words[1]
+command("echo", 2, SESSION)(lambda run, words: words[1])
 
 
 @command("time", 1, SESSION)
@@ -117,9 +115,7 @@ def _monitor(run: Run, words: list[bytes]) -> object:
 # -- CLIENT, COMMAND, CONFIG, INFO -------------------------------------------------------------
 
 
-@command("client|id", 2, SESSION)
-def _client_id(run: Run, words: list[bytes]) -> object:
-    return run.session.number
+command("client|id", 2, SESSION)(lambda run, words: run.session.number)
 
 
 @command("client|setname", 3, SESSION)
@@ -128,9 +124,7 @@ def _client_setname(run: Run, words: list[bytes]) -> object:
     return "OK"
 
 
-@command("client|getname", 2, SESSION)
-def _client_getname(run: Run, words: list[bytes]) -> object:
-    return run.session.client_name or None
+command("client|getname", 2, SESSION)(lambda run, words: run.session.client_name or None)
 
 
 @command("client|setinfo", 4, SESSION)
@@ -144,9 +138,7 @@ def _client_setinfo(run: Run, words: list[bytes]) -> object:
     return "OK"
 
 
-@command("client|info", 2, SESSION)
-def _client_info(run: Run, words: list[bytes]) -> object:
-    return _line(run.session) + b"\n"
+command("client|info", 2, SESSION)(lambda run, words: _line(run.session) + b"\n")
 
 
 @command("client|list", -2, SESSION)

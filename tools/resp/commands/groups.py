@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ....storage.errors import GroupExists, NoGroup, NoStream
+from ....storage.errors import NoGroup, NoStream
 from ....stream.group.deliver import MOST_DELIVERIES
 from ....stream.group.group import Group
 from ....stream.node.stream_id import StreamID
@@ -56,10 +56,7 @@ def _xgroup_create(run: Run, words: list[bytes]) -> object:
     if not makes and not stream.exists():
         raise CommandError(_NO_STREAM)
     start = b"$" if words[4] == b"$" else stream_id(words[4])
-    try:
-        stream.create_group(words[3], start, create_stream=makes, entries_read=read)
-    except GroupExists:
-        raise CommandError("BUSYGROUP Consumer Group name already exists") from None
+    stream.create_group(words[3], start, create_stream=makes, entries_read=read)
     run.note("t", "xgroup-create", words[2])
     return "OK"
 

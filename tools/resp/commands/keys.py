@@ -5,7 +5,6 @@ from __future__ import annotations
 from functools import partial
 
 from ....index.pubsub.glob import glob_matches
-from ....storage.errors import DumpChecksum, InvalidDump
 from ..keyspace import now_ms, prefix_of
 from ..replies import CommandError
 from ..table import LOOKS, MAX_INT, WRITES, Run, at_least, command, integer, is_integer, options, syntax_error, text_of
@@ -42,19 +41,9 @@ def _is_there(run: Run, key: bytes) -> bool:
     return run.keys.kind(run.name(key)) != "none"
 
 
-@command("type", 2, LOOKS)
-def _type_of(run: Run, words: list[bytes]) -> object:
-    return run.keys.kind(run.name(words[1]))
-
-
-@command("dbsize", 1, LOOKS)
-def _dbsize(run: Run, words: list[bytes]) -> object:
-    return len(keys_of(run))
-
-
-@command("keys", 2, LOOKS)
-def _keys(run: Run, words: list[bytes]) -> object:
-    return [key for key in keys_of(run) if _matches(words[1], key)]
+command("type", 2, LOOKS)(lambda run, words: run.keys.kind(run.name(words[1])))
+command("dbsize", 1, LOOKS)(lambda run, words: len(keys_of(run)))
+command("keys", 2, LOOKS)(lambda run, words: [key for key in keys_of(run) if _matches(words[1], key)])
 
 
 def _matches(pattern: bytes, key: bytes) -> bool:
@@ -76,9 +65,7 @@ def scan(run: Run, words: list[bytes]) -> object:
         if _matches(pattern, name[len(prefix):]) and kind in (b"", run.keys.kind(name).encode())]]
 
 
-@command("rename", 3, WRITES)
-def _rename_command(run: Run, words: list[bytes]) -> object:
-    return _rename(run, words[1], words[2])
+command("rename", 3, WRITES)(lambda run, words: _rename(run, words[1], words[2]))
 
 
 def _rename(run: Run, key: bytes, to: bytes) -> str:
@@ -130,12 +117,7 @@ def _restore(run: Run, words: list[bytes]) -> object:
         raise CommandError("ERR Invalid TTL value, must be >= 0")
     name = run.name(words[1])
     kind = run.keys.kind(name)
-    try:
-        run.calls.restore_stream(name, words[3], replace=True)
-    except DumpChecksum:
-        raise CommandError("ERR DUMP payload version or checksum are wrong") from None
-    except InvalidDump:
-        raise CommandError("ERR Bad data format") from None
+    run.calls.restore_stream(name, words[3], replace=True)
     if kind != "stream":
         run.keys.delete_value(name)
     run.keys.expire(name, None if not ttl else ttl if b"absttl" in asked else now_ms() + ttl)

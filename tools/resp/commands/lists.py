@@ -77,9 +77,7 @@ for _name, _left in (("l", True), ("r", False)):
     command(f"b{_name}pop", -3, WRITES)(partial(_pop_soon, left=_left))
 
 
-@command("llen", 2, LOOKS)
-def _llen(run: Run, words: list[bytes]) -> object:
-    return len(run.keys.list_of(run.name(words[1])))
+command("llen", 2, LOOKS)(lambda run, words: len(run.keys.list_of(run.name(words[1]))))
 
 
 @command("lrange", 4, LOOKS)

@@ -52,14 +52,8 @@ def evalsha(run: Run, words: list[bytes]) -> object:
     return int(run.keys.string_of(name) == words[4] and script(run, name, words[4:]) is not False)
 
 
-@command("eval", -3, WRITES)
-def _eval(run: Run, words: list[bytes]) -> object:
-    return evalsha(run, [words[0], _digest(words[1]), *words[2:]])
-
-
-@command("script|load", 3, SESSION)
-def _script_load(run: Run, words: list[bytes]) -> object:
-    return _digest(words[2])
+command("eval", -3, WRITES)(lambda run, words: evalsha(run, [words[0], _digest(words[1]), *words[2:]]))
+command("script|load", 3, SESSION)(lambda run, words: _digest(words[2]))
 
 
 def _digest(script: bytes) -> bytes:
@@ -69,6 +63,4 @@ def _digest(script: bytes) -> bytes:
     return digest
 
 
-@command("script|exists", -3, SESSION)
-def _script_exists(run: Run, words: list[bytes]) -> object:
-    return [int(word.lower() in _SCRIPTS) for word in words[2:]]
+command("script|exists", -3, SESSION)(lambda run, words: [int(word.lower() in _SCRIPTS) for word in words[2:]])

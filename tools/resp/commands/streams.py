@@ -5,15 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from ....storage.errors import (
-    CountTooSmall,
-    IDBelowDeleted,
-    IDBelowEntries,
-    IDTooSmall,
-    IDZero,
     NoGroup,
     NoStream,
     RaxlogError,
-    StreamExhausted,
 )
 from ....stream.group.group import Group
 from ....stream.info import FullInfo, GroupDetail, count_rax
@@ -38,7 +32,6 @@ from .arguments import (
 )
 
 NO_KEY = "ERR no such key"
-_TOP = "ERR The ID specified in XADD is equal or smaller than the target stream top item"
 
 
 def stream_of(run: Run, key: bytes) -> Stream:
@@ -76,14 +69,7 @@ def _xadd(run: Run, words: list[bytes]) -> object:
         options |= {"maxlen": trim.maxlen, "minid": trim.minid, "approximate": trim.approximate, "limit": trim.limit}
     stream = stream_of(run, words[1])
     before = len(stream) if "maxlen" in options and run.server.engine.events.has("t") else None
-    try:
-        sid = stream.append(list(zip(flat[::2], flat[1::2], strict=True)), trim.id, **options)
-    except IDZero:
-        raise CommandError("ERR The ID specified in XADD must be greater than 0-0") from None
-    except IDTooSmall:
-        raise CommandError(_TOP) from None
-    except StreamExhausted:
-        raise CommandError("ERR The stream has exhausted the last possible ID, unable to add more items") from None
+    sid = stream.append(list(zip(flat[::2], flat[1::2], strict=True)), trim.id, **options)
     if sid is None:
         return None
     run.note("t", "xadd", words[1])
@@ -92,14 +78,8 @@ def _xadd(run: Run, words: list[bytes]) -> object:
     return id_reply(sid)
 
 
-@command("xlen", 2, READS)
-def _xlen(run: Run, words: list[bytes]) -> object:
-    return len(stream_of(run, words[1]))
-
-
-@command("xrange", -4, READS)
-def _xrange(run: Run, words: list[bytes]) -> object:
-    return _range(run, words, start_of(words[2]), end_of(words[3]), reverse=False)
+command("xlen", 2, READS)(lambda run, words: len(stream_of(run, words[1])))
+command("xrange", -4, READS)(lambda run, words: _range(run, words, start_of(words[2]), end_of(words[3]), reverse=False))
 
 
 @command("xrevrange", -4, READS)
@@ -174,68 +154,45 @@ def _xsetid(run: Run, words: list[bytes]) -> object:
 
     def deleted(word: bytes) -> StreamID:
         if last < (sid := stream_id(word)):
-            raise CommandError(_set_id("the provided max_deleted_entry_id"))
+            raise CommandError("ERR The ID specified in XSETID is smaller than the provided max_deleted_entry_id")
         return sid
 
     added = at_least(0, lambda: CommandError("ERR entries_added must be positive"))
     asked = options(words, 3, (), {b"entriesadded": added, b"maxdeletedid": deleted})
-    try:
-        stream_of(run, words[1]).set_id(last, entries_added=asked.get(b"entriesadded"),
-                                        max_deleted_id=asked.get(b"maxdeletedid"))
-    except NoStream:
-        raise CommandError(NO_KEY) from None
-    except IDBelowDeleted:
-        raise CommandError(_set_id("current max_deleted_entry_id")) from None
-    except IDBelowEntries:
-        raise CommandError(_set_id("the target stream top item")) from None
-    except CountTooSmall:
-        error = "ERR The entries_added specified in XSETID is smaller than the target stream length"
-        raise CommandError(error) from None
+    stream_of(run, words[1]).set_id(last, entries_added=asked.get(b"entriesadded"),
+                                    max_deleted_id=asked.get(b"maxdeletedid"))
     run.note("t", "xsetid", words[1])
     return "OK"
-
-
-def _set_id(than: str) -> str:
-    return f"ERR The ID specified in XSETID is smaller than {than}"
 
 
 @command("xcfgset", -2, WRITES)
 def _xcfgset(run: Run, words: list[bytes]) -> object:
     limits = {b"idmp-duration": ("idempotence_window", 86_400, "seconds"),
               b"idmp-maxsize": ("idempotence_cap", 10_000, "entries")}
-    options: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     at = 2
     while at < len(words):
         if words[at].lower() not in limits or at + 1 >= len(words):
             raise syntax_error()
         name, most, unit = limits[words[at].lower()]
         shown = text_of(words[at].upper())
-        if name in options:
+        if name in settings:
             raise CommandError(f"ERR {shown} specified multiple times")
-        options[name] = integer(words[at + 1])
-        if not 1 <= options[name] <= most:
+        settings[name] = integer(words[at + 1])
+        if not 1 <= settings[name] <= most:
             raise CommandError(f"ERR {shown} must be between 1 and {most} {unit}")
         at += 2
-    if not options:
+    if not settings:
         raise CommandError("ERR At least one parameter must be specified")
-    try:
-        stream_of(run, words[1]).configure(**options)
-    except NoStream:
-        raise CommandError(NO_KEY) from None
+    stream_of(run, words[1]).configure(**settings)
     return "OK"
 
 
 # -- reading several ---------------------------------------------------------------------------
 
 
-@command("xread", -4, READS)
-def _xread(run: Run, words: list[bytes]) -> object:
-    return _read(run, words, in_group=False)
-
-
-@command("xreadgroup", -7, WRITES)
-def _xreadgroup(run: Run, words: list[bytes]) -> object:
-    return _read(run, words, in_group=True)
+command("xread", -4, READS)(lambda run, words: _read(run, words, in_group=False))
+command("xreadgroup", -7, WRITES)(lambda run, words: _read(run, words, in_group=True))
 
 
 def _read(run: Run, words: list[bytes], in_group: bool) -> object:
@@ -393,10 +350,7 @@ def _xinfo_stream(run: Run, words: list[bytes]) -> object:
         if len(words) == 6:
             count = integer(words[5])
             count = 10 if count < 0 else count
-    try:
-        found = stream.info(full=True, count=count) if full else stream.info()
-    except NoStream:
-        raise CommandError(NO_KEY) from None
+    found = stream.info(full=True, count=count) if full else stream.info()
     figures = found.stream if isinstance(found, FullInfo) else found
     reply: dict[bytes, object] = {
         b"length": figures.length,
@@ -433,14 +387,10 @@ def _group_reply(group: GroupDetail) -> dict[bytes, object]:
 
 @command("xinfo|groups", 3, READS)
 def _xinfo_groups(run: Run, words: list[bytes]) -> object:
-    try:
-        groups = stream_of(run, words[2]).groups()
-    except NoStream:
-        raise CommandError(NO_KEY) from None
     return [{
         b"name": one.name, b"consumers": one.consumers, b"pending": one.pending,
         b"last-delivered-id": id_reply(one.last_delivered_id), b"entries-read": one.entries_read, b"lag": one.redis_lag,
-    } for one in groups]
+    } for one in stream_of(run, words[2]).groups()]
 
 
 @command("xinfo|consumers", 4, READS)

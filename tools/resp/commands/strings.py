@@ -64,9 +64,7 @@ def _get(run: Run, words: list[bytes]) -> object:
     return run.keys.string_of(run.name(words[1]))
 
 
-@command("getset", 3, WRITES)
-def _getset(run: Run, words: list[bytes]) -> object:
-    return _set(run, [*words, b"get"])
+command("getset", 3, WRITES)(lambda run, words: _set(run, [*words, b"get"]))
 
 
 @command("getdel", 2, WRITES)
@@ -89,9 +87,7 @@ def _getex(run: Run, words: list[bytes]) -> object:
     return value
 
 
-@command("strlen", 2, LOOKS)
-def _strlen(run: Run, words: list[bytes]) -> object:
-    return len(run.keys.string_of(run.name(words[1])) or b"")
+command("strlen", 2, LOOKS)(lambda run, words: len(run.keys.string_of(run.name(words[1])) or b""))
 
 
 @command("append", 3, WRITES)
@@ -119,9 +115,7 @@ for _name, _arity, _sign in (("incr", 2, 1), ("decr", 2, -1), ("incrby", 3, 1), 
     command(_name, _arity, WRITES)(partial(_increase, sign=_sign))
 
 
-@command("setnx", 3, WRITES)
-def _setnx(run: Run, words: list[bytes]) -> object:
-    return int(_set(run, [*words, b"nx"]) == "OK")
+command("setnx", 3, WRITES)(lambda run, words: int(_set(run, [*words, b"nx"]) == "OK"))
 
 
 @command("mset", -3, WRITES)
