@@ -286,7 +286,7 @@ class Session:
                 self.server.report(self, words)
         except CommandError as error:
             is_wrong = isinstance(command, CommandError)  # also one that a MULTI does not queue
-            if self.queue is not None and is_wrong and words[0].lower() == b"exec":
+            if is_wrong and words[0].lower() == b"exec":
                 self.discard()
                 return CommandError(f"EXECABORT Transaction discarded because of: {str(error).removeprefix('ERR ')}")
             if self.queue is not None and (is_wrong or words[0].lower() not in _OUTSIDE):
