@@ -255,7 +255,8 @@ def test_a_wrong_command_inside_a_transaction_aborts_it_where_redis_does(
         replies = []
         for server in (newer_address, address):
             with RespWire(server) as wire:
-                replies.append([wire.ask(*words) for words in (["MULTI"], ["SET", "k", 1], wrong, ["EXEC"], ["EXEC", "x"])])
+                script = [["MULTI"], ["SET", "k", 1], wrong, ["EXEC"], ["EXEC", "x"]]
+                replies.append([wire.ask(*words) for words in script])
         assert replies[1] == replies[0], wrong
 
 
