@@ -47,7 +47,7 @@ Callback = Callable[["ChannelMessage"], object] | None
 
 
 class ChannelMessage(NamedTuple):
-    """A message to a subscriber: [message, …], [pmessage, …] or [smessage, …] of Redis."""
+    """A message to a subscriber: a [message, …], [pmessage, …] or [smessage, …] of Redis."""
 
     kind: str  # "message", "pmessage" or "smessage"
     pattern: Text | None  # the glob that matched, of a pmessage
@@ -58,10 +58,10 @@ class ChannelMessage(NamedTuple):
 class Subscriber(Queue[ChannelMessage]):
     """One client's subscriptions to channels, globs and shard channels. Made by store.channels.
 
-    Take messages as of any subscription, by iterating or by get(). A message that matches a channel
-    and two globs comes three times, as in Redis. ``dropped`` counts those that found the
-    queue of ``limit`` messages full, ``missed_at_most`` those that left the ring before this
-    process could look (for which subscribers is not known).
+    Take messages as from any subscription, by iterating or by get(). A message that matches a channel
+    and two globs is received three times, as in Redis. ``dropped`` counts messages that found the
+    queue of ``limit`` messages full. ``missed_at_most`` counts messages that were removed before this process
+    could read them (it is not known for which subscribers they were).
     """
 
     def __init__(self, live: Dispatcher, encoding: str | None, limit: int, callback: Callback) -> None:
@@ -72,24 +72,24 @@ class Subscriber(Queue[ChannelMessage]):
         self._held: dict[bytes, dict[bytes, None]] = {CHANNEL: {}, GLOB: {}, SHARD: {}}
 
     def subscribe(self, *channels: Name) -> list[Reply]:
-        """Subscribe to channels: one ("subscribe", channel, n) for each, n of channels and globs. SUBSCRIBE.
+        """Subscribe to channels; returns ("subscribe", channel, number of channels and globs) for each. SUBSCRIBE.
 
-        All of them in one commit; none for what is held already.
+        One commit for all of them; none if all are already held.
         """
         return self._reply("subscribe", CHANNEL, channels, 1)
 
     def psubscribe(self, *globs: Name) -> list[Reply]:
-        """Subscribe to every channel that one of these globs matches, a copy for each. PSUBSCRIBE."""
+        """Subscribe to every channel that one of these globs matches; each glob gets a copy. PSUBSCRIBE."""
         return self._reply("psubscribe", GLOB, globs, 1)
 
     def ssubscribe(self, *channels: Name) -> list[Reply]:
-        """Subscribe to shard channels: a namespace and a count of their own, no globs. SSUBSCRIBE."""
+        """Subscribe to shard channels, which have a namespace and a count of their own, and no globs. SSUBSCRIBE."""
         return self._reply("ssubscribe", SHARD, channels, 1)
 
     def unsubscribe(self, *channels: Name) -> list[Reply]:
         """Unsubscribe from these channels, or without arguments from all. UNSUBSCRIBE.
 
-        A reply for each, also for one that was not held; one with None where none was.
+        Returns a reply for each, even for one that was not held; one reply with None if none was held.
         """
         return self._reply("unsubscribe", CHANNEL, channels, -1)
 
@@ -103,7 +103,7 @@ class Subscriber(Queue[ChannelMessage]):
 
     @property
     def channels(self) -> list[Text]:
-        """The channels held, in the order they were subscribed to."""
+        """The channels held, in the order of subscription."""
         return [text_of(name, self._encoding) for name in self._held[CHANNEL]]
 
     @property
