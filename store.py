@@ -68,15 +68,15 @@ class Store:
 
         ``create``         False: NotAStore if nothing is there
         ``readonly``       take no write lock and write no data; a store on a read-only medium is opened
-                           without any lock. If a killed writer has left commits in the journal, they
-                           are first applied, as the next writer would, if this user may write
+                           without any lock. Commits that a killed writer left in the journal are first
+                           applied, if this user has the right to write
         ``durability``     "commit": when a call returns, the data is on disk. "relaxed": a power
                            cut may undo the last commits; a kill loses nothing, and nothing is ever
                            corrupted. It saves the second flush that a commit needs above 64 KB, and
                            on systems other than Linux. "buffered": append() and extend() return
                            their final IDs at once and are committed within ``buffer_window``. A
-                           kill or a power cut loses at most the calls of that time; all calls
-                           before them are kept. Every other call, reads included, first waits for
+                           kill or a power cut loses at most the last calls, those of that time,
+                           and keeps all earlier ones. Every other call, reads included, first waits for
                            the buffered ones. If their commit fails, AppendsLost is raised by
                            flush(), by close(), and until then by every call
         ``encoding``       return names and fields as ``str`` in this encoding instead of ``bytes``;
@@ -186,8 +186,8 @@ class Store:
                               append to a new stream also sets the stream's codec, which handles without a codec
                               use (docs/values.md)
         ``type``              a dataclass, TypedDict, msgspec.Struct or pydantic model: append() takes its objects,
-                              and the ``value`` of an entry is one. The codec is then "json" unless another is given.
-                              NotInstalled without raxlog[models]
+                              and the ``value`` of an entry is one. Without ``codec``, the stream's codec is used, or
+                              "json" if it has none. NotInstalled without raxlog[models]
 
         The other options apply if this handle creates the stream:
         ``compression``       "none", "zstd" (full nodes are compressed with zstd, level 3) or
@@ -208,7 +208,7 @@ class Store:
         return self._streams.names()
 
     def rename_stream(self, old: Name, new: Name) -> bool:
-        """Rename a stream; False if it has that name already.
+        """Rename a stream; False if it already has that name.
 
         NoStream if ``old`` does not exist, StreamExists if ``new`` does.
         """
@@ -223,7 +223,7 @@ class Store:
         self._streams.copy(name, to)
 
     def restore_stream(self, name: Name, payload: bytes, *, replace: bool = False) -> None:
-        """Make a stream from a payload of Stream.dump() or of Redis' DUMP (5.0 to 8.8, compressed or not). RESTORE.
+        """Make a stream from a payload of Stream.dump() or of Redis' DUMP (5.0 to 8.8). Redis: RESTORE.
 
         Nodes, groups, consumers, pending entries, times, counts and remembered appends are those of the payload.
         ``replace`` replaces an existing stream of the name; without it, StreamExists.
@@ -243,7 +243,7 @@ class Store:
 
     @property
     def state(self) -> State:
-        """The small durable key-value space that transactions share with the streams."""
+        """A small durable key-value space, which transactions can change together with streams."""
         self._source.require_open()
         return State(self._source)
 
@@ -446,7 +446,7 @@ class Store:
     @property
     def last_end(self) -> LastEnd:
         """How the store was left by its previous users: ``how`` is "clean", "killed" or
-        "power cut". Only the first open for writing after that has it.
+        "power cut". Only the first open for writing after that reports it.
 
         A kill (or a process that ended without close()) has lost nothing. After a power cut, opening
         checks the newest records of up to 100 streams; ``problems`` lists the damaged ones, which

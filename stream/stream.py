@@ -243,9 +243,9 @@ class Stream:
         such call, or by the next append that is not buffered, after its own entries. Entries are appended in the order
         of their times, up to 1,000 entries or a megabyte per commit. A store open with readonly=True appends none.
 
-        Times follow the wall clock: if it is set forward, entries come early, if it is set back, late; none is lost or
-        appended twice. Creates the stream. Raises InvalidArgument for any other time, and the errors of append(). Costs
-        about as much as append(), however many entries are deferred.
+        Times follow the wall clock: if it is set forward, entries come early; if it is set back, they come late. None
+        is lost or appended twice. Creates the stream. Raises InvalidArgument for any other time, and the errors of
+        append(). Costs about as much as append(), however many entries are deferred.
         """
         (prepared,), codec = self._prepared((fields,))
         return jobs.defer(self._source, self.name, self._limits, self._encoding, prepared, codec, delay, at)
@@ -611,7 +611,7 @@ class Stream:
         return info
 
     def dump(self, redis_version: str = "7.2") -> bytes:
-        """The stream with its groups and pending entries as a payload, for restore_stream() or Redis. DUMP.
+        """The stream with its groups and pending entries as a payload for restore_stream(). Redis: DUMP.
 
         ``redis_version``: the oldest Redis that must accept it, from "5.0" on; "7.2" includes everything that 8.4 has.
         The bytes of nodes and all IDs, times, counts and counters are those of the stream. Payloads never contain

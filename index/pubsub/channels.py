@@ -224,11 +224,11 @@ class Channels:
     # -- publishing ---------------------------------------------------------------------
 
     def publish(self, channel: Name, message: Value) -> int:
-        """Send a message to the subscribers of a channel; how many copies were sent. PUBLISH.
+        """Send a message to the subscribers of a channel; returns how many copies were sent. PUBLISH.
 
-        One for each subscriber of the channel and one more for each of their globs that
-        matches. Later subscribers never get it. Subscribers of dead processes do not count.
-        Costs a commit if there are subscribers; about 10 µs, and nothing is written, if not.
+        One copy is sent for each subscriber of the channel, and one for each subscription to a glob that
+        matches. Later subscribers never get it. Subscribers in dead processes do not count.
+        Costs a commit if there are subscribers; otherwise about 10 µs, and nothing is written.
         """
         return self._publish(self.publication(channel, message))
 

@@ -82,7 +82,7 @@ _FALSE_ALARMS = ("neither reachable nor in the freeDB", "!= OVPAGES(")
 
 
 def check(path: str | os.PathLike[str], progress: Progress | None = None) -> Report:
-    """Check every invariant of the store at ``path``: ``.ok``, ``.problems``, ``.counts``.
+    """Check every invariant of the store at ``path``; the report has ``.ok``, ``.problems`` and ``.counts``.
 
     Each problem says what is wrong, what it means, and where: stream, group, node, offset, page.
     ``progress(part, done, total)`` is called now and then; the parts are "pages", "records",

@@ -242,7 +242,7 @@ class Group:
         """Make a worker that runs ``handler(entry)`` for each entry of the group; ``worker.run()`` starts it.
 
         Any number of workers, in any process, share the entries; each entry is run at least once. If the handler
-        returns, its entry is acknowledged, in the commit that reads the next ones. If it raises, it has failed:
+        returns, its entry is acknowledged in the commit that reads the next entries. If it raises, it has failed:
 
         ``attempts``      after this many deliveries, the entry goes to the dead letters; before, it is delivered again
         ``retry``         after this delay: a Backoff, seconds, a list of seconds, or a function of the deliveries
@@ -584,7 +584,7 @@ class Group:
         return None
 
     def pause(self, until: datetime | None = None) -> None:
-        """Stop delivering new or idle entries, to any read, until that time or resume(). Durable.
+        """Deliver no new and no idle entries to any read until that time or resume(). Durable.
 
         Pending entries can still be acknowledged, released and claimed by ID. Reads wait. ``until`` must have a
         time zone.
