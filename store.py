@@ -518,9 +518,9 @@ class Store:
     def readers(self) -> list[Reader]:
         """The reads that are open at this moment, in all processes, the furthest behind first.
 
-        Space that was freed since the oldest of them began cannot be reused: its ``lag``, in
-        commits. raxlog's own calls read in short transactions, so a lag of more than a few
-        commits means that a process was stopped in the middle of a read.
+        ``lag`` is the number of commits since a read began. Space freed since the oldest one began
+        cannot be reused. raxlog's own calls read in short transactions, so a lag of more than a
+        few commits means that a process was stopped in the middle of a read.
         """
         from .storage.engine import reader_table  # noqa: PLC0415
 

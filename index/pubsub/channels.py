@@ -79,7 +79,7 @@ class Subscriber(Queue[ChannelMessage]):
         return self._reply("subscribe", CHANNEL, channels, 1)
 
     def psubscribe(self, *globs: Name) -> list[Reply]:
-        """Subscribe to every channel that one of these globs matches; each glob gets a copy. PSUBSCRIBE."""
+        """Subscribe to every channel that one of these globs matches; each glob gets a copy. Redis: PSUBSCRIBE."""
         return self._reply("psubscribe", GLOB, globs, 1)
 
     def ssubscribe(self, *channels: Name) -> list[Reply]:
@@ -87,18 +87,18 @@ class Subscriber(Queue[ChannelMessage]):
         return self._reply("ssubscribe", SHARD, channels, 1)
 
     def unsubscribe(self, *channels: Name) -> list[Reply]:
-        """Unsubscribe from these channels, or without arguments from all. UNSUBSCRIBE.
+        """Unsubscribe from these channels, or without arguments from all. Redis: UNSUBSCRIBE.
 
         Returns a reply for each, even for one that was not held; one reply with None if none was held.
         """
         return self._reply("unsubscribe", CHANNEL, channels, -1)
 
     def punsubscribe(self, *globs: Name) -> list[Reply]:
-        """Unsubscribe from these globs; they are compared as text. PUNSUBSCRIBE."""
+        """Unsubscribe from these globs; they are compared as text. Redis: PUNSUBSCRIBE."""
         return self._reply("punsubscribe", GLOB, globs, -1)
 
     def sunsubscribe(self, *channels: Name) -> list[Reply]:
-        """Unsubscribe from these shard channels. SUNSUBSCRIBE."""
+        """Unsubscribe from these shard channels. Redis: SUNSUBSCRIBE."""
         return self._reply("sunsubscribe", SHARD, channels, -1)
 
     @property
@@ -224,7 +224,7 @@ class Channels:
     # -- publishing ---------------------------------------------------------------------
 
     def publish(self, channel: Name, message: Value) -> int:
-        """Send a message to the subscribers of a channel; returns how many copies were sent. PUBLISH.
+        """Send a message to the subscribers of a channel; returns how many copies were sent. Redis: PUBLISH.
 
         One copy is sent for each subscriber of the channel, and one for each subscription to a glob that
         matches. Later subscribers never get it. Subscribers in dead processes do not count.
@@ -233,7 +233,7 @@ class Channels:
         return self._publish(self.publication(channel, message))
 
     def spublish(self, channel: Name, message: Value) -> int:
-        """Send a message to the subscribers of a shard channel. SPUBLISH."""
+        """Send a message to the subscribers of a shard channel. Redis: SPUBLISH."""
         return self._publish(self.publication(channel, message, is_shard=True))
 
     def publication(self, channel: Name, message: Value, is_shard: bool = False) -> partial[int]:
@@ -264,23 +264,23 @@ class Channels:
     # -- figures ------------------------------------------------------------------------
 
     def channels(self, pattern: Name | None = None) -> list[Text]:
-        """The channels with subscribers of their own, all or those the glob matches. PUBSUB CHANNELS."""
+        """The channels with subscribers of their own, all or those the glob matches. Redis: PUBSUB CHANNELS."""
         return self._names(CHANNEL, pattern)
 
     def shardchannels(self, pattern: Name | None = None) -> list[Text]:
-        """The shard channels with subscribers, all or those the glob matches. PUBSUB SHARDCHANNELS."""
+        """The shard channels with subscribers, all or those the glob matches. Redis: PUBSUB SHARDCHANNELS."""
         return self._names(SHARD, pattern)
 
     def numsub(self, *channels: N) -> dict[N, int]:
-        """How many subscribers each channel has of its own, globs not counted. PUBSUB NUMSUB."""
+        """How many subscribers each channel has of its own, globs not counted. Redis: PUBSUB NUMSUB."""
         return self._numsub(CHANNEL, channels)
 
     def shardnumsub(self, *channels: N) -> dict[N, int]:
-        """How many subscribers each shard channel has. PUBSUB SHARDNUMSUB."""
+        """How many subscribers each shard channel has. Redis: PUBSUB SHARDNUMSUB."""
         return self._numsub(SHARD, channels)
 
     def numpat(self) -> int:
-        """How many different globs are subscribed to. PUBSUB NUMPAT, since Redis 6.2."""
+        """How many different globs are subscribed to. Redis: PUBSUB NUMPAT, since Redis 6.2."""
         return self._ask(channel_index.numpat)[0]
 
     def pattern_subscriptions(self) -> int:

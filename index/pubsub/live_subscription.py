@@ -113,7 +113,7 @@ class LiveSubscriptions(list[LiveSubscription]):
     """A list of live subscriptions that end together, from store.subscribe_many() or made of any others."""
 
     def close(self) -> None:
-        """End those still open, in one commit per store. Messages left in their queues are dropped."""
+        """End the subscriptions still open, in one commit per store. Messages left in their queues are dropped."""
         left = [one for one in self if not one.closed]
         for live in {one._live for one in left}:
             gone = [one for one in left if one._live is live]

@@ -244,8 +244,8 @@ class Group:
         Any number of workers, in any process, share the entries; each entry is run at least once. If the handler
         returns, its entry is acknowledged in the commit that reads the next entries. If it raises, it has failed:
 
-        ``attempts``      after this many deliveries, the entry goes to the dead letters; before, it is delivered again
-        ``retry``         after this delay: a Backoff, seconds, a list of seconds, or a function of the deliveries
+        ``attempts``      how often the entry is delivered at most; then it goes to the dead letters
+        ``retry``         the delay before the next delivery: a Backoff, seconds, a list of seconds, or a function of the deliveries
         ``Retry(after)``, ``Snooze(seconds)``, ``Discard(why)``    raised by the handler, override this
         ``lease``         seconds after which other workers take over the entries of a dead worker; a living worker
                           renews its leases, so a handler may take longer
@@ -535,7 +535,7 @@ class Group:
 
     @property
     def lag(self) -> int:
-        """The number of live entries that the group has not delivered yet: exact after any deletion or set ID.
+        """The number of live entries that the group has not delivered yet: exact after any deletion or set_id().
 
         Takes some ten microseconds; a group filtered by subject examines each entry after its position.
         """

@@ -37,7 +37,7 @@ _RETRY = 20  # ms until it tries again
 
 
 class Deferred:
-    """An entry that is appended to its stream once it is due. Got in a transaction, it acts there."""
+    """An entry that is appended to its stream once it is due. In a transaction, cancel() is part of it."""
 
     __slots__ = ("_due", "_encoding", "_flat", "_number", "_place", "_source", "_stream")
 
