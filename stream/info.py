@@ -112,7 +112,7 @@ class FullInfo(NamedTuple):
     groups: list[GroupDetail]
 
     def as_dict(self) -> dict[str, object]:
-        """Everything, under the names of XINFO STREAM FULL if it has one, for printing as JSON."""
+        """All figures, each under its name in XINFO STREAM FULL if it has one, for printing as JSON."""
         figures = self.stream.as_dict()
         del figures["first-entry"], figures["last-entry"]  # FULL has the entries instead
         groups = [

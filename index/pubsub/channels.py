@@ -79,7 +79,7 @@ class Subscriber(Queue[ChannelMessage]):
         return self._reply("subscribe", CHANNEL, channels, 1)
 
     def psubscribe(self, *globs: Name) -> list[Reply]:
-        """Subscribe to every channel that one of these globs matches; each glob gets a copy. Redis: PSUBSCRIBE."""
+        """Subscribe to globs: each receives its own copy of a message to a channel that it matches. PSUBSCRIBE."""
         return self._reply("psubscribe", GLOB, globs, 1)
 
     def ssubscribe(self, *channels: Name) -> list[Reply]:

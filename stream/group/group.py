@@ -245,7 +245,8 @@ class Group:
         returns, its entry is acknowledged in the commit that reads the next entries. If it raises, it has failed:
 
         ``attempts``      how often the entry is delivered at most; then it goes to the dead letters
-        ``retry``         the delay before the next delivery: a Backoff, seconds, a list of seconds, or a function of the deliveries
+        ``retry``         the delay before the next delivery: a Backoff, seconds, a list of seconds, or a function of
+                          the deliveries
         ``Retry(after)``, ``Snooze(seconds)``, ``Discard(why)``    raised by the handler, override this
         ``lease``         seconds after which other workers take over the entries of a dead worker; a living worker
                           renews its leases, so a handler may take longer

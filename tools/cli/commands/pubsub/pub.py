@@ -204,7 +204,7 @@ def _unbind(args: argparse.Namespace) -> int:
     "bindings",
     (*OF_STORE, argument("stream", metavar="STREAM", nargs="?", read=stream_name,
                          help="only those of this stream")),
-    """Prints a line for each, in the order in which they were made.""",
+    """Prints a line for each binding, in the order in which they were made.""",
     "raxlog bindings events.rax",
 )
 def _bindings(args: argparse.Namespace) -> None:
