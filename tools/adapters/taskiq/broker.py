@@ -91,7 +91,7 @@ class RaxlogBroker(AsyncBroker):
             await queue.store.transact(lambda tx: tx.stream(name).defer(fields, delay=float(delay)))
 
     def listen(self) -> AsyncGenerator[AckableMessage, None]:
-        """The tasks, as fast as this process has slots for them."""
+        """Yield the tasks, each as soon as this process has a slot for it."""
         return opened(self._queue).messages(self._lease, self._attempts)
 
 
