@@ -524,17 +524,21 @@ class Store:
         self._source.require_open()
         return reader_table.readers(self._env)
 
-    def status(self) -> Status:
+    def status(self, previous: Status | None = None) -> Status:
         """Everything that an operator watches, as one state of the store: see raxlog.Status.
 
         Streams, groups with lag and oldest pending entry, consumers, subscriptions, readers, the file and its room. In
-        one read transaction, which reads records and no entry: about 10 µs for a stream, 50 µs for a group. What
-        is damaged is named in ``damaged``; CorruptionError only where the names of streams are.
+        one read transaction: about 10 µs for a stream, 100 µs for a group. What is damaged is named in ``damaged``;
+        CorruptionError only where the names of streams are.
+
+        ``previous``  a status that this handle has returned: where nothing was committed since, its streams are
+                      taken over, and their times advanced. Of the consumers of this process that read in vain
+                      ``seen`` stays as it was
         """
         from . import status  # noqa: PLC0415 - loaded where it is used
 
         self._source.require_open()
-        return status.take(self._source, self._streams.encoding)
+        return status.take(self._source, self._streams.encoding, previous)
 
     def compact(self, progress: Callable[[str, int, int], None] | None = None) -> Compaction:
         """Rewrite the data file without the space of deleted entries, and switch to it.

@@ -1,0 +1,73 @@
+"""Watching a store: figures for Prometheus, plots, a dashboard in the terminal and a page. The extra raxlog[ui]."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import shutil
+
+from ... import output
+from .. import progress
+from ..arguments import OF_STORE, OF_STREAM, argument, command, flag, seconds
+from ..status import STORE, USAGE, CommandError
+from ..stores import existing, reading
+
+
+@command(
+    "metrics", (*OF_STORE, flag("--consumers", "also those of each consumer")),
+    """Prints the figures of the store, its streams and its groups in Prometheus' text format. Needs the extra
+raxlog[ui]. With --json they are printed as store.status() has them.""",
+    "raxlog metrics events.rax",
+    "raxlog metrics events.rax --consumers",
+)
+def _metrics(args: argparse.Namespace) -> None:
+    from ...ui.exposition import exposition  # noqa: PLC0415
+
+    with reading(args) as store:
+        status = store.status()
+    if args.json:
+        output.print_json(status.as_dict())
+    else:
+        output.print_text(exposition(status, args.consumers).removesuffix("\n"))
+
+
+@command(
+    "plot",
+    (*OF_STREAM,
+     argument("--out", metavar="FILE", help="a picture: .png, .svg or .pdf (default: the terminal)"),
+     argument("--seconds", type=seconds, default=30.0, metavar="N",
+              help="how long to look (default: 30; Ctrl-C ends it)"),
+     argument("--every", type=seconds, default=1.0, metavar="N", help="seconds between two looks (default: 1)")),
+    """Looks at the stream for a time, then plots its throughput, and the lag and the delivery latency of its groups.
+With --json the samples are printed: time, value (of the stream its rate, of a group its lag), latency.""",
+    "raxlog plot events.rax orders --seconds 60 --out orders.png",
+)
+def _plot(args: argparse.Namespace) -> None:
+    from ...ui import extra, plot  # noqa: PLC0415
+    from ...ui.watch import Watch  # noqa: PLC0415
+
+    if args.out is not None:
+        extra.require("--out", "matplotlib")
+        if not args.out.endswith((".png", ".svg", ".pdf")):
+            raise CommandError(f"--out: {args.out!r} does not end with .png, .svg or .pdf", USAGE)
+    with reading(args) as store:
+        existing(store, args.stream)
+    watch = Watch(args.store, keep=int(args.seconds / max(args.every, 0.01)) + 2)
+    picture = None
+    try:
+        with progress.steps(args.store, {}, "TaskProgressColumn") as report, contextlib.suppress(KeyboardInterrupt):
+            for looked, passed in plot.record(watch, args.seconds, max(args.every, 0.01)):
+                picture = looked
+                report("looking", int(passed * 10), int(args.seconds * 10))
+        if picture is None or picture.status is None:
+            raise CommandError("the store has not been looked at" if picture is None else picture.error, STORE)
+        found = plot.series(watch, picture, args.stream)
+    finally:
+        watch.close()
+    if args.out is not None:
+        plot.draw(found, args.out)
+    if args.json:
+        output.print_json([{"name": name, "samples": [one._asdict() for one in samples]} for name, samples in found])
+    elif args.out is None:
+        columns, lines = shutil.get_terminal_size()
+        output.print_text(*plot.charts(found, min(columns, 120), max(3, min(10, (lines - 6) // 3))))

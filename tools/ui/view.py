@@ -1,0 +1,211 @@
+"""The view of a picture: what is wrong, and the table of streams and groups, as text for a terminal and for a page.
+
+    wrong    orders / billing    oldest idle 14m, delivered 7 times; lag 1,204 and growing          worst first
+    rows     orders              its length, rate, deferred entries, bytes
+               billing           its lag, pending entries, the idle time of the oldest, dead letters
+
+All cells are plain text without control characters (output.text), and nothing in them is markup.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ...status import GroupStatus, Status, StreamStatus
+from ...stream.node.arguments import Text
+from .. import output
+from .watch import Key, Picture, Sample, Watch
+
+IDLE = 60.0  # seconds after which a pending entry, or one that waits, is wrong: twice the usual lease
+_REDELIVERED = 3  # deliveries from which an entry is in trouble
+_SCARCE, _GONE = 1 << 30, 64 << 20  # bytes free
+_BEHIND = 1000  # commits for which a reader holds pages back
+_OVERDUE = 10.0  # seconds
+_TREND, _LEAST = 60.0, 6  # seconds, and samples, by which a lag is said to grow
+_BARS = " ▁▂▃▄▅▆▇█"
+
+ORDERS = ("trouble", "rate", "lag", "name")
+COLUMNS = ("stream / group", "length", "rate/s", "lag", "pending", "idle", "dead",
+           "waits", "latency", "tries", "consumers", "deferred", "bytes", "state")
+NARROW = 7  # of these columns fit into a narrow terminal
+
+
+class Trouble(NamedTuple):
+    """Something that is wrong. ``level`` 2 is a loss or a standstill, 1 a warning; ``key`` is where to look, if any."""
+
+    level: int
+    weight: float
+    key: Key | None
+    where: str
+    what: str
+
+
+class Row(NamedTuple):
+    """A line of the table."""
+
+    key: Key
+    level: int  # of what is wrong with it, 0 if nothing is
+    cells: tuple[str, ...]
+
+
+class View(NamedTuple):
+    """All of it at one moment."""
+
+    head: str
+    wrong: list[Trouble]
+    rows: list[Row]
+
+
+def view(watch: Watch, picture: Picture, order: str = "trouble", wanted: str = "") -> View:
+    """What is to be shown: rows in one of ORDERS, and of streams and groups with ``wanted`` in their names only."""
+    status = picture.status
+    if status is None:
+        return View(output.text(watch.path), [Trouble(2, 0, None, "store", output.one_line(picture.error))], [])
+    wrong = troubles(watch, status)
+    return View(head(status, sum(picture.rates.values())), wrong, _rows(watch, picture, status, wrong, order, wanted))
+
+
+def head(status: Status, rate: float) -> str:
+    """The store in a line."""
+    parts = [output.text(status.path), f"commit {status.commit:,}", f"{number(rate)}/s",
+             f"{size(status.file_bytes)}, {size(status.free_bytes)} free"]
+    for many, noun in ((len(status.readers), "reader"), (len(status.listeners), "listener"),
+                       (status.subscriptions, "subscription")):
+        if many:
+            parts.append(output.many(many, noun))
+    return " · ".join([*parts, f"raxlog {status.versions['version']} ({status.versions['kernels']})"])
+
+
+def troubles(watch: Watch, status: Status) -> list[Trouble]:
+    """What is wrong, the worst first."""
+    found = [Trouble(2, 1e12, None, "damaged", output.one_line(one)) for one in status.damaged]
+    if status.free_bytes < _SCARCE:
+        level = 2 if status.free_bytes < _GONE else 1
+        found.append(Trouble(level, 1e11, None, "disk", f"{size(status.free_bytes)} free"))
+    found += [Trouble(1, one.lag, None, "reader", f"process {one.pid} reads what was there {one.lag:,} commits ago: "
+                      "the file grows meanwhile") for one in status.readers if one.lag > _BEHIND]
+    for stream in status.streams:
+        if stream.next_due is not None and status.time - stream.next_due > _OVERDUE:
+            late = status.time - stream.next_due
+            found.append(Trouble(1, late, (stream.name, None), output.text(stream.name),
+                                 f"deferred entries are {age(late)} late: nothing reads or appends"))
+        for group in stream.groups:
+            what = list(_of_group(watch.samples((stream.name, group.name)) if group.lag else [], status.time, group))
+            if what:
+                where = f"{output.text(stream.name)} / {output.text(group.name)}"
+                found.append(Trouble(max(level for level, _ in what), max(group.oldest_idle, group.waiting),
+                                     (stream.name, group.name), where, "; ".join(words for _, words in what)))
+    return sorted(found, key=lambda one: (-one.level, -one.weight))
+
+
+def _of_group(samples: list[Sample], now: float, group: GroupStatus) -> Iterator[tuple[int, str]]:
+    if group.oldest_idle > IDLE or group.oldest_deliveries >= _REDELIVERED:
+        tries = f", delivered {group.oldest_deliveries} times" if group.oldest_deliveries > 1 else ""
+        yield 2 if group.oldest_idle > IDLE else 1, f"oldest idle {age(group.oldest_idle)}{tries}"
+    if group.lag:
+        if grows(samples):
+            yield 1, f"lag {group.lag:,} and growing"
+        elif group.waiting > IDLE and group.paused_until is None:
+            seen = max((one.seen for one in group.consumers), default=0.0)
+            unread = "" if group.consumers else ", and no consumer has ever read"
+            yield 2 if now - seen > IDLE else 1, f"lag {group.lag:,}, the first waits for {age(group.waiting)}{unread}"
+    if group.dead_letters:
+        yield 1, output.many(group.dead_letters, "dead letter")
+
+
+def grows(samples: list[Sample]) -> bool:
+    """Whether a lag has grown within the last minute: its later values are all above its earlier ones."""
+    recent = [one for one in samples if samples[-1].time - one.time <= _TREND]
+    half = len(recent) // 2
+    return len(recent) >= _LEAST and min(one.value for one in recent[half:]) > max(one.value for one in recent[:half])
+
+
+# -- the table ----------------------------------------------------------------------------
+
+
+def _rows(watch: Watch, picture: Picture, status: Status, wrong: list[Trouble], order: str, wanted: str) -> list[Row]:
+    levels: dict[Key, int] = {}
+    for one in wrong:
+        if one.key is not None:
+            levels[one.key] = max(one.level, levels.get(one.key, 0))
+            levels[one.key[0], None] = max(one.level, levels.get((one.key[0], None), 0))
+
+    def place(stream: StreamStatus) -> tuple[float, ...]:
+        lag = float(max((group.lag for group in stream.groups), default=0))
+        rate = picture.rates.get(stream.name, 0.0)
+        by = {"trouble": (-levels.get((stream.name, None), 0), -rate), "rate": (-rate,), "lag": (-lag, -rate)}
+        return by.get(order, ())
+
+    rows = []
+    for stream in sorted(status.streams, key=place) if order != "name" else status.streams:
+        name, whole = output.text(stream.name), True
+        if wanted:
+            whole = wanted in name
+        groups = [group for group in stream.groups if whole or wanted in output.text(group.name)]
+        if whole or groups:
+            rows.append(Row((stream.name, None), levels.get((stream.name, None), 0), (
+                name, f"{stream.length:,}", number(picture.rates.get(stream.name, 0.0)), "", "", "", "", "", "", "", "",
+                f"{stream.deferred:,}" if stream.deferred else "", size(stream.bytes), "")))
+            rows += [Row((stream.name, group.name), levels.get((stream.name, group.name), 0),
+                         _group_cells(watch, stream.name, group)) for group in groups]
+    return rows
+
+
+def _group_cells(watch: Watch, stream: Text, group: GroupStatus) -> tuple[str, ...]:
+    samples = watch.samples((stream, group.name))
+    return (f"  {output.text(group.name)}", "", "", f"{'≤ ' if group.is_filtered and group.lag else ''}{group.lag:,}",
+            f"{group.pending:,}", age(group.oldest_idle) if group.pending else "-",
+            f"{group.dead_letters:,}" if group.dead_letters else "-", age(group.waiting) if group.lag else "-",
+            age(samples[-1].latency) if samples else "-", str(group.oldest_deliveries or "-"),
+            str(len(group.consumers)), "", "", "paused" if group.paused_until is not None else "")
+
+
+# -- figures ------------------------------------------------------------------------------
+
+
+def number(value: float) -> str:
+    """A rate: 0, 0.2, 32, 1,204, 1.2M."""
+    if value >= 1e6:
+        return f"{value / 1e6:,.1f}M"
+    return f"{value:,.0f}" if value >= 10 or value == 0 else f"{value:.1f}"
+
+
+def size(count: float) -> str:
+    """Bytes: 512 B, 8.2 MB."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:,.1f} TB"
+
+
+def age(seconds: float) -> str:
+    """A time span in one unit: 5ms, 0.3s, 12s, 14m, 3h, 5d; - where it is no time."""
+    if seconds >= 1e9:
+        return "-"
+    for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f}{unit}"
+    return f"{seconds:.0f}s" if seconds >= 10 else f"{seconds:.1f}s" if seconds >= 0.1 else f"{seconds * 1000:.0f}ms"
+
+
+def bars(samples: list[Sample], width: int, what: str = "value") -> str:
+    """The course of a series in one line of ``width`` characters, from its first sample to its last, in equal times."""
+    values = resampled(samples, width, what)
+    most = max(values, default=0.0)
+    return "".join(_BARS[0 if not value else 1 + round(value / most * (len(_BARS) - 2))] for value in values)
+
+
+def resampled(samples: list[Sample], count: int, what: str = "value") -> list[float]:
+    """Values at ``count`` moments of equal distance, each that of the last sample before; fewer samples give fewer."""
+    if len(samples) < 2:
+        return [float(getattr(one, what)) for one in samples]
+    start, span = samples[0].time, samples[-1].time - samples[0].time
+    values, at = [], 0
+    for place in range(count):
+        moment = start + span * place / max(1, count - 1)
+        while at + 1 < len(samples) and samples[at + 1].time <= moment + 1e-9:
+            at += 1
+        values.append(float(getattr(samples[at], what)))
+    return values
