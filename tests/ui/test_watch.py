@@ -83,9 +83,13 @@ time.sleep(0.1)""")
     assert "1 dead letter" in found["orders / mail"]
     assert found["orders / unread"].startswith("lag 4, the first waits for 0.")
     assert found["orders / unread"].endswith("no consumer has ever read")
-    shown = views.view(watch, watch.look())
-    assert [(row.cells[0], row.level) for row in shown.rows[:4]] == [
-        ("orders", 2), ("  fine", 0), ("  mail", 2), ("  unread", 2)]
+    picture = watch.look()
+    shown = views.view(watch, picture)
+    assert picture.status is not None
+    found_there = [(views.cells(watch, picture, row)[0], shown.levels.get(views.key_of(picture.status, row), 0))
+                   for row in shown.rows[:4]]
+    assert found_there == [("orders", 2), ("  fine", 0), ("  mail", 2), ("  unread", 2)]
+    assert views.view(watch, watch.look(), before=shown).rows is shown.rows
 
 
 def test_a_deferred_entry_that_is_late_is_wrong(elsewhere: Do, watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,7 +118,7 @@ for name in ("a", "b", "c"):
     picture = watch.look()
 
     def streams(order: str, wanted: str = "") -> list[str]:
-        return [row.cells[0] for row in views.view(watch, picture, order, wanted).rows]
+        return [views.cells(watch, picture, row)[0] for row in views.view(watch, picture, order, wanted).rows]
 
     assert streams("name") == ["a", "  g", "b", "  g", "c", "  g"]
     assert streams("rate")[0] == "c"
@@ -127,11 +131,13 @@ for name in ("a", "b", "c"):
 def test_hostile_names_are_shown_as_text(elsewhere: Do, watch: Watch) -> None:
     elsewhere(f"name = {HOSTILE!r}; store.stream(name).append({{'n': 1}}); "
               "store.stream(name).create_group(name, '0').read(name)")
-    found = views.view(watch, watch.look())
+    picture = watch.look()
+    found = views.view(watch, picture)
     assert len(found.rows) == 2
     for row in found.rows:
-        assert row.cells[0].isprintable()
-        assert r"<b>\x1b[31m" in row.cells[0]
+        [name, *_] = views.cells(watch, picture, row)
+        assert name.isprintable()
+        assert r"<b>\x1b[31m" in name
 
 
 def test_a_store_that_appears_is_compacted_restored_and_deleted_while_it_is_watched(path: Path, tmp_path: Path) -> None:

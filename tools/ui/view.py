@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from ...status import GroupStatus, Status, StreamStatus
+from ...status import GroupStatus, Status
 from ...stream.node.arguments import Text
 from .. import output
 from .watch import Key, Picture, Sample, Watch
@@ -27,8 +27,9 @@ _BARS = " ▁▂▃▄▅▆▇█"
 
 ORDERS = ("trouble", "rate", "lag", "name")
 COLUMNS = ("stream / group", "length", "rate/s", "lag", "pending", "idle", "dead",
-           "waits", "latency", "tries", "consumers", "deferred", "bytes", "state")
-NARROW = 7  # of these columns fit into a narrow terminal
+           "waits", "latency", "tries", "consumers", "deferred", "bytes", "state",
+           "rate, or lag, so far")
+_COURSE = 48  # characters of the last of these columns
 
 
 class Trouble(NamedTuple):
@@ -41,29 +42,36 @@ class Trouble(NamedTuple):
     what: str
 
 
-class Row(NamedTuple):
-    """A line of the table."""
-
-    key: Key
-    level: int  # of what is wrong with it, 0 if nothing is
-    cells: tuple[str, ...]
-
-
 class View(NamedTuple):
-    """All of it at one moment."""
+    """All of it at one moment. A row is the place of a stream in the status, and of one of its groups, or -1."""
 
     head: str
     wrong: list[Trouble]
-    rows: list[Row]
+    rows: list[tuple[int, int]]
+    levels: dict[Key, int]  # of what is wrong with a stream or group
+    basis: tuple[object, ...]  # what the rows follow from
 
 
-def view(watch: Watch, picture: Picture, order: str = "trouble", wanted: str = "") -> View:
-    """What is to be shown: rows in one of ORDERS, and of streams and groups with ``wanted`` in their names only."""
+NOTHING = View("", [], [], {}, ())
+
+
+def view(watch: Watch, picture: Picture, order: str = "trouble", wanted: str = "", before: View = NOTHING) -> View:
+    """What is to be shown: rows in one of ORDERS, and of streams and groups with ``wanted`` in their names only.
+
+    ``before`` is the view of an earlier picture, whose rows are kept where they would be the same.
+    """
     status = picture.status
     if status is None:
-        return View(output.text(watch.path), [Trouble(2, 0, None, "store", output.one_line(picture.error))], [])
+        return View(output.text(watch.path), [Trouble(2, 0, None, "store", output.one_line(picture.error))], [], {}, ())
     wrong = troubles(watch, status)
-    return View(head(status, sum(picture.rates.values())), wrong, _rows(watch, picture, status, wrong, order, wanted))
+    levels: dict[Key, int] = {}
+    for one in wrong:
+        if one.key is not None:
+            levels[one.key] = max(one.level, levels.get(one.key, 0))
+            levels[one.key[0], None] = max(one.level, levels.get((one.key[0], None), 0))
+    basis = (status.commit, status.last_commit, order, wanted, levels, any(picture.rates.values()))
+    rows = before.rows if basis == before.basis else list(_rows(picture.rates, status, levels, order, wanted))
+    return View(head(status, sum(picture.rates.values())), wrong, rows, levels, basis)
 
 
 def head(status: Status, rate: float) -> str:
@@ -124,41 +132,47 @@ def grows(samples: list[Sample]) -> bool:
 # -- the table ----------------------------------------------------------------------------
 
 
-def _rows(watch: Watch, picture: Picture, status: Status, wrong: list[Trouble], order: str, wanted: str) -> list[Row]:
-    levels: dict[Key, int] = {}
-    for one in wrong:
-        if one.key is not None:
-            levels[one.key] = max(one.level, levels.get(one.key, 0))
-            levels[one.key[0], None] = max(one.level, levels.get((one.key[0], None), 0))
-
-    def place(stream: StreamStatus) -> tuple[float, ...]:
-        lag = float(max((group.lag for group in stream.groups), default=0))
-        rate = picture.rates.get(stream.name, 0.0)
-        by = {"trouble": (-levels.get((stream.name, None), 0), -rate), "rate": (-rate,), "lag": (-lag, -rate)}
-        return by.get(order, ())
-
-    rows = []
-    for stream in sorted(status.streams, key=place) if order != "name" else status.streams:
-        name, whole = output.text(stream.name), True
-        if wanted:
-            whole = wanted in name
-        groups = [group for group in stream.groups if whole or wanted in output.text(group.name)]
+def _rows(rates: dict[Text, float], status: Status, levels: dict[Key, int], order: str,
+          wanted: str) -> Iterator[tuple[int, int]]:
+    streams = status.streams
+    places = list(range(len(streams)))
+    if order in ("trouble", "rate"):
+        places.sort(key=lambda at: -rates.get(streams[at].name, 0.0))
+    if order == "lag":
+        places.sort(key=lambda at: -max((group.lag for group in streams[at].groups), default=0))
+    if order == "trouble" and levels:
+        places.sort(key=lambda at: -levels.get((streams[at].name, None), 0))
+    for at in places:
+        stream = streams[at]
+        whole = not wanted or wanted in output.text(stream.name)
+        groups = [(at, place) for place, group in enumerate(stream.groups)
+                  if whole or wanted in output.text(group.name)]
         if whole or groups:
-            rows.append(Row((stream.name, None), levels.get((stream.name, None), 0), (
-                name, f"{stream.length:,}", number(picture.rates.get(stream.name, 0.0)), "", "", "", "", "", "", "", "",
-                f"{stream.deferred:,}" if stream.deferred else "", size(stream.bytes), "")))
-            rows += [Row((stream.name, group.name), levels.get((stream.name, group.name), 0),
-                         _group_cells(watch, stream.name, group)) for group in groups]
-    return rows
+            yield at, -1
+            yield from groups
 
 
-def _group_cells(watch: Watch, stream: Text, group: GroupStatus) -> tuple[str, ...]:
-    samples = watch.samples((stream, group.name))
+def key_of(status: Status, row: tuple[int, int]) -> Key:
+    """The stream, or the group, of a row."""
+    stream = status.streams[row[0]]
+    return stream.name, None if row[1] < 0 else stream.groups[row[1]].name
+
+
+def cells(watch: Watch, picture: Picture, row: tuple[int, int]) -> tuple[str, ...]:
+    """A row as text, by COLUMNS."""
+    assert picture.status is not None
+    stream = picture.status.streams[row[0]]
+    if row[1] < 0:
+        return (output.text(stream.name), f"{stream.length:,}", number(picture.rates.get(stream.name, 0.0)),
+                *[""] * 8, f"{stream.deferred:,}" if stream.deferred else "", size(stream.bytes), "",
+                bars(watch.samples((stream.name, None))))
+    group = stream.groups[row[1]]
+    samples = watch.samples((stream.name, group.name))
     return (f"  {output.text(group.name)}", "", "", f"{'≤ ' if group.is_filtered and group.lag else ''}{group.lag:,}",
             f"{group.pending:,}", age(group.oldest_idle) if group.pending else "-",
             f"{group.dead_letters:,}" if group.dead_letters else "-", age(group.waiting) if group.lag else "-",
             age(samples[-1].latency) if samples else "-", str(group.oldest_deliveries or "-"),
-            str(len(group.consumers)), "", "", "paused" if group.paused_until is not None else "")
+            str(len(group.consumers)), "", "", "paused" if group.paused_until is not None else "", bars(samples))
 
 
 # -- figures ------------------------------------------------------------------------------
@@ -190,9 +204,9 @@ def age(seconds: float) -> str:
     return f"{seconds:.0f}s" if seconds >= 10 else f"{seconds:.1f}s" if seconds >= 0.1 else f"{seconds * 1000:.0f}ms"
 
 
-def bars(samples: list[Sample], width: int, what: str = "value") -> str:
+def bars(samples: list[Sample], width: int = _COURSE) -> str:
     """The course of a series in one line of ``width`` characters, from its first sample to its last, in equal times."""
-    values = resampled(samples, width, what)
+    values = resampled(samples, width)
     most = max(values, default=0.0)
     return "".join(_BARS[0 if not value else 1 + round(value / most * (len(_BARS) - 2))] for value in values)
 

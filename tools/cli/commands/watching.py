@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import contextlib
 import shutil
+import sys
 
 from ... import output
 from .. import progress
 from ..arguments import OF_STORE, OF_STREAM, argument, command, flag, seconds
-from ..status import STORE, USAGE, CommandError
+from ..status import DONE, NO, STORE, USAGE, CommandError
 from ..stores import existing, reading
 
 
@@ -71,3 +72,35 @@ def _plot(args: argparse.Namespace) -> None:
     elif args.out is None:
         columns, lines = shutil.get_terminal_size()
         output.print_text(*plot.charts(found, min(columns, 120), max(3, min(10, (lines - 6) // 3))))
+
+
+@command(
+    "top", OF_STORE,
+    """A dashboard in the terminal: what is wrong on top (the oldest pending entries, growing lag, dead letters), below
+it all streams and groups, and behind these their consumers, what is pending, and the entries. It reads and
+never writes. The last line names the keys. With --json what is wrong is printed once; exit status 1 if
+something is.""",
+    "raxlog top events.rax",
+)
+def _top(args: argparse.Namespace) -> int:
+    from ...ui import extra, view  # noqa: PLC0415
+    from ...ui.watch import Watch  # noqa: PLC0415
+
+    watch = Watch(args.store)
+    try:
+        if args.json:
+            picture = watch.look()
+            if picture.status is None:
+                raise CommandError(picture.error, STORE)
+            wrong = view.view(watch, picture).wrong
+            output.print_json([one._asdict() for one in wrong])
+            return NO if wrong else DONE
+        if not (sys.stdin.isatty() and sys.stdout.isatty()):
+            raise CommandError("top needs a terminal; 'raxlog metrics' prints figures", USAGE)
+        extra.require("top", "textual")
+        from ...ui.top import Top  # noqa: PLC0415
+
+        Top(watch).run()
+    finally:
+        watch.close()
+    return DONE
