@@ -1,4 +1,4 @@
-"""The dashboard in the terminal: every key is pressed, on a store that another process has made and goes on changing."""
+"""The dashboard in the terminal: every key is pressed, on a store that another process goes on changing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 from cli_runs import Run, one_line
 from elsewhere import Do
 from raw_records import changed_copy, flipped, records_of
-from raxlog.storage.format import keys
+from raxlog.storage.format.keys import NODE
 from raxlog.tools.ui import view as views
 from raxlog.tools.ui.top import Top
 from raxlog.tools.ui.watch import Watch
@@ -53,7 +53,10 @@ def seen(app: Top) -> list[str]:
 
 def dashboard(path: Path, use: Callable[[Top, Pilot[None], Callable[..., Awaitable[str]]], Awaitable[None]],
               size: tuple[int, int] = (80, 24)) -> None:
-    """Run the dashboard in a terminal of that size; ``use`` gets a function that presses keys ("=…" types), and returns the screen."""
+    """Run the dashboard in a terminal of that size; ``use`` gets a function that presses keys.
+
+    "=text" is typed as a whole. What it returns is the screen, once that changes no more.
+    """
 
     async def run() -> None:
         watch = Watch(str(path))
@@ -237,7 +240,7 @@ def test_a_damaged_node_under_the_browser_is_reported_and_what_is_whole_is_shown
         elsewhere: Do, path: Path, tmp_path: Path) -> None:
     elsewhere("orders = store.stream('orders', node_max_entries=10); "
               "orders.extend([{'n': n} for n in range(40)], ids=[f'{n}-0' for n in range(1, 41)]); store.close()")
-    key, value = records_of(path, 1, keys.NODE)[1]
+    key, value = records_of(path, 1, NODE)[1]
     damaged = changed_copy(path, tmp_path / "damaged.rax", {key: flipped(value, len(value) - 9, 1)})
 
     async def use(app: Top, pilot: Pilot[None], press: Callable[..., Awaitable[str]]) -> None:

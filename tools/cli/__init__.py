@@ -8,7 +8,7 @@
                     care/      check  doctor  snapshot  compact  crashtest  bench
                     history/   export  scan         with pyarrow and Spark: the extra raxlog[spark]
                     demo/      demo (sample_text, kill_rounds)
-                    watching   top  plot  metrics        the extra raxlog[ui], by tools/ui
+                    watching   top  web  plot  metrics        the extra raxlog[ui], by tools/ui
                     completion
 
     arguments.py   what commands share: the parser, options, the table of loaded commands
@@ -78,6 +78,7 @@ COMMANDS = {
     "interest": ("pubsub.interest", "list the subscriptions that a subject reaches"),
     "serve": ("serve", "serve the store to clients of Redis"),
     "top": ("watching", "watch a store in the terminal: what is wrong, streams, groups, entries"),
+    "web": ("watching", "serve a page that shows a store live"),
     "plot": ("watching", "plot a stream's throughput, lag and delivery latency"),
     "metrics": ("watching", "print the figures of a store for Prometheus"),
     "check": ("care.check", "check every invariant of a store and report what is wrong"),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import shutil
 import sys
 
 from ... import output
 from .. import progress
-from ..arguments import OF_STORE, OF_STREAM, argument, command, flag, seconds
+from ..arguments import OF_STORE, OF_STREAM, argument, command, flag, seconds, whole
 from ..status import DONE, NO, STORE, USAGE, CommandError
 from ..stores import existing, reading
 
@@ -101,6 +102,48 @@ def _top(args: argparse.Namespace) -> int:
         from ...ui.top import Top  # noqa: PLC0415
 
         Top(watch).run()
+    finally:
+        watch.close()
+    return DONE
+
+
+@command(
+    "web",
+    (*OF_STORE,
+     argument("--port", type=whole, default=8642, metavar="N", help="where it listens (default: 8642; 0: any)"),
+     argument("--bind", default="127.0.0.1", metavar="ADDRESS", help="of this machine's (default: 127.0.0.1)"),
+     argument("--host", action="append", default=[], metavar="NAME",
+              help="a name under which the page may be opened besides; repeatable"),
+     argument("--token", metavar="TOKEN", help="what requests must bear (or RAXLOG_TOKEN in the environment)")),
+    """Serves a page that shows the store live: what is wrong, streams and groups, plots of rate, lag and delivery
+latency, the entries; and /metrics for Prometheus. It reads and never writes. The address that is printed bears
+the token, a new one at each start if none is given; another address than loopback's needs one given. Ends
+with SIGTERM or Ctrl-C.""",
+    "raxlog web events.rax",
+    "raxlog web events.rax --bind 192.0.2.7 --token 9f86d081884c7d65",
+)
+def _web(args: argparse.Namespace) -> int:
+    from ...ui import extra  # noqa: PLC0415
+    from ...ui.watch import Watch  # noqa: PLC0415
+
+    extra.require("the page", "starlette", "uvicorn", "prometheus_client")
+    import asyncio  # noqa: PLC0415
+
+    from ...ui import web  # noqa: PLC0415
+
+    allowed = web.access(args.bind, args.token or os.environ.get("RAXLOG_TOKEN"), args.host)
+    try:
+        bound = web.listen(args.bind, args.port)
+    except OSError as error:
+        raise CommandError(f"cannot listen on {args.bind}:{args.port}: {error.strerror}; --port names another",
+                           USAGE) from None
+    host = f"[{args.bind}]" if ":" in args.bind else args.bind
+    url = f"http://{host}:{bound.getsockname()[1]}/?token={allowed.token}"
+    output.answer(args.json, {"url": url}, url)
+    sys.stdout.flush()
+    watch = Watch(args.store)
+    try:
+        asyncio.run(web.serve(watch, bound, allowed))
     finally:
         watch.close()
     return DONE
