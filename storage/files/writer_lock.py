@@ -39,6 +39,7 @@ _LINE = 1 << 33
 _PLACE = 1 << 23  # more than any number of a process
 _PLACES = 1 << 38
 _FIRST_LOOKS, _LOOKS = 0.02, 0.06  # seconds
+_LONG = 1.0  # seconds of waiting that are logged
 
 
 class WriterLock:
@@ -66,7 +67,12 @@ class WriterLock:
                     return
                 except BlockingIOError:
                     pass
-            self._wait(time.monotonic() + timeout, timeout)
+            began = time.monotonic()
+            self._wait(began + timeout, timeout)
+            if (waited := time.monotonic() - began) > _LONG:
+                import logging  # noqa: PLC0415 - hardly ever needed
+
+                logging.getLogger("raxlog.store").info("waited %.1f s for the writer's lock %s", waited, self._path)
         except BaseException:
             self.release()
             raise

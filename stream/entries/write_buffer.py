@@ -197,6 +197,7 @@ class WriteBuffer(Attachment):
         self._refusal: BaseException | None = None  # why the last window could not be opened
         self._refusals = 0
         self._failure: AppendsLost | None = None
+        self._unlogged: AppendsLost | None = None
         self._unreported: dict[int, AppendsLost] = {}  # by thread
         self._shut = False
         self._forking = False
@@ -432,6 +433,11 @@ class WriteBuffer(Attachment):
                 error = raised
             with self._mutex:
                 self._become_idle(error)
+                failure, self._unlogged = self._unlogged, None
+            if failure is not None:  # with no lock held: a handler may write to this store
+                import logging  # noqa: PLC0415 - hardly ever needed
+
+                logging.getLogger("raxlog.store").warning("%s", failure)
 
     def _become_idle(self, error: BaseException | None) -> None:
         """The lead has been released, or could not be taken."""
@@ -547,7 +553,7 @@ class WriteBuffer(Attachment):
         self._count = self._bytes = 0
         self._until = 0
         if items:
-            self._failure = failure = _loss(self._env, items, error, visible)
+            self._failure = self._unlogged = failure = _loss(self._env, items, error, visible)
             self._unreported |= dict.fromkeys(self._callers, failure)
             self._callers = set()
 
