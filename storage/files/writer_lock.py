@@ -31,6 +31,7 @@ import time
 from pathlib import Path
 
 from ..errors import LockTimeout
+from ..notices import note
 from . import ofd_lock
 from .futex import TurnWords
 
@@ -70,9 +71,7 @@ class WriterLock:
             began = time.monotonic()
             self._wait(began + timeout, timeout)
             if (waited := time.monotonic() - began) > _LONG:
-                import logging  # noqa: PLC0415 - hardly ever needed
-
-                logging.getLogger("raxlog.store").info("waited %.1f s for the writer's lock %s", waited, self._path)
+                note("info", "waited %.1f s for the writer's lock %s", waited, self._path)
         except BaseException:
             self.release()
             raise

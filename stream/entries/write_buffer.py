@@ -49,6 +49,7 @@ from ...storage.engine.environment import Attachment, Environment
 from ...storage.engine.fork_hooks import FORK_PATIENCE, release_all
 from ...storage.errors import AppendsLost, Lost, StoreClosed, StoreError, TransactionError
 from ...storage.lifecycle import compaction
+from ...storage.notices import note
 from ...storage.wake.stop import wake
 from ..node.stream_id import MAX64, NewID, StreamID, make_id, now_ms
 from . import header as headers
@@ -197,7 +198,6 @@ class WriteBuffer(Attachment):
         self._refusal: BaseException | None = None  # why the last window could not be opened
         self._refusals = 0
         self._failure: AppendsLost | None = None
-        self._unlogged: AppendsLost | None = None
         self._unreported: dict[int, AppendsLost] = {}  # by thread
         self._shut = False
         self._forking = False
@@ -433,11 +433,6 @@ class WriteBuffer(Attachment):
                 error = raised
             with self._mutex:
                 self._become_idle(error)
-                failure, self._unlogged = self._unlogged, None
-            if failure is not None:  # with no lock held: a handler may write to this store
-                import logging  # noqa: PLC0415 - hardly ever needed
-
-                logging.getLogger("raxlog.store").warning("%s", failure)
 
     def _become_idle(self, error: BaseException | None) -> None:
         """The lead has been released, or could not be taken."""
@@ -553,7 +548,8 @@ class WriteBuffer(Attachment):
         self._count = self._bytes = 0
         self._until = 0
         if items:
-            self._failure = self._unlogged = failure = _loss(self._env, items, error, visible)
+            self._failure = failure = _loss(self._env, items, error, visible)
+            note("warning", "%s", failure)
             self._unreported |= dict.fromkeys(self._callers, failure)
             self._callers = set()
 
