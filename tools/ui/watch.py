@@ -24,7 +24,7 @@ SAMPLES = 240  # four minutes, where a look is cheap
 _SERIES = 2000  # streams and groups
 _STALE = 60.0  # seconds after which a series that does not move may go
 _EVERY = 1.0  # seconds between two looks, where a look is cheap
-_BUSY, _IDLE = 20, 300  # a look takes no more than one part in so many of a core
+_BUSY, _IDLE = 50, 300  # a look takes no more than one part in so many of a core
 _PLAUSIBLE = 1e9  # seconds; a longer wait means that the stream's IDs are no times
 
 Key = tuple[Text, Text | None]  # a stream, or one of its groups

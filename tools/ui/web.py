@@ -39,7 +39,7 @@ from .view import age
 from .watch import NO_KEY, Key, Picture, Sample, Watch
 
 _ROWS, _WRONG, _ENTRIES, _POINTS, _MOST = 200, 50, 50, 120, 20_000  # what is sent at a time; characters of a value
-_AT_REST = 5.0  # seconds after which ages are sent again though nothing has happened
+_AT_REST = 10.0  # seconds after which ages are sent again though nothing has happened
 _POLICY = ("default-src 'none'; script-src 'nonce-{0}'; style-src 'nonce-{0}'; connect-src 'self'; img-src data:; "
            "base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
 
@@ -167,7 +167,7 @@ class Site:
                     sent = now
                     document = self._document(picture, shown, asked.get("stream", ""), asked.get("group", ""))
                     yield f"data: {json.dumps(document)}\n\n"
-            await asyncio.sleep(0.25)
+            await asyncio.sleep(0.5)
 
     def _document(self, picture: Picture, shown: view.View, stream: str, group: str) -> dict[str, object]:
         status = picture.status

@@ -14,6 +14,8 @@ from ..arguments import OF_STORE, OF_STREAM, argument, command, flag, seconds, w
 from ..status import DONE, NO, STORE, USAGE, CommandError
 from ..stores import existing, reading
 
+_NICE = 5  # a program that watches gives way to those that are watched
+
 
 @command(
     "metrics", (*OF_STORE, flag("--consumers", "also those of each consumer")),
@@ -101,6 +103,7 @@ def _top(args: argparse.Namespace) -> int:
         extra.require("top", "textual")
         from ...ui.top import Top  # noqa: PLC0415
 
+        os.nice(_NICE)
         Top(watch).run()
     finally:
         watch.close()
@@ -141,6 +144,7 @@ def _web(args: argparse.Namespace) -> int:
     url = f"http://{host}:{bound.getsockname()[1]}/?token={allowed.token}"
     output.answer(args.json, {"url": url}, url)
     sys.stdout.flush()
+    os.nice(_NICE)
     watch = Watch(args.store)
     try:
         asyncio.run(web.serve(watch, bound, allowed))
