@@ -253,21 +253,6 @@ def test_a_damaged_node_under_the_browser_is_reported_and_what_is_whole_is_shown
     dashboard(damaged, use, (80, 20))
 
 
-def test_clicks_and_the_wheel_choose_and_open(shop: Path) -> None:
-    async def use(app: Top, pilot: Pilot[None], press: Callable[..., Awaitable[str]]) -> None:
-        table = app.screen.query_one("#rows")
-        await pilot.click("#rows", offset=(3, 2))
-        assert table.place == 1  # type: ignore[attr-defined]
-        table.on_mouse_scroll_down()  # type: ignore[attr-defined]
-        assert table.place == 4  # type: ignore[attr-defined]
-        table.on_mouse_scroll_up()  # type: ignore[attr-defined]
-        await pilot.click("#rows", offset=(3, 2))
-        await pilot.pause()
-        assert len(app.screen_stack) == 3
-
-    dashboard(shop, use)
-
-
 def test_top_needs_a_terminal_and_the_extra(raxlog_cli: Run, orders: str, tmp_path: Path,
                                             monkeypatch: pytest.MonkeyPatch) -> None:
     status, _, err = raxlog_cli("top", orders)

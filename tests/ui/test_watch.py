@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import sys
@@ -79,9 +80,9 @@ store.stream("orders.mail.dead").append({"$dead": "{}"})
 time.sleep(0.1)""")
     found = wrong(watch)
     assert sorted(found) == ["orders / mail", "orders / unread"]
-    assert "oldest idle 0." in found["orders / mail"]
+    assert "oldest idle " in found["orders / mail"]
     assert "1 dead letter" in found["orders / mail"]
-    assert found["orders / unread"].startswith("lag 4, the first waits for 0.")
+    assert found["orders / unread"].startswith("lag 4, the first waits for ")
     assert found["orders / unread"].endswith("no consumer has ever read")
     picture = watch.look()
     shown = views.view(watch, picture)
@@ -95,7 +96,7 @@ time.sleep(0.1)""")
 def test_a_deferred_entry_that_is_late_is_wrong(elsewhere: Do, watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(views, "_OVERDUE", 0.05)
     elsewhere("store.stream('orders').defer({'n': 1}, delay=0.01); time.sleep(0.15)")
-    assert "deferred entries are 0.1s late" in wrong(watch)["orders"]
+    assert re.match(r"deferred entries are \d+\.\ds late", wrong(watch)["orders"])
 
 
 def test_a_lag_grows_where_its_later_values_are_above_all_earlier_ones() -> None:

@@ -10,16 +10,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from ...stream.node.arguments import Text
 from .. import output
 from .extra import require
 from .view import age, number, resampled
 from .watch import Picture, Sample, Watch
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 PANELS = (("throughput, entries/s", "value"), ("lag, entries", "value"), ("delivery latency, s", "latency"))
 _MOST = 8  # groups in a picture
@@ -40,10 +36,9 @@ def record(watch: Watch, seconds: float, every: float) -> Iterator[tuple[Picture
 def series(watch: Watch, picture: Picture, stream: Text) -> list[tuple[str, list[Sample]]]:
     """The samples of a stream, and behind them those of its groups, by name; those with the greatest lag first."""
     found = [(output.text(stream), watch.samples((stream, None)))]
-    for one in picture.status.streams if picture.status else ():
-        if one.name == stream:
-            groups = sorted(one.groups, key=lambda group: -group.lag)
-            found += [(output.text(group.name), watch.samples((stream, group.name))) for group in groups]
+    there = picture.find((stream, None))[0]
+    groups = sorted(there.groups if there else (), key=lambda group: -group.lag)
+    found += [(output.text(group.name), watch.samples((stream, group.name))) for group in groups]
     return found
 
 
@@ -58,20 +53,16 @@ def draw(found: list[tuple[str, list[Sample]]], file: str) -> None:
     panels = figure.subplots(len(PANELS), 1, sharex=True)
     for at, (panel, (title, what)) in enumerate(zip(panels, PANELS, strict=True)):
         shown = found[:1] if at == 0 else found[1:_MOST + 1]
-        _curves(panel, shown, what, start)
+        for name, samples in shown:
+            panel.plot([one.time - start for one in samples], [getattr(one, what) for one in samples],
+                       label=_literal(name), linewidth=1.5)
+        panel.set_ylim(bottom=0)
+        panel.grid(alpha=0.3)
         panel.set_title(title, fontsize=10, loc="left")
         if at == 1 and shown:
             panel.legend(loc="upper left", fontsize=8)
     panels[-1].set_xlabel(f"seconds since {time.strftime('%Y-%m-%d %H:%M:%S', time.localtime(start))}")
     figure.savefig(file)
-
-
-def _curves(panel: Axes, shown: list[tuple[str, list[Sample]]], what: str, start: float) -> None:
-    for name, samples in shown:
-        panel.plot([one.time - start for one in samples], [getattr(one, what) for one in samples],
-                   label=_literal(name), linewidth=1.5)
-    panel.set_ylim(bottom=0)
-    panel.grid(alpha=0.3)
 
 
 def _literal(name: str) -> str:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from rich.text import Text
-from textual import events
 from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.widget import Widget
@@ -28,7 +27,7 @@ class Table(Widget, can_focus=True):
     ]
 
     class Chosen(Message):
-        """Enter, or a click on the chosen line."""
+        """Enter."""
 
         def __init__(self, table: Table, place: int) -> None:
             super().__init__()
@@ -54,33 +53,14 @@ class Table(Widget, can_focus=True):
         self.refresh()
 
     def action_move(self, by: int) -> None:
-        """Choose another line."""
         self._go(self.place + by)
 
     def action_page(self, by: int) -> None:
-        """Choose a line a page further."""
         self._go(self.place + by * max(1, self.size.height - 2))
 
     def action_choose(self) -> None:
-        """Open the line chosen."""
         if self._count:
             self.post_message(self.Chosen(self, self.place))
-
-    def on_click(self, event: events.Click) -> None:
-        """Choose the line under the pointer, or open it where it is the chosen one."""
-        place = self._top + event.y - bool(self._head)
-        if 0 <= place < self._count:
-            if place == self.place:
-                self.action_choose()
-            self._go(place)
-
-    def on_mouse_scroll_down(self) -> None:
-        """Three lines down."""
-        self.action_move(3)
-
-    def on_mouse_scroll_up(self) -> None:
-        """Three lines up."""
-        self.action_move(-3)
 
     def render(self) -> Text:
         """The lines that fit, the chosen one among them."""

@@ -20,7 +20,7 @@ from textual.containers import VerticalScroll
 from textual.screen import Screen
 from textual.widgets import Footer, Input, Static
 
-from ...status import ConsumerStatus, GroupStatus, StreamStatus
+from ...status import GroupStatus, StreamStatus
 from ...storage.errors import RaxlogError
 from ...store import Store
 from ...stream.group.info import Pending
@@ -114,7 +114,6 @@ class Page(Screen[None]):
         line.focus()
 
     def on_input_submitted(self, event: Input.Submitted) -> None:
-        """The line is there."""
         then = self._asked
         self._end_input()
         if then is not None:
@@ -138,19 +137,16 @@ class Page(Screen[None]):
         return None
 
     def action_entries(self) -> None:
-        """The entries of the stream."""
         if (key := self.key()) is not None:
             self.app.push_screen(EntriesPage((key[0], None)))
 
     def action_dead(self) -> None:
-        """The dead letters of the group."""
         key = self.key()
         if key is not None and key[1] is not None:
             letters = b"%b.%b.dead" % (arguments.name_bytes(key[0]), arguments.name_bytes(key[1]))
             self.app.push_screen(EntriesPage((letters, None)))
 
     def action_back(self) -> None:
-        """Leave the input, or the page."""
         if self._asked is not None:
             self._end_input()
         elif len(self.app.screen_stack) > 2:  # the first is textual's own
@@ -201,7 +197,6 @@ class Overview(Page):
         return view.key_of(status, rows[0]) if status is not None and rows else None
 
     def on_table_chosen(self, event: Table.Chosen) -> None:
-        """Open what the line is about."""
         key = self.key()
         if event.table.id == "wrong":
             key = self._view.wrong[event.place].key if event.place < len(self._view.wrong) else None
@@ -209,12 +204,10 @@ class Overview(Page):
             self.app.push_screen(EntriesPage(key) if key[1] is None else GroupPage(key))
 
     def action_order(self) -> None:
-        """The next order."""
         self._order = ORDERS[(ORDERS.index(self._order) + 1) % len(ORDERS)]
         self.show(self._picture)
 
     def action_filter(self) -> None:
-        """Ask for a part of the names."""
         self.ask("part of a name", self._filter, self._filtered)
 
     def _filtered(self, value: str) -> None:
@@ -227,34 +220,27 @@ class GroupPage(Page):
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("e", "entries", "entries"), Binding("d", "dead", "dead letters")]
 
-    columns = ("consumer", "pending", "idle", "seen", "active"), 1
+    columns = view.CONSUMERS, 1
 
     def __init__(self, key: Key) -> None:
         super().__init__(key)
-        self._stream, self._group = key
-        self._consumers: list[ConsumerStatus] = []
+        self._group = key
+        self._consumers: list[arguments.Text] = []
 
     def show(self, picture: Picture) -> None:
-        self.say(f"{output.text(self._stream)} / {output.text(self._group or b'')}")
-        stream, group = self._found(picture)
-        self._consumers = [] if group is None else sorted(group.consumers, key=lambda one: -one.idle)
+        self.say(" / ".join(output.text(name) for name in self._group if name is not None))
+        stream, group = picture.find(self._group)
+        lines: list[tuple[int, tuple[str, ...]]] = []
         if stream is None or group is None or picture.status is None:
             self.about(output.one_line(picture.error) or "the group is not there")
         else:
             self._draw(stream, group)
-        now = picture.status.time if picture.status else 0.0
-        lines = [(2 if one.idle > view.IDLE else 0, (
-            output.text(one.name), f"{one.pending:,}", age(one.idle) if one.pending else "-", age(now - one.seen),
-            "-" if one.active is None else age(now - one.active))) for one in self._consumers]
+            lines = view.consumers(group, picture.status.time)
+            self._consumers = [one.name for one in sorted(group.consumers, key=lambda one: -one.idle)]
         self.table.show(len(lines), lines.__getitem__)
 
-    def _found(self, picture: Picture) -> tuple[StreamStatus | None, GroupStatus | None]:
-        streams = picture.status.streams if picture.status else ()
-        stream = next((one for one in streams if one.name == self._stream), None)
-        return stream, next((one for one in (stream.groups if stream else ()) if one.name == self._group), None)
-
     def _draw(self, stream: StreamStatus, group: GroupStatus) -> None:
-        samples = self.top.over.samples((self._stream, self._group))
+        samples = self.top.over.samples(self._group)
         lines = [f"lag {group.lag:,} · pending {group.pending:,} ({group.released:,} given back) · oldest idle "
                  f"{age(group.oldest_idle)}, delivered {group.oldest_deliveries} times · {group.dead_letters:,} dead · "
                  f"last delivered {group.last_delivered}" + " · paused" * (group.paused_until is not None)]
@@ -266,8 +252,7 @@ class GroupPage(Page):
         self.about(*lines)
 
     def on_table_chosen(self, event: Table.Chosen) -> None:
-        """What is pending with a consumer."""
-        self.app.push_screen(PendingPage((self._stream, self._group), self._consumers[event.place].name))
+        self.app.push_screen(PendingPage(self._group, self._consumers[event.place]))
 
 
 class PendingPage(Page):
@@ -294,7 +279,6 @@ class PendingPage(Page):
         self.table.focus()
 
     async def on_table_chosen(self, event: Table.Chosen) -> None:
-        """The entry, where it is still there."""
         sid = self._pending[event.place].id
         found = await self.read(lambda store: [store.stream(self._stream).get(sid)])
         if found and found[0] is not None:
@@ -340,23 +324,19 @@ class EntriesPage(Page):
         self.table.show(len(lines), lines.__getitem__, 0)
 
     def on_table_chosen(self, event: Table.Chosen) -> None:
-        """The whole entry."""
         self.app.push_screen(EntryPage(self._stream, self._page.entries[event.place]))
 
     async def action_next(self) -> None:
-        """The next page."""
         if self._page.next is not None:
             self._starts.append(self._page.next)
             await self._load()
 
     async def action_previous(self) -> None:
-        """The page before."""
         if len(self._starts) > 1:
             self._starts.pop()
             await self._load()
 
     async def action_turn(self) -> None:
-        """The other way round, from the other end."""
         self._reverse = not self._reverse
         await self._from(StreamID.MAX if self._reverse else StreamID.MIN)
 
@@ -365,7 +345,6 @@ class EntriesPage(Page):
         await self._load()
 
     def action_go(self) -> None:
-        """Ask for an ID or a time."""
         self.ask("an ID (1526919030474-55) or a time (2026-11-24T08:00)", "", self._gone)
 
     def _gone(self, value: str) -> None:
@@ -377,11 +356,9 @@ class EntriesPage(Page):
             self.call_next(self._from, start)
 
     def action_subject(self) -> None:
-        """Ask for a subject."""
         self.ask("a subject, with * and >", self._subject, lambda value: self._narrow("_subject", value))
 
     def action_field(self) -> None:
-        """Ask for a field."""
         self.ask("name, name=value, or name~part", self._field, lambda value: self._narrow("_field", value))
 
     def _narrow(self, name: str, value: str) -> None:
@@ -412,7 +389,6 @@ class EntryPage(Page):
         self.query_one("#rows").focus()
 
     async def action_hex(self) -> None:
-        """Text or bytes."""
         self._is_hex = not self._is_hex
         await self.on_mount()
 
@@ -430,7 +406,6 @@ class Top(App[None]):
         self.title = output.text(watch.path)
 
     def on_mount(self) -> None:
-        """Show the overview, and look again and again."""
         self.push_screen(Overview())
         self.run_worker(self._looking(), name="looking")
 

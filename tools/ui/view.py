@@ -29,6 +29,7 @@ ORDERS = ("trouble", "rate", "lag", "name")
 COLUMNS = ("stream / group", "length", "rate/s", "lag", "pending", "idle", "dead",
            "waits", "latency", "tries", "consumers", "deferred", "bytes", "state",
            "rate, or lag, so far")
+CONSUMERS = ("consumer", "pending", "idle", "seen", "active")
 _COURSE = 48  # characters of the last of these columns
 
 
@@ -158,6 +159,14 @@ def key_of(status: Status, row: tuple[int, int]) -> Key:
     return stream.name, None if row[1] < 0 else stream.groups[row[1]].name
 
 
+def named(status: Status | None, stream: str, group: str = "") -> Key | None:
+    """The key of a stream, and of its group, by the text of their names."""
+    for one in status.streams if status else ():
+        if output.text(one.name) == stream:
+            return one.name, next((each.name for each in one.groups if output.text(each.name) == group), None)
+    return None
+
+
 def cells(watch: Watch, picture: Picture, row: tuple[int, int]) -> tuple[str, ...]:
     """A row as text, by COLUMNS."""
     assert picture.status is not None
@@ -173,6 +182,14 @@ def cells(watch: Watch, picture: Picture, row: tuple[int, int]) -> tuple[str, ..
             f"{group.dead_letters:,}" if group.dead_letters else "-", age(group.waiting) if group.lag else "-",
             age(samples[-1].latency) if samples else "-", str(group.oldest_deliveries or "-"),
             str(len(group.consumers)), "", "", "paused" if group.paused_until is not None else "", bars(samples))
+
+
+def consumers(group: GroupStatus, now: float) -> list[tuple[int, tuple[str, ...]]]:
+    """The group's consumers, the oldest lease first: what is wrong with each, and its cells, by CONSUMERS."""
+    return [(2 if one.idle > IDLE else 0, (
+        output.text(one.name), f"{one.pending:,}", age(one.idle) if one.pending else "-", age(now - one.seen),
+        "-" if one.active is None else age(now - one.active)))
+        for one in sorted(group.consumers, key=lambda one: -one.idle)]
 
 
 # -- figures ------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from collections import deque
 from pathlib import Path
 from typing import NamedTuple
 
-from ...status import GroupStatus, Status
+from ...status import GroupStatus, Status, StreamStatus
 from ...storage.errors import RaxlogError
 from ...store import Store
 from ...stream.node.arguments import Text
@@ -45,6 +45,12 @@ class Picture(NamedTuple):
     status: Status | None
     error: str
     rates: dict[Text, float]  # of streams that have moved since the look before; 0 of all others
+
+    def find(self, key: Key) -> tuple[StreamStatus | None, GroupStatus | None]:
+        """The stream of a key, and its group, as far as they are there."""
+        streams = self.status.streams if self.status else ()
+        stream = next((one for one in streams if one.name == key[0]), None)
+        return stream, next((one for one in (stream.groups if stream else ()) if one.name == key[1]), None)
 
 
 class Watch:

@@ -35,13 +35,14 @@ from ...storage.errors import InvalidArgument, RaxlogError
 from .. import output
 from . import browser, view
 from .exposition import exposition
-from .view import age
 from .watch import NO_KEY, Key, Picture, Sample, Watch
 
 _ROWS, _WRONG, _ENTRIES, _POINTS, _MOST = 200, 50, 50, 120, 20_000  # what is sent at a time; characters of a value
 _AT_REST = 10.0  # seconds after which ages are sent again though nothing has happened
 _POLICY = ("default-src 'none'; script-src 'nonce-{0}'; style-src 'nonce-{0}'; connect-src 'self'; img-src data:; "
            "base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
+
+_SAFE = {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"}
 
 
 class Access(NamedTuple):
@@ -138,9 +139,8 @@ class Site:
 
     async def _index(self, _: Request) -> Response:
         nonce = secrets.token_urlsafe(12)
-        return Response(self._page.replace("NONCE", nonce), media_type="text/html", headers={
-            "Content-Security-Policy": _POLICY.format(nonce), "Cache-Control": "no-store",
-            "X-Content-Type-Options": "nosniff", "Referrer-Policy": "no-referrer"})
+        return Response(self._page.replace("NONCE", nonce), media_type="text/html",
+                        headers=_SAFE | {"Content-Security-Policy": _POLICY.format(nonce)})
 
     async def _metrics(self, request: Request) -> Response:
         status = self._picture.status
@@ -181,33 +181,24 @@ class Site:
 
     def _chosen(self, picture: Picture, stream: str, group: str) -> dict[str, object] | None:
         """The plots, and the consumers of the group, where one is asked for by the text of its name."""
-        for one in picture.status.streams if picture.status and stream else ():
-            if output.text(one.name) == stream:
-                found = next((each for each in one.groups if output.text(each.name) == group), None)
-                key: Key = one.name, None if found is None else found.name
-                now = picture.status.time if picture.status else 0.0
-                samples = self._watch.samples(key)
-                plots = [("entries/s", _points(self._watch.samples((one.name, None)), "value"))]
-                if found is not None:
-                    plots += [("lag", _points(samples, "value")), ("delivery latency, s", _points(samples, "latency"))]
-                return {"title": f"{stream} / {group}" if found else stream, "plots": plots, "consumers": [
-                    (2 if member.idle > view.IDLE else 0, (
-                        output.text(member.name), f"{member.pending:,}", age(member.idle) if member.pending else "-",
-                        age(now - member.seen), "-" if member.active is None else age(now - member.active)))
-                    for member in (found.consumers if found else ())]}
-        return None
+        key = view.named(picture.status, stream, group)
+        if key is None or picture.status is None:
+            return None
+        samples, found = self._watch.samples(key), picture.find(key)[1]
+        plots = [("entries/s", _points(self._watch.samples((key[0], None)), "value"))]
+        if found is not None:
+            plots += [("lag", _points(samples, "value")), ("delivery latency, s", _points(samples, "latency"))]
+        return {"plots": plots, "consumers": view.consumers(found, picture.status.time) if found else []}
 
     async def _entries(self, request: Request) -> Response:
-        asked, store, status = request.query_params, self._watch.store, self._picture.status
-        reverse = asked.get("reverse") == "1"
-        name = next((one.name for one in (status.streams if status else ())
-                     if output.text(one.name) == asked.get("stream")), None)
-        if store is None or name is None:
+        asked, store = request.query_params, self._watch.store
+        reverse, key = asked.get("reverse") == "1", view.named(self._picture.status, asked.get("stream", ""))
+        if store is None or key is None:
             return PlainTextResponse("there is no such stream", 404)
         try:
             start = browser.place(asked.get("from", ""), reverse)
             wanted = browser.matcher(asked.get("subject", ""), asked.get("field", ""))
-            page = await asyncio.to_thread(browser.page, store.stream(name), start, reverse=reverse, count=_ENTRIES,
+            page = await asyncio.to_thread(browser.page, store.stream(key[0]), start, reverse=reverse, count=_ENTRIES,
                                            wanted=wanted)
         except RaxlogError as error:
             return PlainTextResponse(output.one_line(str(error)), 400)
@@ -215,8 +206,7 @@ class Site:
                     browser.hex_lines(one, 512)) for one in page.entries]
         document = {"entries": entries, "next": page.next and str(page.next), "looked_at": page.looked_at,
                     "damaged": page.damaged}
-        return Response(json.dumps(document), media_type="application/json", headers={
-            "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"})
+        return Response(json.dumps(document), media_type="application/json", headers=_SAFE)
 
 
 def _named(key: Key | None) -> list[str]:
