@@ -2,7 +2,7 @@
 
     top.svg  top-wide.svg  top-group.svg  top-entries.svg    raxlog top, by textual's own screenshots
     plot.svg                                                 raxlog plot
-    page.png  page-dark.png                                  raxlog web, where Chromium is
+    page.png                                                 raxlog web, where Chromium is
 
 Traffic is random, so no two runs draw the same.
 """
@@ -73,21 +73,20 @@ async def take(path: str, target: Path, seconds: float) -> None:
 
 
 def web(path: str, target: Path, seconds: float) -> None:
-    """The pictures of the page."""
+    """The picture of the page."""
     words = [sys.executable, "-m", "raxlog", "web", path, "--port", "0"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as served:
         try:
             assert served.stdout is not None
             url = served.stdout.readline().strip()
-            for name, dark in (("page", False), ("page-dark", True)):
-                with browser() as page:
-                    page.open(url, 1280, 800, dark)
-                    page.until("typeof at === 'function' && at('rows').children.length > 6")
-                    time.sleep(seconds)
-                    page.run("[...at('rows').children].find(row => row.innerText.includes('shipping')).click()")
-                    page.until("at('entries').children.length && document.querySelectorAll('polyline').length == 3")
-                    page.run(f"at('head').textContent = at('head').textContent.replace({path!r}, '/srv/shop.rax')")
-                    page.picture(target / f"{name}.png")
+            with browser() as page:
+                page.open(url, 1280, 800)
+                page.until("typeof at === 'function' && at('rows').children.length > 6")
+                time.sleep(seconds)
+                page.run("[...at('rows').children].find(row => row.innerText.includes('shipping')).click()")
+                page.until("at('entries').children.length && document.querySelectorAll('polyline').length == 3")
+                page.run(f"at('head').textContent = at('head').textContent.replace({path!r}, '/srv/shop.rax')")
+                page.picture(target / "page.png")
         finally:
             served.terminate()
 

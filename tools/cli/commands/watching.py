@@ -42,8 +42,9 @@ def _metrics(args: argparse.Namespace) -> None:
      argument("--seconds", type=seconds, default=30.0, metavar="N",
               help="how long to look (default: 30; Ctrl-C ends it)"),
      argument("--every", type=seconds, default=1.0, metavar="N", help="seconds between two looks (default: 1)")),
-    """Looks at the stream for a time, then plots its throughput, and the lag and the delivery latency of its groups.
-With --json the samples are printed: time, value (of the stream its rate, of a group its lag), latency.""",
+    """Looks at the stream for a time, then plots its throughput, and the lag and the delivery latency of
+its groups. With --json, prints the samples: time, value (of the stream its rate, of a group its
+lag), latency.""",
     "raxlog plot events.rax orders --seconds 60 --out orders.png",
 )
 def _plot(args: argparse.Namespace) -> None:
@@ -79,10 +80,10 @@ def _plot(args: argparse.Namespace) -> None:
 
 @command(
     "top", OF_STORE,
-    """A dashboard in the terminal: what is wrong on top (the oldest pending entries, growing lag, dead letters), below
-it all streams and groups, and behind these their consumers, what is pending, and the entries. It reads and
-never writes. The last line names the keys. With --json what is wrong is printed once; exit status 1 if
-something is.""",
+    """A dashboard in the terminal: what is wrong on top (the oldest pending entries, growing lag, dead
+letters), below it all streams and groups, and behind these their consumers, what is pending, and
+the entries. It reads and never writes. The last line names the keys. With --json, prints what is
+wrong once; exit status 1 if something is.""",
     "raxlog top events.rax",
 )
 def _top(args: argparse.Namespace) -> int:
@@ -118,10 +119,10 @@ def _top(args: argparse.Namespace) -> int:
      argument("--host", action="append", default=[], metavar="NAME",
               help="a name under which the page may be opened besides; repeatable"),
      argument("--token", metavar="TOKEN", help="what requests must bear (or RAXLOG_TOKEN in the environment)")),
-    """Serves a page that shows the store live: what is wrong, streams and groups, plots of rate, lag and delivery
-latency, the entries; and /metrics for Prometheus. It reads and never writes. The address that is printed bears
-the token, a new one at each start if none is given; another address than loopback's needs one given. Ends
-with SIGTERM or Ctrl-C.""",
+    """Serves a page that shows the store live: what is wrong, streams and groups, plots of rate, lag and
+delivery latency, the entries; and /metrics for Prometheus. It reads and never writes. The address
+that is printed bears the token, a new one at each start if none is given; --bind of another address
+than loopback's needs one given. Ends with SIGTERM or Ctrl-C.""",
     "raxlog web events.rax",
     "raxlog web events.rax --bind 192.0.2.7 --token 9f86d081884c7d65",
 )
