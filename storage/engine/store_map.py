@@ -41,6 +41,7 @@ from ..files.store_files import StoreFiles
 from ..files.writer_lock import WriterLock
 from ..log.log import Log
 from ..log.log_environment import LogEnvironment
+from ..notices import note
 from .open_options import OpenOptions
 from .reader_gate import ReaderGate
 
@@ -252,18 +253,28 @@ class StoreMap:
                     found = journal.find(mapped, data) or journal.make(mapped, data)
             elif found is not None and cut:
                 with self._files.locked(_PATIENCE):
-                    journal.replay(mapped, found)
+                    self._note(journal.replay(mapped, found), "commits applied from the journal")
                     journal.renew_metas(mapped)
             elif found is not None and journal.is_due(mapped, found):
                 # Of a call under way, in a process that is alive, or of a killed one. The lock may be held by another
                 # opening, which applies it: this one must not show less, and then what no living process has written.
                 with contextlib.suppress(LockTimeout), self._files.locked(_MOMENT):
-                    journal.replay(mapped, found)
+                    self._note(journal.replay(mapped, found), "commits applied from the journal")
             if self.flushes_meta_itself:
                 self.journal, found = found, None
         finally:
             if found is not None:
                 found.close()
+
+    def clear_readers(self) -> int:
+        """Free the places of readers that have died; how many there were."""
+        cleared = int(self._live().reader_check())
+        self._note(cleared, "readers cleared, whose processes have died")
+        return cleared
+
+    def _note(self, many: int, what: str) -> None:
+        if many:
+            note("info", "%s: %d %s", self._path, many, what)
 
     def show_journal(self, cut: bool) -> None:
         """For a reader: have what is in the journal only applied, where this user may, as by the next writer.
@@ -365,7 +376,7 @@ class StoreMap:
 
     def grow(self) -> bool:
         """Double the map, up to the ceiling. False where nothing larger is to be had."""
-        self._live().reader_check()  # pages held back by dead readers may be all that is missing
+        self.clear_readers()  # pages held back by dead readers may be all that is missing
         size = self._size()
         for wanted in (size * 2, size + size // 4):
             wanted = min(wanted, self._largest())
