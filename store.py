@@ -62,18 +62,16 @@ class Store:
              encoding: str | None = None, lock_timeout: float = 30.0, compression: str | None = None,
              node_max_bytes: int | None = None, node_max_entries: int | None = None,
              map_size: int | None = None, max_map_size: int | None = None,
-             max_readers: int = MAX_READERS, uses_journal: bool = True,
-             buffer_window: float = BUFFER_WINDOW) -> Self:
+             max_readers: int = MAX_READERS, buffer_window: float = BUFFER_WINDOW) -> Self:
         """Open the store at ``path``, a directory; it is created if nothing is there.
 
         ``create``         False: NotAStore if nothing is there
         ``readonly``       takes no write lock and writes no data; a store on a read-only medium
-                           is opened without any lock. Commits that a killed writer has left in the
-                           journal are applied first, as by the next writer, where this user may write
-        ``durability``     "commit": when a call returns, the data is on disk. "relaxed": a power
-                           cut may undo the last commits, a kill loses nothing, nothing is ever
-                           corrupt. It spares the second flush where a commit needs one: beyond
-                           64 KB, and on other systems than Linux. "buffered": append() and
+                           is opened without any lock
+        ``durability``     "commit": when a call returns, the data is on disk. "relaxed": it is in the
+                           system's memory, and flushed at least every 100 ms and at close: a kill
+                           loses nothing, a power cut at most the last 100 ms, which are then missing
+                           from the end; nothing is ever corrupt. "buffered": append() and
                            extend() return their final IDs at once and are committed behind their
                            callers within ``buffer_window``: a kill or a power cut loses at most
                            that, and leaves what the first so many calls did. Every other call, reads
@@ -87,8 +85,6 @@ class Store:
         ``map_size``       bytes of address space reserved at first (64 GiB); it grows by itself
         ``max_map_size``   a ceiling for what the store's records take: StoreFull beyond
         ``max_readers``    how many threads of all processes may read at one moment
-        ``uses_journal``   False: a durable commit flushes twice, as LMDB does by itself, and nothing
-                           is written to its file but by LMDB (see docs/architecture.md, Commits)
         ``buffer_window``  seconds (0.005) from a buffered append to its commit, which takes its own
                            time; 0.0001 .. 60. The writer's lock is held so long
 
@@ -112,8 +108,7 @@ class Store:
         if not isinstance(path, str | os.PathLike) or not os.fspath(path):
             raise InvalidArgument(f"path={path!r} must name a directory")
         given = NodeLimits().changed(compression, node_max_bytes, node_max_entries)
-        options = OpenOptions(readonly, create, durability, map_size, max_map_size, max_readers, uses_journal,
-                              buffer_window)
+        options = OpenOptions(readonly, create, durability, map_size, max_map_size, max_readers, buffer_window)
         share = registry.attach(Path(os.path.abspath(path)), options, lambda: {"limits": list(given)})
         try:
             kept = NodeLimits(*share.env.record.settings["limits"])

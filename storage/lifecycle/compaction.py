@@ -30,7 +30,6 @@ from typing import Any, NamedTuple
 
 import lmdb
 
-from ..commit import journal
 from ..commit.write_transaction import WriteTransaction
 from ..crash_point import crash_point
 from ..engine.environment import Environment
@@ -38,6 +37,7 @@ from ..errors import CorruptionError, LockTimeout, StoreError, StoreFull
 from ..files import directory, disk, generation, lmdb_errors, log_file
 from ..files.lmdb_file import RESERVE, pages_in
 from ..format import records
+from ..log.log import Log
 
 Progress = Callable[[str, int, int], None]
 
@@ -86,13 +86,15 @@ def tidy(env: Environment) -> None:
 def _settle(env: Environment) -> list[int]:
     """Under the writer's lock: be in the generation in force, with CURRENT naming it and no other left."""
     go_over(env)
-    # A process that was killed in its commit may have left a record of it in the journal, also of a mark: it must not
-    # come to life again when what it marks has been removed.
-    journal.apply_what_is_due(env.live(), env.map.generation / directory.DATA)
-    go_over(env)  # that may have been a mark
     if directory.generation(env.path) != env.map.generation:
         generation.point_to(env.path, env.map.generation)
     return generation.remove(env.path, env.map.generation)
+
+
+def log_of(env: Environment) -> Log:
+    """The log of a store that is open for writing."""
+    assert env.map.log is not None
+    return env.map.log
 
 
 def go_over(env: Environment) -> None:
@@ -104,8 +106,7 @@ def _compact(env: Environment, reached: Callable[..., None]) -> Compaction:
     began = time.monotonic()
     try:
         held = _settle(env)
-        if env.map.log is not None:
-            env.map.log.checkpoint(True)  # nothing is appended from here on
+        log_of(env).checkpoint(True)  # nothing is appended from here on
         old, last = env.map.generation, env.last_transaction_id()
         before = (old / directory.DATA).stat().st_size
         size = size_of_copy(env)
@@ -156,8 +157,7 @@ def _mark(env: Environment, number: int, transaction: int) -> None:
 
     try:
         env.commits.apply(operation)
-        if env.map.log is not None:
-            env.map.log.checkpoint(True)  # where it is found without the log
+        log_of(env).checkpoint(True)  # where it is found without the log
         env.live().sync(True)
     finally:
         env.forget_last_commit()  # our own commit this time, and yet the mark has to be found
@@ -167,14 +167,14 @@ def _mark(env: Environment, number: int, transaction: int) -> None:
 
 
 def size_of_copy(env: Environment) -> int:
-    """How many bytes the new file will have: the pages in use, those that journal.renew() takes, and the reserve."""
+    """How many bytes the new file will have: the pages in use, some for the next commit, and the reserve."""
     stat = env.live().stat()
     return int((2 + pages_in(stat) + stat["depth"] + 1 + RESERVE) * stat["psize"])
 
 
 def _copy(env: Environment, place: Path, size: int, reached: Callable[..., None]) -> None:
     """A whole, compact copy of ``size`` bytes in the new folder ``place``, all of it on disk."""
-    live, log = env.live(), env.map.log
+    live = env.live()
     stat = live.stat()
     room = os.statvfs(env.path)
     if size > room.f_bavail * room.f_frsize:
@@ -184,8 +184,7 @@ def _copy(env: Environment, place: Path, size: int, reached: Callable[..., None]
         )
     place.mkdir()
     directory.reserve_lock(place)
-    if log is not None:
-        log_file.create(place, env.record.uuid, log.size)
+    log_file.create(place, env.record.uuid, 8 * log_of(env).size)
     data = place / directory.DATA
     reached("copying", 0, size)
     copy_pages(live, place, lambda: reached("copying", size_of(data), size))
@@ -197,13 +196,6 @@ def _copy(env: Environment, place: Path, size: int, reached: Callable[..., None]
             raise CorruptionError(
                 f"the data file of {env.path} says it holds {stat['entries']} records, and a copy of it has {entries}"
             )
-        old = journal.find(live, env.map.generation / directory.DATA)
-        if old is None and log is None:
-            journal.leave_out(made)
-        elif old is not None:
-            old.close()
-            journal.renew(made, data)
-        made.sync(True)
     disk.allocate(data, data.stat().st_size, size)
     directory.sync_file(data)
     directory.sync_folder(place)
