@@ -44,16 +44,16 @@ _SPARE = 64 << 20
 
 def salvage(source: str | os.PathLike[str], destination: str | os.PathLike[str],
             progress: Progress | None = None, *, doubtful: bool = False) -> SalvageReport:
-    """Copy all that is whole from a damaged store into a new one at ``destination``.
+    """Copy everything intact from a damaged store into a new one at ``destination``.
 
-    Works on flipped bits and overwritten pages anywhere, a file that is cut off, and without
+    Works with flipped bits and overwritten pages anywhere, with a truncated file, and without
     CURRENT, lock file or meta pages. IDs, names, groups, pending entries and state stay as they
-    were; ``.lost`` lists what is gone, with ID ranges. Nothing trimmed, acknowledged or deleted
+    were; ``.lost`` lists the losses, with ID ranges. Nothing trimmed, acknowledged or deleted
     comes back: a record that may be an old copy is left out and reported, unless
-    ``doubtful=True``; a stream without a name is "recovered-<number>".
+    ``doubtful=True``; a stream without a name becomes "recovered-<number>".
     ``progress(part, done, total)`` is called now and then. The new store passes check().
 
-    The source is never written to. NotAStore (no store of raxlog), StoreError (the
+    The source is never written to. NotAStore (the source is not a raxlog store), StoreError (the
     destination exists; the source is in use, or cannot be read), UnsupportedFormat, StoreFull,
     ReadOnlyStore: nothing is left at the destination then.
     """
