@@ -42,6 +42,7 @@ from raxlog.storage.format.keys import STORE_KEY
 from raxlog.storage.wake.stop import wake
 from xxhash import xxh3_64_intdigest
 
+from . import feed
 from .overlay import Overlay, Version, View  # cimport
 from .room import Room  # cimport
 
@@ -255,7 +256,10 @@ class Log:
         self.words[APPLIED] = self.words[FLUSHED] = applied
         self.words[LARGE] = self.words[AGED] = 0
         self.words[GIVEN] = 1 << 40
+        self.words[feed.FED] = 0
         if self.state is not None:
+            if not self.readonly:
+                feed.clear(self.path.parent)
             ofd_lock.take(self.state, 0, 1, shared=True)
 
     def find_damage(self) -> CorruptionError | None:
@@ -631,10 +635,10 @@ class Log:
     def put_all(self, view: LogTransaction | None) -> None:
         """One transaction of LMDB, with all up to the end."""
         with self.real.begin(write=True) as txn:
-            applied, chain = unseal(txn.get(log_file.APPLIED))
+            applied, before = unseal(txn.get(log_file.APPLIED))
             with self.mutex:
                 try:
-                    self.follow(txn, applied, chain, self.words[END])
+                    self.follow(txn, applied, before, self.words[END])
                 except Moved:
                     self.refuse_lie(MOST_TRIES + 1)
                 overlay = self.overlay
@@ -643,12 +647,14 @@ class Log:
             try:
                 self.words[APPLIED] = max(self.words[APPLIED], applied)
                 if view is not None:
-                    upto, chain = upto + 8, chain ^ 0x5DEECE66D
+                    upto, chain = upto + 8, chain ^ feed.AFTER_LARGE
                 elif upto == applied:
                     return
                 changes = overlay.changes(applied, upto)
             finally:
                 overlay.readers -= 1
+            if self.words[feed.FED]:
+                feed.keep(self, applied, before, upto, None if view is None else changes)
             put_changes(txn, changes, upto, chain)
             if view is not None:
                 self.room.require(txn)
