@@ -7,6 +7,7 @@
     C3  write beside CURRENT what it is to say
     C4  commit the mark in 000001, flushed                  from here on 000002 is in force
     C5  CURRENT names 000002, flushed                       until here the mark leads on
+    ───
     C6  go over ourselves; remove 000001 if no process has it open
 
 Writers and readers go on beside C1 and C2; what is written then comes out of the log's feed (log/feed.py), round after
@@ -144,8 +145,16 @@ class _Compacting:
                 return self.outcome(self.old, self.before)
             self.copy()  # C1
             self.catch_up()  # C2
-            done: Compaction = self.locked(self.swap)
-            return done
+            if not self.locked(self.swap):
+                return self.outcome(self.old, self.before)
+            self.reached("switched")
+            with contextlib.nullcontext() if self.exclusively is None else env.commits.writing:
+                if env.map.generation == self.old:
+                    env.map.go_over()  # C6
+            with contextlib.suppress(LockTimeout):  # the next opening removes it
+                self.held += self.locked(lambda: _settle(env))
+            self.reached("cleared")
+            return self.outcome(self.new, (self.new / directory.DATA).stat().st_size)
         except lmdb.Error as error:
             raise lmdb_errors.translate_error(env.path, error) from error
         except TimeoutError:
@@ -223,7 +232,7 @@ class _Compacting:
                 old.close()
                 journal.renew(made, data)
             made.sync(True)
-        disk.allocate(data, data.stat().st_size, size)
+        _lengthen(data, size)
         directory.sync_file(data)
         directory.sync_folder(place)
 
@@ -256,8 +265,8 @@ class _Compacting:
             except lmdb.MapFullError:
                 made.set_mapsize(2 * made.info()["map_size"])
 
-    def swap(self) -> Compaction:
-        """Under the writer's lock: the rest, and the copy in force."""
+    def swap(self) -> bool:
+        """Under the writer's lock: the rest, and the copy in force. False where it is no smaller any more."""
         env, data = self.env, self.place / directory.DATA
         go_over(env)
         if env.map.generation != self.old:
@@ -269,13 +278,11 @@ class _Compacting:
             pages, page = self.made.info()["last_pgno"] + 1 + RESERVE, self.made.stat()["psize"]
             self.made.close()
             self.feed.close()
-            after = data.stat().st_size
-            if pages * page > after:
-                disk.allocate(data, after, pages * page)
+            _lengthen(data, pages * page)
             directory.sync_file(data)
             self.before = (self.old / directory.DATA).stat().st_size
             if pages * page >= self.before:
-                return self.outcome(self.old, self.before)
+                return False
         elif self.made is not None:
             self.made.close()
         self.kept[0].close()  # LMDB would take it for a process that is inside
@@ -291,12 +298,8 @@ class _Compacting:
         _mark(env, self.number, self.last + 1)  # C4
         self.reached("marked")
         generation.point_to(env.path, self.new, prepared=True)  # C5
-        self.reached("switched")
-        env.map.go_over()  # C6
         env.commits.wake_readers(self.number)
-        self.held += generation.remove(env.path, self.new)
-        self.reached("cleared")
-        return self.outcome(self.new, (self.new / directory.DATA).stat().st_size)
+        return True
 
 
 def _mark(env: Environment, number: int, transaction: int) -> None:
@@ -326,6 +329,13 @@ def size_of_copy(env: Environment) -> int:
     """How many bytes the new file will have: the pages in use, those that journal.renew() takes, and the reserve."""
     stat = env.live().stat()
     return int((2 + pages_in(stat) + stat["depth"] + 1 + RESERVE) * stat["psize"])
+
+
+def _lengthen(data: Path, size: int) -> None:
+    """Have a file be so long, unless it is longer."""
+    now = data.stat().st_size
+    if size > now:
+        disk.allocate(data, now, size)
 
 
 def _require_room(env: Environment, size: int) -> None:

@@ -117,6 +117,8 @@ class Feed:
             start, checksum, body = self.record(after, chain)
             large = body[20:21] == _LARGE
             after, chain = (start + 8, chain ^ AFTER_LARGE) if large else (start + 8 + len(body), checksum)
+            if large:
+                self.held = (0, b"")  # its segment has more bytes than positions
             yield after, chain, decode(body, 21 if large else 20, get)
 
     def record(self, after: int, chain: int) -> tuple[int, int, bytes]:

@@ -300,7 +300,7 @@ def test_a_compaction_beside_which_another_process_could_write_changes_nothing(p
         store.stream("s").append({"n": 0})
 
         def progress(step: str, done: int, total: int) -> None:
-            if step == "copied":
+            if step == "prepared":
                 (path / "writer").unlink()
                 with Child(write_other) as child:
                     child.finish()
