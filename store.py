@@ -543,12 +543,14 @@ class Store:
                        "marked", "switched", "cleared"), bytes copied and bytes in all; it must not
                        use the store. A thread of its own calls it while LMDB copies
 
-        Writers wait in all processes, about a second for a gigabyte in memory; readers
-        go on. Other processes switch with their next transaction. The old file goes once no
-        process has it open: ``held_by`` names those that still have. Needs room on the disk
-        for the new file beside the old one. A signal's handler runs after the copy, not within
-        it. Where that would be no smaller nothing is done: the
-        generation is the one before, and ``bytes_after`` equals ``bytes_before``.
+        Readers and writers go on. These wait for the switch, and for what was written in the last
+        moment before it; where the disk has no room for what is written meanwhile, or the store
+        has no log, for all of the copy, about a second for a gigabyte in memory. Pages are not
+        used again during the copy. Other processes switch with their next transaction. The old
+        file goes once no process has it open: ``held_by`` names those that still have. Needs room
+        on the disk for the new file beside the old one. A signal's handler runs after the copy,
+        not within it. Where that would be no smaller nothing is done: the generation is the one
+        before, and ``bytes_after`` equals ``bytes_before``.
 
         LockTimeout, StoreFull, CorruptionError, ReadOnlyStore, TransactionError: nothing has
         changed. A kill or a power cut at any moment leaves the store as it was or compacted.

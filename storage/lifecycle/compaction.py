@@ -35,7 +35,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from io import FileIO
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import lmdb
 
@@ -211,7 +211,7 @@ class _Compacting:
             live = log.real
         self.reached("copying", 0, size)
         with env.read() as view:
-            txn = view if log is None else view.lmdb()
+            txn: Any = view if log is None else cast(Any, view).lmdb()
             wanted = txn.stat(live.open_db(None, txn=txn))["entries"]
             with env.gate.copying:
                 copy_pages(live, place, lambda: self.reached("copying", size_of(data), size), txn)

@@ -22,7 +22,7 @@ from typing import Any
 
 from xxhash import xxh3_64_intdigest
 
-from ..errors import LockTimeout, StoreError
+from ..errors import LockTimeout
 from ..files import disk, log_file, ofd_lock
 from ..files.log_file import HEADER
 
@@ -40,7 +40,7 @@ _DELTA_HEAD = 48
 _LARGE = b"\x03"  # in a segment: the record of a transaction that the ring has none of
 
 
-class Overwritten(StoreError):
+class Overwritten(Exception):
     """The feed has lost what comes next: nothing kept it, or the disk had no room for it."""
 
 

@@ -36,9 +36,9 @@ def _maintain(args: argparse.Namespace) -> None:
 @command(
     "compact", (*OF_STORE, *WRITING),
     """Copies what is live into a new data file and switches to it, which returns the space of what was
-deleted and trimmed to the disk. Writers wait, about a second for a gigabyte; readers go on, and
-every process that has the store open switches by itself. Needs space for the new file next to
-the old one. A kill or a power cut at any moment loses nothing.""",
+deleted and trimmed to the disk. Readers and writers go on (writers of a store without a log wait,
+about a second for a gigabyte), and every process that has the store open switches by itself. Needs
+space for the new file next to the old one. A kill or a power cut at any moment loses nothing.""",
     "raxlog compact events.rax",
     "raxlog compact events.rax --lock-timeout 120 --json",
 )
