@@ -47,7 +47,7 @@ from ..errors import CorruptionError, LockTimeout, StoreError, StoreFull
 from ..files import directory, disk, generation, lmdb_errors, log_file, map_lock, ofd_lock
 from ..files.lmdb_file import RESERVE, pages_in
 from ..format import records
-from ..log.feed import Feed, Overwritten
+from ..log.feed import LEAST_FREE, Feed, Overwritten
 from ..log.log import put_changes, unseal
 
 Progress = Callable[[str, int, int], None]
@@ -194,7 +194,8 @@ class _Compacting:
         if self.size < self.before:
             self.number = generation.next_number(env.path, self.old)
             self.new = env.path / generation.name_of(self.number)
-            _require_room(env, self.size)
+            if _room_beside(env, self.size) < LEAST_FREE and self.feed is not None:
+                raise Overwritten(f"the disk of {env.path} has no room for what is written beside a compaction")
             self.place = self.new.with_name(self.new.name + generation.BUILDING)
             self.place.mkdir()
             directory.reserve_lock(self.place)
@@ -338,14 +339,16 @@ def _lengthen(data: Path, size: int) -> None:
         disk.allocate(data, now, size)
 
 
-def _require_room(env: Environment, size: int) -> None:
-    """StoreFull where the disk has no room for the copy."""
-    room = os.statvfs(env.path)
-    if size > room.f_bavail * room.f_frsize:
+def _room_beside(env: Environment, size: int) -> int:
+    """How many bytes are free on the disk beside the copy. StoreFull where it has no room for that."""
+    disk_now = os.statvfs(env.path)
+    room = disk_now.f_bavail * disk_now.f_frsize
+    if size > room:
         raise StoreFull(
             f"no room to compact {env.path}: the new data file takes {size:,} bytes, and "
-            f"{room.f_bavail * room.f_frsize:,} are free on its disk. Make room; nothing was changed."
+            f"{room:,} are free on its disk. Make room; nothing was changed."
         )
+    return room - size
 
 
 def copy_pages(live: lmdb.Environment, place: Path, look: Callable[[], None],

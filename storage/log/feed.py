@@ -33,7 +33,7 @@ AFTER_LARGE = 0x5DEECE66D  # into the checksum, by a transaction that has no rec
 END, APPLIED, FED = 0, 1, 6  # words of log-state
 _WORDS = 4096
 _LEASE = 1  # the byte of log-state
-_LEAST_FREE = 16 << 20  # bytes that segments leave of the disk
+LEAST_FREE = 16 << 20  # bytes that segments leave of the disk
 _HEAD = struct.Struct("<QIQII")
 _DELTA = struct.Struct("<BHIII")
 _DELTA_HEAD = 48
@@ -69,7 +69,7 @@ def keep(log: Any, start: int, chain: int, upto: int, whole: Changes | None) -> 
             content = xxh3_64_intdigest(covered, chain).to_bytes(8, "little") + covered
         disk_now = os.statvfs(place)
         if not ofd_lock.is_free(log.state, _LEASE, 1) and (
-                disk_now.f_bavail * disk_now.f_frsize > len(content) + _LEAST_FREE):
+                disk_now.f_bavail * disk_now.f_frsize > len(content) + LEAST_FREE):
             with open(place / f"{start:020}", "wb", buffering=0) as file:
                 if file.write(content) == len(content):
                     return

@@ -180,34 +180,39 @@ def test_a_store_that_is_closed_or_forked_beside_its_compaction_is_whole(path: P
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of twelve megabytes, where this user may mount one: it has never room for segments."""
+    """A file system of 28 megabytes, where this user may mount one."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=12m", "tmpfs", folder], capture_output=True,
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=28m", "tmpfs", folder], capture_output=True,
                       check=False).returncode:
         pytest.skip("no file system may be mounted here")
     yield folder
     subprocess.run(["umount", "-l", folder], check=True)
 
 
-def test_where_the_disk_has_no_room_for_segments_the_copy_is_made_again_under_the_lock(small_disk: Path) -> None:
-    path = small_disk / "s.rax"
+@pytest.mark.parametrize("when", ["before", "during"])
+def test_where_the_disk_has_no_room_for_segments_the_copy_is_made_under_the_lock(small_disk: Path, when: str) -> None:
+    path, filler = small_disk / "s.rax", small_disk / "filler"
     fill(path)
+    if when == "before":
+        filler.write_bytes(bytes(14 << 20))
     with raxlog.open(path, durability="relaxed") as store:
-        steps = []
+        steps, written = [], 0
 
         def progress(step: str, _: int, total: int) -> None:
+            nonlocal written
             steps.append(step)
-            if step == "copied" and steps.count("copied") == 1:
-                for n in range(100):
-                    store.stream("own").append({"n": n, "x": bytes(1000)})
+            if step == "copied" and when == "during" and not filler.exists():
+                filler.write_bytes(bytes(14 << 20))
+                for written in range(1, 101):
+                    store.stream("own").append({"n": written - 1, "x": bytes(1000)})
             elif step == "copied":
                 with pytest.raises(raxlog.TransactionError):
                     store.stream("own").append({"n": 100})
 
         assert store.compact(progress).generation == 2
-        assert steps.count("copied") == 2
-        assert numbers(store, "own") == list(range(100))
+        assert steps.count("copied") == (1 if when == "before" else 2)
+        assert numbers(store, "own") == list(range(written))
     assert raxlog.check(path).ok
 
 
