@@ -541,12 +541,14 @@ class Store:
                        "marked", "switched", "cleared"), bytes copied and bytes in all, by a
                        separate thread while LMDB copies; it must not use the store
 
-        Writers in all processes wait, about a second per gigabyte in memory; readers go on. Other
-        processes switch with their next transaction. The old file is deleted once no process has
-        it open: ``held_by`` names those that still have. The disk needs space for the new file
-        in addition to the old one. A signal's handler runs after the copy, not during it. If the
-        new file would be no smaller, nothing is done: the generation stays, and ``bytes_after``
-        equals ``bytes_before``.
+        Readers and writers continue. Writers wait for the switch, and for what was written in the
+        last moment before it; if the disk has no space for what is written during the copy, they
+        wait for all of it, about a second per gigabyte in memory. Pages are not reused during the
+        copy. Other processes switch with their next transaction. The old file is deleted once no
+        process has it open: ``held_by`` names those that still have. The disk needs space for the
+        new file in addition to the old one. A signal's handler runs after the copy, not during
+        it. If the new file would be no smaller, nothing is done: the generation stays, and
+        ``bytes_after`` equals ``bytes_before``.
 
         LockTimeout, StoreFull, CorruptionError, ReadOnlyStore, TransactionError: nothing has
         changed. A kill or a power cut at any moment leaves the store either as it was or compacted.

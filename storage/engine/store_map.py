@@ -96,6 +96,9 @@ class StoreMap:
         while True:
             try:
                 self._map(wanted, size)
+            except lmdb.MapResizedError:
+                self._unmap()
+                continue  # another process grew the file between two steps of the opening
             except (lmdb.Error, StoreError, OSError):
                 self._unmap()
                 missed, wanted = wanted, directory.generation(self._path)

@@ -22,7 +22,7 @@ from ..errors import CorruptionError, UnsupportedFormat
 from ..format import keys
 
 LOG, STATE = "log", "log-state"
-INSIDE, WRITES = 0, 1  # bytes of the second, locked by all that have it open, and by the one that writes
+INSIDE, WRITES, LEASE = 0, 1, 2  # bytes of the second, locked: by all inside, the one that writes, that of a feed
 APPLIED = keys.family(0, keys.JOURNAL) + b"\x09"
 HEADER = 4096
 VERSION = 1

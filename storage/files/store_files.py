@@ -121,7 +121,8 @@ class StoreFiles:
         for file in (self.presence, self.lock, self.wake):
             if file is not None:
                 file.close()
-        self.presence = self.lock = None
+        self.presence = self.lock = self._guard = None
+        self._writes = False
         self._leave_generation()
         self._poll = self._events = None
         left, self._store = self._store, -1  # first: closed twice, the number may be another file's by then

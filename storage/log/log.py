@@ -47,6 +47,7 @@ from raxlog.storage.format.keys import STORE_KEY
 from raxlog.storage.wake.stop import wake
 from xxhash import xxh3_64_intdigest
 
+from . import feed
 from .overlay import Overlay, Version, View  # cimport
 from .room import Room  # cimport
 
@@ -160,7 +161,7 @@ class Log:
         self.state: Any = None
         self.lock: WriterLock | None = None
         self.shared = mmap.mmap(-1, 2 * WORDS)
-        self.words = memoryview(array.array("Q", bytes(64)))
+        self.words = memoryview(array.array("Q", bytes(128)))
         self.ring = self.shared
         self.pid = os.getpid()
         self.opening = int.from_bytes(os.urandom(4), "little") & ~1
@@ -270,7 +271,10 @@ class Log:
         words[LARGE] = words[AGED] = 0
         words[GIVEN] = 1 << 40
         words[BOOT], words[BOOT + 1] = boot
+        words[feed.FED] = 0
         if self.state is not None:
+            if not self.readonly:
+                feed.clear(self.path.parent)
             ofd_lock.take(self.state, log_file.INSIDE, 1, shared=True)
 
     def take_orphan(self) -> None:
@@ -641,10 +645,10 @@ class Log:
     def put_all(self, view: LogTransaction | None) -> None:
         """One transaction of LMDB, with all up to the end."""
         with self.real.begin(write=True) as txn:
-            applied, chain = unseal(txn.get(log_file.APPLIED))
+            applied, before = unseal(txn.get(log_file.APPLIED))
             with self.mutex:
                 try:
-                    self.follow(txn, applied, chain, self.words[END])
+                    self.follow(txn, applied, before, self.words[END])
                 except Moved:
                     self.refuse_lie(MOST_TRIES + 1)
                 overlay = self.overlay
@@ -653,12 +657,14 @@ class Log:
             try:
                 self.words[APPLIED] = max(self.words[APPLIED], applied)
                 if view is not None:
-                    upto, chain = upto + 8, chain ^ 0x5DEECE66D
+                    upto, chain = upto + 8, chain ^ feed.AFTER_LARGE
                 elif upto == applied:
                     return
                 changes = overlay.changes(applied, upto)
             finally:
                 overlay.readers -= 1
+            if self.words[feed.FED]:
+                feed.keep(self, applied, before, upto, None if view is None else changes)
             put_changes(txn, changes, upto, chain)
             if view is not None:
                 self.room.require(txn)
@@ -718,7 +724,7 @@ class Log:
 
     def close_files(self) -> None:
         """Leave the rest to the others."""
-        self.words = memoryview(array.array("Q", [self.words[at] for at in range(8)]))
+        self.words = memoryview(array.array("Q", [self.words[at] for at in range(16)]))
         for mapped in (self.ring, self.shared):
             with contextlib.suppress(BufferError):  # another thread looks into it at this moment: it goes with the log
                 mapped.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +13,11 @@ from pathlib import Path
 import pytest
 import raxlog
 from raxlog.storage.files import log_file
+from raxlog.stream.columns.arrow import projection
+from raxlog.tools.spark import scan
+from raxlog.tools.spark.location import find
+from raxlog.tools.spark.options import parse
+from raxlog.tools.spark.plan import Window
 
 RING = 1 << 17
 COMMITS = 60
@@ -203,6 +209,27 @@ def test_a_snapshot_holds_what_only_the_log_does(killed: Path, tmp_path: Path) -
         assert numbers(store) == list(range(COMMITS + 1))
         store.stream("s").append({"n": COMMITS + 1})
     assert not (tmp_path / "full" / "000001" / log_file.LOG).exists()
+
+
+def test_a_scan_of_spark_reads_what_only_the_log_holds_from_the_store_and_from_its_shards(
+    killed: Path, tmp_path: Path
+) -> None:
+    """What the driver plans, and what its tasks read."""
+    with raxlog.open(killed, readonly=True) as store:
+        made = store.snapshot(tmp_path / "shards", shards=3)
+    assert {stream.name: stream.length for stream in made.streams} == {b"s": COMMITS, b"only in the log": 1}
+    shutil.copytree(killed, tmp_path / "at rest")  # the data file and its log, as a volume of containers has them
+
+    class Columns:
+        projection = projection({"n": "bigint"})
+        schema = projection.schema
+
+    for place in (killed, tmp_path / "shards", tmp_path / "at rest"):
+        options = parse({"path": str(place), "stream": "s", "minPartitions": "3"})
+        parts = scan.planned(find(options.path), options, Window.of(options))
+        rows = [n for part in parts for batch in scan.batches(part, Columns, options)  # type: ignore[arg-type]
+                for n in batch.column(0).to_pylist()]
+        assert sorted(rows) == list(range(COMMITS))
 
 
 def test_snapshots_beside_a_writer_are_prefixes(path: Path, tmp_path: Path) -> None:
