@@ -548,7 +548,7 @@ class Commits:
                 crash_points.crash_point("commit.before")
             txn.flush()
             txn.raw.commit()
-            self.warm_id = self.map.log.pos
+            self.warm_id = self.map.log.pos  # type: ignore[union-attr]  # what is written to has one
             if crash_points.listener is not None:
                 crash_points.crash_point("commit.after")
             self.wake_readers(txn.id)

@@ -259,19 +259,18 @@ class Log:
             overlay = self.overlay = Overlay(applied)
             while self.step(raw, overlay):
                 pass
-        words, boot = self.words, struct.unpack("<QQ", presence.boot_id())
-        is_short = any(boot) and (words[BOOT], words[BOOT + 1]) == boot and words[FLUSHED] > self.pos
+        boot = struct.unpack("<QQ", presence.boot_id())
+        is_short = any(boot) and (self.words[BOOT], self.words[BOOT + 1]) == boot and self.words[FLUSHED] > self.pos
         self.damage = self.find_damage(is_short)
         if self.damage is not None and not self.rescues:
             raise self.damage
         if self.pos > applied and self.state is not None:
             os.fdatasync(self.file)  # what is shown now must not go with the power
-        words[END] = words[FLUSHED] = self.pos
-        words[APPLIED] = applied
-        words[LARGE] = words[AGED] = 0
-        words[GIVEN] = 1 << 40
-        words[BOOT], words[BOOT + 1] = boot
-        words[feed.FED] = 0
+        self.words[END] = self.words[FLUSHED] = self.pos
+        self.words[APPLIED] = applied
+        self.words[LARGE] = self.words[AGED] = self.words[feed.FED] = 0
+        self.words[GIVEN] = 1 << 40
+        self.words[BOOT], self.words[BOOT + 1] = boot
         if self.state is not None:
             if not self.readonly:
                 feed.clear(self.path.parent)
@@ -724,6 +723,8 @@ class Log:
 
     def close_files(self) -> None:
         """Leave the rest to the others."""
+        if self.state is not None and not self.state.closed:  # what is mapped would keep the locks with it
+            ofd_lock.give_back(self.state, log_file.INSIDE, 0)
         self.words = memoryview(array.array("Q", [self.words[at] for at in range(16)]))
         for mapped in (self.ring, self.shared):
             with contextlib.suppress(BufferError):  # another thread looks into it at this moment: it goes with the log
