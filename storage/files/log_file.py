@@ -42,10 +42,11 @@ def create(folder: Path, store: bytes, room: int) -> None:
     room = min(room, free.f_bavail * free.f_frsize, RING * 8 if limit == resource.RLIM_INFINITY else limit)
     ring = min(RING, max(LEAST, room // 8 & -HEADER))
     body = _FIELDS.pack(_MAGIC, VERSION, ring, store).ljust(HEADER - 8, b"\0")
-    with open(folder / LOG, "wb", buffering=0) as file:
+    with open(folder / LOG, "wb", buffering=LEAST) as file:
         file.write(xxh3_64_intdigest(body).to_bytes(8, "little") + body)
         for start in range(0, ring, LEAST):
             file.write(bytes(min(LEAST, ring - start)))
+        file.flush()
         os.fsync(file.fileno())
     (folder / STATE).write_bytes(bytes(2 * HEADER))
 
