@@ -142,7 +142,9 @@ class BuildKernels(build_ext):
         with self.cython:
             (made,) = cythonize([extension], include_path=[str(COPY)], compiler_directives=directives, quiet=True)
         extension.sources = made.sources
-        full = typed or extension.name.endswith((".ordinals", ".count"))
+        # typed, and hardly any loop
+        calls = extension.name.startswith(("raxlog.storage.commit.", "raxlog.storage.log."))
+        full = (typed and not calls) or extension.name.endswith((".ordinals", ".count"))
         extension.extra_compile_args = FLAGS if full else FLAGS + LIGHT
         super().build_extension(extension)
 

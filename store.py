@@ -62,18 +62,16 @@ class Store:
              encoding: str | None = None, lock_timeout: float = 30.0, compression: str | None = None,
              node_max_bytes: int | None = None, node_max_entries: int | None = None,
              map_size: int | None = None, max_map_size: int | None = None,
-             max_readers: int = MAX_READERS, uses_journal: bool = True,
-             buffer_window: float = BUFFER_WINDOW) -> Self:
+             max_readers: int = MAX_READERS, buffer_window: float = BUFFER_WINDOW) -> Self:
         """Open the store at ``path``, a directory; it is created if nothing is there.
 
         ``create``         False: NotAStore if nothing is there
         ``readonly``       take no write lock and write no data; a store on a read-only medium is opened
-                           without any lock. Commits that a killed writer left in the journal are first
-                           applied, if this user has the right to write
-        ``durability``     "commit": when a call returns, the data is on disk. "relaxed": a power
-                           cut may undo the last commits; a kill loses nothing, and nothing is ever
-                           corrupted. It saves the second flush that a commit needs above 64 KB, and
-                           on systems other than Linux. "buffered": append() and extend() return
+                           without any lock
+        ``durability``     "commit": when a call returns, the data is on disk. "relaxed": it is in the
+                           system's memory, and is flushed at least every 100 ms and at close. A kill
+                           loses nothing, a power cut at most the commits of the last 100 ms, and
+                           nothing is ever corrupted. "buffered": append() and extend() return
                            their final IDs at once and are committed within ``buffer_window``. A
                            kill or a power cut loses at most the last calls, those of that time,
                            and keeps all earlier ones. Every other call, reads included, first waits for
@@ -88,8 +86,6 @@ class Store:
         ``map_size``       bytes of address space reserved at first (64 GiB); it grows by itself
         ``max_map_size``   the most bytes that the store's records may take: StoreFull beyond it
         ``max_readers``    the number of threads, in all processes, that may read at the same time
-        ``uses_journal``   False: a durable commit flushes twice, as in plain LMDB, and only LMDB
-                           writes to the data file (see docs/architecture.md, Commits)
         ``buffer_window``  seconds (0.005) from a buffered append until its commit begins;
                            0.0001 .. 60. The writer's lock is held for that time
 
@@ -113,8 +109,7 @@ class Store:
         if not isinstance(path, str | os.PathLike) or not os.fspath(path):
             raise InvalidArgument(f"path={path!r} must name a directory")
         given = NodeLimits().changed(compression, node_max_bytes, node_max_entries)
-        options = OpenOptions(readonly, create, durability, map_size, max_map_size, max_readers, uses_journal,
-                              buffer_window)
+        options = OpenOptions(readonly, create, durability, map_size, max_map_size, max_readers, buffer_window)
         share = registry.attach(Path(os.path.abspath(path)), options, lambda: {"limits": list(given)})
         try:
             kept = NodeLimits(*share.env.record.settings["limits"])
@@ -550,12 +545,14 @@ class Store:
                        "marked", "switched", "cleared"), bytes copied and bytes in all, by a
                        separate thread while LMDB copies; it must not use the store
 
-        Writers in all processes wait, about a second per gigabyte in memory; readers go on. Other
-        processes switch with their next transaction. The old file is deleted once no process has
-        it open: ``held_by`` names those that still have. The disk needs space for the new file
-        in addition to the old one. A signal's handler runs after the copy, not during it. If the
-        new file would be no smaller, nothing is done: the generation stays, and ``bytes_after``
-        equals ``bytes_before``.
+        Readers and writers continue. Writers wait for the switch, and for what was written in the
+        last moment before it; if the disk has no space for what is written during the copy, they
+        wait for all of it, about a second per gigabyte in memory. Pages are not reused during the
+        copy. Other processes switch with their next transaction. The old file is deleted once no
+        process has it open: ``held_by`` names those that still have. The disk needs space for the
+        new file in addition to the old one. A signal's handler runs after the copy, not during
+        it. If the new file would be no smaller, nothing is done: the generation stays, and
+        ``bytes_after`` equals ``bytes_before``.
 
         LockTimeout, StoreFull, CorruptionError, ReadOnlyStore, TransactionError: nothing has
         changed. A kill or a power cut at any moment leaves the store either as it was or compacted.

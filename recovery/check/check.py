@@ -260,8 +260,10 @@ class StoreWalk:
 
     def begin_read(self, real: Any, shares: bool) -> Any:
         """A state of LMDB's, or of raw pages, that is held with what the log has besides, where there is one."""
-        if self.log is None and (self.generation / log_file.LOG).exists():
-            self.log = self._entered(real, shares)
+        if self.log is None:
+            with real.begin() as raw:
+                if raw.get(log_file.APPLIED) is not None:
+                    self.log = self._entered(real, shares)
         if self.log is None:
             return real.begin()
         self.view = self.log.read()
@@ -367,9 +369,6 @@ class StoreWalk:
             if not tree.faults:
                 raise NotAStore(f"{self.data} is an LMDB file, but no raxlog store is in it.")
             find.note("no record of raxlog's can be read")
-        log = self.generation / log_file.LOG
-        if self.log is None and tree.get(log_file.APPLIED) is not None and not log.exists():
-            find.problem("log", f"the log {log} is missing")
         if find.counts["records"] != meta.entries and not tree.faults:
             find.problem("lmdb", f"{find.counts['records']} records are there, LMDB counts {meta.entries}")
         find.counts["records"] += sum(value is not None for value in logged.values())

@@ -140,13 +140,15 @@ def _require_ours(gathered: GatheredRecords, file: PageFile, found: Path) -> Non
     if not gathered.sealed:
         raise NotAStore(f"in {found / directory.DATA} there is no record of raxlog's.")
     value = gathered.get(keys.STORE_KEY)
-    if value is not None and (value[8] > keys.FORMAT or records.unseal(keys.STORE_KEY, value)[0] > keys.FORMAT):
+    if value is not None and (value[8] > keys.FORMAT or records.unseal(keys.STORE_KEY, value)[0] > keys.STORE_FORMAT):
         raise UnsupportedFormat(f"{found.parent} was written in a newer format. Salvage it with a newer raxlog.")
 
 
 def _take_log(gathered: GatheredRecords, found: Path, report: SalvageReport) -> None:
     """Take what the log has and the data file has not, as far as both are sound."""
-    if gathered.get(log_file.APPLIED) is None and not (found / log_file.LOG).exists():
+    store = gathered.get(keys.STORE_KEY)
+    is_older = store is not None and records.unseal(keys.STORE_KEY, store)[0] < keys.STORE_FORMAT
+    if gathered.get(log_file.APPLIED) is None and (is_older or not (found / log_file.LOG).exists()):
         return
     try:
         log = Log(found, gathered, OpenOptions(readonly=True), shares=False, rescues=True)

@@ -68,9 +68,9 @@ def restore(snapshot: str | os.PathLike[str], destination: str | os.PathLike[str
         generation = place / directory.FIRST_GENERATION
         generation.mkdir()
         base, made = links[0]
-        if made.store_format > keys.FORMAT:
+        if made.store_format > keys.STORE_FORMAT:
             raise UnsupportedFormat(
-                f"{base} is of a store of format {made.store_format}; this raxlog reads up to {keys.FORMAT}. "
+                f"{base} is of a store of format {made.store_format}; this raxlog reads up to {keys.STORE_FORMAT}. "
                 "Restore it with a newer raxlog."
             )
         sums = made.sums(DATA)

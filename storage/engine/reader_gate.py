@@ -8,6 +8,8 @@ A reader registers before it looks at the bar, and shut() looks for readers once
 one of the two sees the other; under the interpreter's lock that needs no lock of its own, and
 passing costs 0.1 µs.
 
+A read that copies the whole file holds ``copying`` besides: shut() waits for that however long it takes.
+
 An exception can strike between a read and its leaving. What is inside is therefore a weak
 reference, which ends with the read. Marks of the thread that shuts are no reads under way, since it is
 here. shut() waits ten seconds at most, which no read here takes, and then goes on: LMDB's binding ends
@@ -37,7 +39,7 @@ _LONGEST = 10.0
 class ReaderGate:
     """One environment's gate. ``inside`` and ``bar`` are open to readers, for speed."""
 
-    __slots__ = ("bar", "fork_locks", "forking", "inside")
+    __slots__ = ("bar", "copying", "fork_locks", "forking", "inside")
 
     def __init__(self) -> None:
         self.reset()
@@ -46,6 +48,7 @@ class ReaderGate:
         """Be open, with no read inside: also in a forked child."""
         self.inside: set[ref[GatedRead]] = set()
         self.bar = threading.Lock()  # held while it is shut
+        self.copying = threading.Lock()  # taken inside
         self.fork_locks: list[threading.Lock] = []  # held over a fork, by the thread that forks
         self.forking = 0
 
@@ -64,7 +67,8 @@ class ReaderGate:
             return
         with self.bar:
             self.drain(_LONGEST)
-            action()
+            with self.copying:
+                action()
 
     def drain(self, seconds: float) -> bool:
         """Wait until no read is inside; False, and those there forgotten, if that takes too long."""

@@ -1,17 +1,24 @@
 """Compaction: the data file rewritten without its unused pages, and put in force.
 
     C1  copy the live pages into 000002.tmp, and compare    a kill here leaves 000002.tmp
-    C2  flush it; name it 000002; flush the folder          … an unused orphan
+    C2  flush it; put in what was committed meanwhile       … the same
+    ─── the writer's lock ───
+        the rest of that; name it 000002; flush the folder  … an unused orphan
     C3  write beside CURRENT what it is to say
     C4  commit the mark in 000001, flushed                  from here on 000002 is in force
     C5  CURRENT names 000002, flushed                       until here the mark leads on
+    ───
     C6  go over ourselves; remove 000001 if no process has it open
 
-Writers wait from C1 to C6 (about a second for a gigabyte that is in memory); readers go on,
-those of other processes too, and find the mark with their next transaction (generation.py).
-All that was committed before C1 is in the copy, and nothing is committed to the old file after it:
-the writer's lock is held throughout. The copy's size is known before C1: where it would be no
-smaller, nothing is done.
+Writers and readers go on beside C1 and C2; what is written then comes out of the log's feed (log/feed.py), round after
+round. Rounds end when one takes a moment only; when one takes as long as the one before, for then writers are as fast;
+and after twenty. So writers wait for no more than was written during the last round, and for the swap. Readers go
+on throughout, and find the mark with their next transaction (generation.py). All that was committed before the
+writer's lock was taken is in the copy, and nothing is committed to the old file after it.
+
+Where the feed is lost (the disk is nearly full), all is done again with the writer's lock held from C1 on. The copy's
+size is known before C1: where it would be no smaller, nothing is done. One process at a time copies: it has the
+feed's lease, and a lock on 000002.tmp that keeps other processes from taking that for a leftover.
 
 A kill, a power cut or an exception can end it at each step. Before C4 the store is as it was;
 after it it is compacted. The next compaction, or opening for writing, removes what is left over.
@@ -25,24 +32,28 @@ import threading
 import time
 from _thread import start_new_thread
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from io import FileIO
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import lmdb
 
-from ..commit import journal
 from ..commit.write_transaction import WriteTransaction
 from ..crash_point import crash_point
 from ..engine.environment import Environment
 from ..errors import CorruptionError, LockTimeout, StoreError, StoreFull
-from ..files import directory, disk, generation, lmdb_errors, log_file
+from ..files import directory, disk, generation, lmdb_errors, log_file, map_lock, ofd_lock
 from ..files.lmdb_file import RESERVE, pages_in
 from ..format import records
+from ..log.feed import LEAST_FREE, Feed, Overwritten
+from ..log.log import Log, put_changes, unseal
 
 Progress = Callable[[str, int, int], None]
 
 _ROOM = 1 << 24
 _FIRST_NAP, _PERIOD = 0.001, 0.05
+_MOST_ROUNDS, _MOMENT = 20, 0.02  # seconds
 
 
 class Compaction(NamedTuple):
@@ -69,7 +80,9 @@ def compact(env: Environment, timeout: float, progress: Progress | None = None) 
         if progress is not None:
             progress(step, done, total)
 
-    return env.commits.exclusively(lambda: _compact(env, reached), timeout)
+    with contextlib.suppress(Overwritten):
+        return _Compacting(env, reached, lambda work: env.commits.exclusively(work, timeout)).run(timeout)
+    return env.commits.exclusively(lambda: _Compacting(env, reached, None).run(timeout), timeout)
 
 
 def tidy(env: Environment) -> None:
@@ -86,13 +99,15 @@ def tidy(env: Environment) -> None:
 def _settle(env: Environment) -> list[int]:
     """Under the writer's lock: be in the generation in force, with CURRENT naming it and no other left."""
     go_over(env)
-    # A process that was killed in its commit may have left a record of it in the journal, also of a mark: it must not
-    # come to life again when what it marks has been removed.
-    journal.apply_what_is_due(env.live(), env.map.generation / directory.DATA)
-    go_over(env)  # that may have been a mark
     if directory.generation(env.path) != env.map.generation:
         generation.point_to(env.path, env.map.generation)
     return generation.remove(env.path, env.map.generation)
+
+
+def log_of(env: Environment) -> Log:
+    """The log of a store that is open for writing."""
+    assert env.map.log is not None
+    return env.map.log
 
 
 def go_over(env: Environment) -> None:
@@ -100,47 +115,181 @@ def go_over(env: Environment) -> None:
     env.commits.apply(lambda _: None)
 
 
-def _compact(env: Environment, reached: Callable[..., None]) -> Compaction:
-    began = time.monotonic()
-    try:
-        held = _settle(env)
-        if env.map.log is not None:
-            env.map.log.checkpoint(True)  # nothing is appended from here on
-        old, last = env.map.generation, env.last_transaction_id()
-        before = (old / directory.DATA).stat().st_size
-        size = size_of_copy(env)
-        if size >= before:
-            return Compaction(int(old.name), before, before, time.monotonic() - began, tuple(held))
-        number = generation.next_number(env.path, old)
-        new = env.path / generation.name_of(number)
-        building = new.with_name(new.name + generation.BUILDING)
+@dataclass
+class _Compacting:
+    """One compaction. Without ``exclusively`` all of it runs under the writer's lock, and needs no feed."""
+
+    env: Environment
+    reached: Callable[..., None]
+    exclusively: Callable[[Callable[[], Any]], Any] | None
+    began: float = field(default_factory=time.monotonic)
+    held: list[int] = field(default_factory=list)
+    feed: Feed | None = None
+    made: lmdb.Environment | None = None
+    kept: list[FileIO] = field(default_factory=list)  # the lock on the copy; the old file, so that its removal is brief
+
+    def locked(self, work: Callable[[], Any]) -> Any:
+        """Run it under the writer's lock."""
+        return work() if self.exclusively is None else self.exclusively(work)
+
+    def run(self, timeout: float) -> Compaction:
+        """All steps."""
+        env = self.env
         try:
-            _copy(env, building, size, reached)  # C1
-            os.rename(building, new)  # C2
+            deadline = time.monotonic() + timeout
+            while not self.locked(self.begin):
+                if time.monotonic() > deadline:
+                    raise LockTimeout(f"waited {timeout:g} s for another compaction of {env.path}")
+                time.sleep(_PERIOD)
+            if self.size >= self.before:
+                return self.outcome(self.old, self.before)
+            self.copy()  # C1
+            self.catch_up()  # C2
+            if not self.locked(self.swap):
+                return self.outcome(self.old, self.before)
+            self.reached("switched")
+            with contextlib.nullcontext() if self.exclusively is None else env.commits.writing:
+                if env.map.generation == self.old:
+                    env.map.go_over()  # C6
+            with contextlib.suppress(LockTimeout):  # the next opening removes it
+                self.held += self.locked(lambda: _settle(env))
+            self.reached("cleared")
+            return self.outcome(self.new, (self.new / directory.DATA).stat().st_size)
+        except lmdb.Error as error:
+            raise lmdb_errors.translate_error(env.path, error) from error
+        except TimeoutError:
+            raise  # a signal's handler did
+        except OSError as error:
+            raise directory.cannot_create(env.path, error, "compact copy") from error
+        finally:
+            if self.made is not None:
+                self.made.close()
+            if hasattr(self, "place"):
+                disk.remove_tree(self.place)
+            if self.feed is not None:
+                self.feed.close()
+            for file in self.kept:
+                file.close()
+
+    def outcome(self, folder: Path, size: int) -> Compaction:
+        """What it did."""
+        took = time.monotonic() - self.began
+        return Compaction(int(folder.name), self.before, size, took, tuple(sorted(set(self.held))))
+
+    def begin(self) -> bool:
+        """Under the writer's lock. False where another process compacts."""
+        env = self.env
+        self.held += _settle(env)
+        self.old = env.map.generation
+        if self.exclusively is not None:
+            self.feed = Feed(self.old)
+            try:
+                self.feed.open(env.record.uuid)
+            except LockTimeout:
+                return False
+        log_of(env).checkpoint(True)
+        data = self.old / directory.DATA
+        self.before, self.size, self.last = data.stat().st_size, size_of_copy(env), env.last_transaction_id()
+        if self.size < self.before:
+            self.number = generation.next_number(env.path, self.old)
+            self.new = env.path / generation.name_of(self.number)
+            if _room_beside(env, self.size) < LEAST_FREE and self.feed is not None:
+                raise Overwritten(f"the disk of {env.path} has no room for what is written beside a compaction")
+            self.place = self.new.with_name(self.new.name + generation.BUILDING)
+            self.place.mkdir()
+            directory.reserve_lock(self.place)
+            self.kept = [ofd_lock.open_file(self.place / map_lock.LOCK), disk.open_file(data, os.O_RDONLY)]
+            ofd_lock.take(self.kept[0], 0, 1, shared=True)
+        return True
+
+    def copy(self) -> None:
+        """A whole, compact copy in a new folder, all of it on disk."""
+        env, place, size, log = self.env, self.place, self.size, log_of(self.env)
+        data, live = place / directory.DATA, log.real
+        log_file.create(place, env.record.uuid, 8 * log.size)
+        self.reached("copying", 0, size)
+        with env.read() as view:
+            txn = cast(Any, view).lmdb()
+            wanted = txn.stat(live.open_db(None, txn=txn))["entries"]
+            with env.gate.copying:
+                copy_pages(live, place, lambda: self.reached("copying", size_of(data), size), txn)
+        self.reached("copied", size, size)
+        directory.require_whole(place)
+        made = self.made = lmdb.open(
+            str(place), map_size=2 * size + _ROOM, max_dbs=0, create=False, lock=False, readahead=False)
+        entries = int(made.stat()["entries"])
+        if entries != wanted:
+            raise CorruptionError(
+                f"the data file of {env.path} says it holds {wanted} records, and a copy of it has {entries}"
+            )
+        _lengthen(data, size)
+        directory.sync_file(data)
+        directory.sync_folder(place)
+
+    def catch_up(self) -> None:
+        """Put in what was committed since, beside writers, until little is left."""
+        before = 1e9
+        for _ in range(_MOST_ROUNDS if self.feed is not None else 0):
+            began = time.monotonic()
+            self.follow()
+            took = time.monotonic() - began
+            if took < _MOMENT or took > before:
+                break
+            before = took
+        if self.feed is not None and self.env.map.log is not None:  # None: it has been closed
+            self.env.map.log.checkpoint(True)  # so that there is little to do when the old file is left
+        self.reached("flushed", self.size, self.size)
+
+    def follow(self) -> int:
+        """Put into the copy what the log has now; up to where that is."""
+        made, feed = self.made, self.feed
+        assert made is not None
+        while True:
+            try:
+                with made.begin(write=True) as txn:
+                    upto, chain = unseal(txn.get(log_file.APPLIED))
+                    if feed is not None:
+                        for upto, chain, changes in feed.changes(upto, chain, txn.get):  # noqa: B020
+                            put_changes(txn, changes, upto, chain)
+                return upto
+            except lmdb.MapFullError:
+                made.set_mapsize(2 * made.info()["map_size"])
+
+    def swap(self) -> bool:
+        """Under the writer's lock: the rest, and the copy in force. False where it is no smaller any more."""
+        env, data = self.env, self.place / directory.DATA
+        go_over(env)
+        if env.map.generation != self.old:
+            raise Overwritten(f"another process has compacted {env.path}")
+        if self.feed is not None and self.made is not None:
+            upto, self.last = self.follow(), env.last_transaction_id()
+            if upto != self.last:
+                raise Overwritten(f"the log of {env.path} ends at {self.last}, and its feed at {upto}")
+            pages, page = self.made.info()["last_pgno"] + 1 + RESERVE, self.made.stat()["psize"]
+            self.made.close()
+            self.feed.close()
+            _lengthen(data, pages * page)
+            directory.sync_file(data)
+            self.before = (self.old / directory.DATA).stat().st_size
+            if pages * page >= self.before:
+                return False
+        elif self.made is not None:
+            self.made.close()
+        self.kept[0].close()  # LMDB would take it for a process that is inside
+        try:
+            os.rename(self.place, self.new)
             directory.sync_folder(env.path)
-            reached("named")
-            generation.prepare_pointer(env.path, new)  # C3
+            self.reached("named")
+            generation.prepare_pointer(env.path, self.new)  # C3
         except BaseException:
-            disk.remove_tree(building)
-            disk.remove_tree(new)
+            disk.remove_tree(self.new)
             raise
-        reached("prepared")
-        _mark(env, number, last + 1)  # C4
-        reached("marked")
-        generation.point_to(env.path, new, prepared=True)  # C5
-        reached("switched")
-        env.map.go_over()  # C6
-    except lmdb.Error as error:
-        raise lmdb_errors.translate_error(env.path, error) from error
-    except TimeoutError:
-        raise  # a signal's handler did
-    except OSError as error:
-        raise directory.cannot_create(env.path, error, "compact copy") from error
-    env.commits.wake_readers(number)
-    held += generation.remove(env.path, new)
-    reached("cleared")
-    after = (new / directory.DATA).stat().st_size
-    return Compaction(number, before, after, time.monotonic() - began, tuple(sorted(set(held))))
+        self.reached("prepared")
+        _mark(env, self.number, self.last + 1)  # C4
+        self.reached("marked")
+        generation.point_to(env.path, self.new, prepared=True)  # C5
+        env.commits.wake_readers(self.number)
+        return True
 
 
 def _mark(env: Environment, number: int, transaction: int) -> None:
@@ -156,8 +305,7 @@ def _mark(env: Environment, number: int, transaction: int) -> None:
 
     try:
         env.commits.apply(operation)
-        if env.map.log is not None:
-            env.map.log.checkpoint(True)  # where it is found without the log
+        log_of(env).checkpoint(True)  # where it is found without the log
         env.live().sync(True)
     finally:
         env.forget_last_commit()  # our own commit this time, and yet the mark has to be found
@@ -167,47 +315,28 @@ def _mark(env: Environment, number: int, transaction: int) -> None:
 
 
 def size_of_copy(env: Environment) -> int:
-    """How many bytes the new file will have: the pages in use, those that journal.renew() takes, and the reserve."""
+    """How many bytes the new file will have: the pages in use, some for the next commit, and the reserve."""
     stat = env.live().stat()
     return int((2 + pages_in(stat) + stat["depth"] + 1 + RESERVE) * stat["psize"])
 
 
-def _copy(env: Environment, place: Path, size: int, reached: Callable[..., None]) -> None:
-    """A whole, compact copy of ``size`` bytes in the new folder ``place``, all of it on disk."""
-    live, log = env.live(), env.map.log
-    stat = live.stat()
-    room = os.statvfs(env.path)
-    if size > room.f_bavail * room.f_frsize:
+def _lengthen(data: Path, size: int) -> None:
+    """Have a file be so long, unless it is longer."""
+    now = data.stat().st_size
+    if size > now:
+        disk.allocate(data, now, size)
+
+
+def _room_beside(env: Environment, size: int) -> int:
+    """How many bytes are free on the disk beside the copy. StoreFull where it has no room for that."""
+    disk_now = os.statvfs(env.path)
+    room = disk_now.f_bavail * disk_now.f_frsize
+    if size > room:
         raise StoreFull(
             f"no room to compact {env.path}: the new data file takes {size:,} bytes, and "
-            f"{room.f_bavail * room.f_frsize:,} are free on its disk. Make room; nothing was changed."
+            f"{room:,} are free on its disk. Make room; nothing was changed."
         )
-    place.mkdir()
-    directory.reserve_lock(place)
-    if log is not None:
-        log_file.create(place, env.record.uuid, log.size)
-    data = place / directory.DATA
-    reached("copying", 0, size)
-    copy_pages(live, place, lambda: reached("copying", size_of(data), size))
-    reached("copied", size, size)
-    directory.require_whole(place)
-    with lmdb.open(str(place), map_size=2 * size + _ROOM, max_dbs=0, create=False) as made:
-        entries = int(made.stat()["entries"])
-        if entries != stat["entries"]:
-            raise CorruptionError(
-                f"the data file of {env.path} says it holds {stat['entries']} records, and a copy of it has {entries}"
-            )
-        old = journal.find(live, env.map.generation / directory.DATA)
-        if old is None and log is None:
-            journal.leave_out(made)
-        elif old is not None:
-            old.close()
-            journal.renew(made, data)
-        made.sync(True)
-    disk.allocate(data, data.stat().st_size, size)
-    directory.sync_file(data)
-    directory.sync_folder(place)
-    reached("flushed", size, size)
+    return room - size
 
 
 def copy_pages(live: lmdb.Environment, place: Path, look: Callable[[], None],

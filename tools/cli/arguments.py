@@ -159,7 +159,7 @@ JSON = flag("--json", "print JSON: one document, or one line per entry")
 RAW = flag("--raw", "fields as stored, whatever the codec")
 WRITING = (
     argument("--durability", choices=DURABILITIES, default="commit",
-             help="commit: on disk when the command returns (default); relaxed: a power cut may undo the last commits; "
+             help="commit: on disk when the command returns (default); relaxed: a power cut may take the last 100 ms; "
              "buffered: appends are committed in the background, and all are on disk when the command returns"),
     argument("--lock-timeout", type=seconds, default=30.0, metavar="SECONDS",
              help="how long to wait for another writer (default: 30)"),

@@ -36,9 +36,9 @@ def _maintain(args: argparse.Namespace) -> None:
 @command(
     "compact", (*OF_STORE, *WRITING),
     """Copies the live data into a new data file and switches to it, which returns the space of deleted and
-trimmed entries to the file system. Writers wait, about a second per gigabyte; readers go on, and
-every process that has the store open switches by itself. Needs space for the new file in addition to
-the old one. A kill or a power cut at any moment loses nothing.""",
+trimmed entries to the file system. Readers and writers continue, and every process that has the store
+open switches by itself. Needs space for the new file in addition to the old one. A kill or a power cut
+at any moment loses nothing.""",
     "raxlog compact events.rax",
     "raxlog compact events.rax --lock-timeout 120 --json",
 )

@@ -52,7 +52,7 @@ def _snapshot(args: argparse.Namespace) -> None:
 
 
 def _opened(path: str) -> Store:
-    """The store, opened for writing where that is allowed: that applies what a power cut left in its journal."""
+    """The store, opened for writing where that is allowed: that finishes what a compaction left."""
     try:
         return Store.open(path, create=False)
     except ReadOnlyStore:

@@ -1,0 +1,182 @@
+"""The feed: what has been committed to a log, record after record, for one follower at a time.
+
+    ring        after the last checkpoint, up to END
+    segments    before it: while a feed is open, each checkpoint writes its part of the ring into a file of its own,
+                named by the position it begins at, before LMDB has it and the ring can be used again
+
+No writer ever waits for a follower. The follower holds a lock on a byte of ``log-state``, its lease, which ends with
+its process: a checkpoint that finds none removes the segments and writes no more. It does so, too, where the disk is
+nearly full. What cannot be given any more is Overwritten, and the follower has to take a new copy. Segments are not
+flushed: a power cut ends every feed, and the first process to enter the log removes them.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+from collections.abc import Callable, Iterator
+from io import FileIO
+from pathlib import Path
+from typing import Any
+
+from xxhash import xxh3_64_intdigest
+
+from ..errors import LockTimeout
+from ..files import disk, log_file, ofd_lock
+from ..files.log_file import HEADER
+
+Changes = list[tuple[bytes, bytes | None]]
+
+SEGMENTS = "segments"
+AFTER_LARGE = 0x5DEECE66D  # into the checksum, by a transaction that has no record
+END, APPLIED, FED = 0, 1, 8  # words of log-state
+_WORDS = 4096
+LEAST_FREE = 16 << 20  # bytes that segments leave of the disk
+_HEAD = struct.Struct("<QIQII")
+_DELTA = struct.Struct("<BHII")
+_DELTA_HEAD = 48
+_LARGE = b"\x03"  # in a segment: the record of a transaction that the ring has none of
+
+
+class Overwritten(Exception):
+    """The feed has lost what comes next: nothing kept it, or the disk had no room for it."""
+
+
+def clear(folder: Path) -> None:
+    """Remove the segments in a generation's folder."""
+    disk.remove_tree(folder / SEGMENTS)
+
+
+def keep(log: Any, start: int, chain: int, upto: int, whole: Changes | None) -> None:
+    """In a checkpoint of (start, upto], before LMDB has it: write a segment.
+
+    ``whole``: what it puts there of a transaction that has no record.
+    """
+    place = log.path.parent / SEGMENTS
+    try:
+        if whole is None:
+            at, size = start % log.size, upto - start
+            first = log.ring[HEADER + at : HEADER + min(at + size, log.size)]
+            content = first + log.ring[HEADER : HEADER + size - len(first)]
+        else:
+            changes = b"".join([_LARGE, *(
+                struct.pack("<BH", 0, len(key)) + key if value is None
+                else struct.pack("<BHI", 1, len(key), len(value)) + key + value for key, value in whole
+            )])
+            covered = _HEAD.pack(0, len(changes), start, 0, 0)[8:] + changes
+            content = xxh3_64_intdigest(covered, chain).to_bytes(8, "little") + covered
+        disk_now = os.statvfs(place)
+        if not ofd_lock.is_free(log.state, log_file.LEASE, 1) and (
+                disk_now.f_bavail * disk_now.f_frsize > len(content) + LEAST_FREE):
+            with open(place / f"{start:020}", "wb", buffering=0) as file:
+                if file.write(content) == len(content):
+                    return
+    except (OSError, struct.error) as error:
+        if isinstance(error, TimeoutError):
+            raise  # a signal's handler did
+    log.words[FED] = 0
+    clear(log.path.parent)
+
+
+class Feed:
+    """The committed records of one generation's log, from the opening on. close() it, whatever strikes open()."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.lease: FileIO | None = None
+        self.held = (0, b"")  # the segment read last, and where it begins
+
+    def open(self, store: bytes) -> None:
+        """Take the lease. What a checkpoint that begins after this puts into LMDB is kept. LockTimeout: it is taken."""
+        self.size = log_file.ring_of(self.folder, store)
+        self.lease = ofd_lock.open_file(self.folder / log_file.STATE, os.O_RDWR)
+        try:
+            ofd_lock.take(self.lease, log_file.LEASE, 1)
+        except BlockingIOError:
+            self.lease = None
+            raise LockTimeout(f"another process copies or compacts {self.folder.parent}") from None
+        clear(self.folder)
+        (self.folder / SEGMENTS).mkdir()
+        with open(self.folder / log_file.LOG, "rb") as file:
+            self.ring = mmap.mmap(file.fileno(), HEADER + self.size, access=mmap.ACCESS_READ)
+        self.words = memoryview(mmap.mmap(self.lease.fileno(), 2 * _WORDS))[_WORDS:].cast("Q")
+        self.words[FED] = 1
+
+    def changes(self, after: int, chain: int, get: Callable[[bytes], bytes | None]
+                ) -> Iterator[tuple[int, int, Changes]]:
+        """What has been committed after a position, up to the end of now: position, checksum, changes of each record.
+
+        ``after`` and ``chain`` are those of the follower's state, and of a record they are those of the state with it.
+        Changes are keys with their whole values, None where deleted; each key once. ``get`` gives a key's value in the
+        follower's state, with all records applied that were given before: a delta is relative to that. Overwritten.
+        """
+        end = self.words[END]
+        while after < end:
+            start, checksum, body = self.record(after, chain)
+            large = body[20:21] == _LARGE
+            after, chain = (start + 8, chain ^ AFTER_LARGE) if large else (start + 8 + len(body), checksum)
+            if large:
+                self.held = (0, b"")  # its segment has more bytes than positions
+            yield after, chain, decode(body, 21 if large else 20, get)
+
+    def record(self, after: int, chain: int) -> tuple[int, int, bytes]:
+        """The record that follows: its position, its checksum, and what that covers."""
+        while True:
+            kept = after < self.words[APPLIED]
+            begin, content = self.segment(after) if kept else (0, b"")
+            for start in (after, after - after % self.size + self.size):
+                source, at = (content, start - begin) if kept else (self.ring, HEADER + start % self.size)
+                if at + _HEAD.size <= len(source):
+                    checksum, length, position, _, _ = _HEAD.unpack_from(source, at)
+                    body = bytes(source[at + 8 : at + _HEAD.size + length])
+                    if position == start and length and len(body) == 20 + length and (
+                            xxh3_64_intdigest(body, chain) == checksum):
+                        return start, checksum, body
+            if kept or after >= self.words[APPLIED]:
+                raise Overwritten(f"the log {self.folder / log_file.LOG} has no record at position {after} any more")
+
+    def segment(self, after: int) -> tuple[int, bytes]:
+        """The segment that holds a position, and where it begins; those before it are removed."""
+        begin, content = self.held
+        if not begin <= after < begin + len(content):
+            try:
+                found = sorted(name for name in os.listdir(self.folder / SEGMENTS) if int(name) <= after)
+                for name in found[:-1]:
+                    (self.folder / SEGMENTS / name).unlink()
+                begin, content = int(found[-1]), (self.folder / SEGMENTS / found[-1]).read_bytes()
+            except (FileNotFoundError, IndexError):
+                raise Overwritten(f"no segment of {self.folder} holds position {after}: was the disk full?") from None
+            self.held = begin, content
+        return self.held
+
+    def close(self) -> None:
+        """Give the lease back, and remove the segments."""
+        if self.lease is not None and not self.lease.closed:
+            clear(self.folder)  # a checkpoint that finds no folder writes no more
+            ofd_lock.give_back(self.lease, log_file.LEASE, 1)
+            self.lease.close()
+
+
+def decode(body: bytes, at: int, get: Callable[[bytes], bytes | None]) -> Changes:
+    """The changes of a record from there on, with whole values."""
+    found: Changes = []
+    while at < len(body):
+        kind, size = struct.unpack_from("<BH", body, at)
+        head = at + (3, 7, _DELTA.size)[kind]
+        key, at = body[head : head + size], head + size
+        value: bytes | None = None
+        if kind == 1:
+            (length,) = struct.unpack_from("<I", body, head - 4)
+            value = body[at : at + length]
+            at += length
+        elif kind == 2:
+            front, middle = struct.unpack_from("<II", body, head - 8)
+            base = get(key)
+            if base is None:
+                raise Overwritten(f"a record is relative to a value of {key!r} that is not there")
+            value = b"".join((body[at : at + _DELTA_HEAD], base[_DELTA_HEAD : _DELTA_HEAD + front],
+                              body[at + _DELTA_HEAD : at + _DELTA_HEAD + middle]))
+            at += _DELTA_HEAD + middle
+        found.append((key, value))
+    return found
