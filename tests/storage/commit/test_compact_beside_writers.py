@@ -15,7 +15,9 @@ from typing import Any
 import pytest
 import raxlog
 from children import Child
+from raxlog.storage.lifecycle import compaction
 
+RING = 1 << 16  # bytes: it is used again and again during a copy
 SEED = int(os.environ.get("RAXLOG_SEED", time.time_ns() % 1_000_000_007))
 
 Say = Callable[[Any], None]
@@ -23,12 +25,13 @@ Say = Callable[[Any], None]
 
 @pytest.fixture(autouse=True)
 def logged(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let new stores have a log, a small one: it is used again and again during a copy."""
-    monkeypatch.setenv("RAXLOG_LOG", str(1 << 16))
+    """Let new stores have a log."""
+    monkeypatch.setenv("RAXLOG_LOG", str(RING))
 
 
 def fill(path: Path, entries: int = 300) -> None:
-    """A store that has something to give back."""
+    """A store that has something to give back, with a small ring."""
+    raxlog.open(path, max_map_size=8 * RING).close()
     with raxlog.open(path, durability="relaxed") as store:
         store.stream("kept").extend({"n": n, "x": "y" * 200} for n in range(entries))
         store.stream("gone").extend({"x": bytes(4000)} for _ in range(entries))
@@ -176,6 +179,24 @@ def test_a_store_that_is_closed_or_forked_beside_its_compaction_is_whole(path: P
     with raxlog.open(path) as store:
         assert numbers(store, "kept") == list(range(300))
         assert store.compact().generation == 2
+
+
+def test_a_copy_that_grows_beyond_its_map_takes_the_same_changes_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compaction, "_ROOM", 4096)
+    fill(path, 2500)
+    with raxlog.open(path, durability="relaxed") as store:
+        def progress(step: str, _: int, total: int) -> None:
+            if step == "copied":
+                for n in range(400):
+                    store.stream("own").append({"n": n, "x": bytes(9000)})
+
+        grown = store.compact(progress)
+        assert grown.generation == 2
+        assert grown.bytes_after > 3_000_000
+        assert numbers(store, "own") == list(range(400))
+    assert raxlog.check(path).ok
 
 
 @pytest.fixture

@@ -24,9 +24,10 @@ Say = Callable[[Any], None]
 
 
 @pytest.fixture(autouse=True)
-def logged(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let new stores have a log, a small one."""
+def logged(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make the store, with a small log."""
     monkeypatch.setenv("RAXLOG_LOG", str(RING))
+    raxlog.open(path, max_map_size=8 * RING).close()
 
 
 class Follower:
