@@ -200,11 +200,11 @@ class Pipeline(Queue[Calls]):
         self._steps = []
 
     def execute(self, raise_on_error: bool = True) -> list[Any]:
-        """Make the calls in their order, in one commit; their results. The pipeline is empty after it.
+        """Run the calls in their order, in one commit; returns their results and leaves the pipeline empty.
 
-        Each sees what those before it have done. One that raises changes nothing; with ``raise_on_error`` the
-        first such error is raised, the others having been made; else it stands in the list. What concerns all of
-        them, as LockTimeout and StoreFull, is each one's error. Durable when it returns.
+        Each call sees the changes of those before it. A call that raises changes nothing. With ``raise_on_error``,
+        the first such error is raised, after all other calls have been made; otherwise errors are in the list. An
+        error that concerns all calls, such as LockTimeout or StoreFull, is the result of each. Durable when it returns.
         """
         steps, self._steps = self._steps, []
         if not steps:

@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 def register(spark: SparkSession) -> None:
-    """Let ``spark`` know ``format("raxlog")``. NotInstalled without pyspark and pyarrow.
+    """Register ``format("raxlog")`` with a Spark session. NotInstalled without pyspark and pyarrow.
 
     On a local master where neither PYSPARK_PYTHON nor spark.pyspark.python is set, Spark's planner and its tasks
-    run in this Python from then on, in place of whatever ``python3`` is. NotInstalled too, where one that is set
-    cannot plan.
+    run in this Python from then on, instead of ``python3``. NotInstalled also if the Python that is set cannot
+    plan.
     """
     from .tools.spark import session as sessions  # noqa: PLC0415 - the face of raxlog loads no Spark
 
@@ -26,12 +26,12 @@ def register(spark: SparkSession) -> None:
 
 
 def session(master: str | None = None, config: Mapping[str, str] | None = None) -> SparkSession:
-    """A Spark session that reads and writes ``format("raxlog")``: new, or the one there is.
+    """A Spark session that reads and writes ``format("raxlog")``: a new one, or the active one.
 
-    ``master``   by default that of spark-submit or of Spark's own configuration, else local[*]
+    ``master``   by default that of spark-submit or of Spark's own configuration, otherwise local[*]
     ``config``   further settings: ``session(config={"spark.driver.memory": "4g"})``
 
-    Its tasks run in this Python, filters can be pushed down, the time zone is UTC unless it is set.
+    Its tasks run in this Python, filters can be pushed down, and the time zone is UTC unless another is set.
     NotInstalled without pyspark, pyarrow or Java.
     """
     from .tools.spark import session as sessions  # noqa: PLC0415

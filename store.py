@@ -43,7 +43,7 @@ N = TypeVar("N", bound=Name)
 
 
 class Store:
-    """An open store. A context manager; safe to share by threads; survives a fork."""
+    """An open store. It is a context manager, can be shared by threads, and survives a fork."""
 
     __slots__ = ("__weakref__", "_env", "_pubsub", "_source", "_streams")
 
@@ -62,38 +62,35 @@ class Store:
              encoding: str | None = None, lock_timeout: float = 30.0, compression: str | None = None,
              node_max_bytes: int | None = None, node_max_entries: int | None = None,
              map_size: int | None = None, max_map_size: int | None = None,
-             max_readers: int = MAX_READERS, uses_journal: bool = True,
-             buffer_window: float = BUFFER_WINDOW) -> Self:
+             max_readers: int = MAX_READERS, buffer_window: float = BUFFER_WINDOW) -> Self:
         """Open the store at ``path``, a directory; it is created if nothing is there.
 
         ``create``         False: NotAStore if nothing is there
-        ``readonly``       takes no write lock and writes no data; a store on a read-only medium
-                           is opened without any lock. Commits that a killed writer has left in the
-                           journal are applied first, as by the next writer, where this user may write
-        ``durability``     "commit": when a call returns, the data is on disk. "relaxed": a power
-                           cut may undo the last commits, a kill loses nothing, nothing is ever
-                           corrupt. It spares the second flush where a commit needs one: beyond
-                           64 KB, and on other systems than Linux. "buffered": append() and
-                           extend() return their final IDs at once and are committed behind their
-                           callers within ``buffer_window``: a kill or a power cut loses at most
-                           that, and leaves what the first so many calls did. Every other call, reads
-                           too, first waits for those before it. What could not be committed is
-                           raised as AppendsLost by flush() and close(), and by any call until then
-        ``encoding``       give names and fields as ``str`` in this encoding instead of ``bytes``; bytes
-                           that it cannot decode come as lone surrogates ("surrogateescape")
-        ``lock_timeout``   seconds a write waits for another process or thread: LockTimeout after
+        ``readonly``       take no write lock and write no data; a store on a read-only medium is opened
+                           without any lock
+        ``durability``     "commit": when a call returns, the data is on disk. "relaxed": it is in the
+                           system's memory, and is flushed at least every 100 ms and at close. A kill
+                           loses nothing, a power cut at most the commits of the last 100 ms, and
+                           nothing is ever corrupted. "buffered": append() and extend() return
+                           their final IDs at once and are committed within ``buffer_window``. A
+                           kill or a power cut loses at most the last calls, those of that time,
+                           and keeps all earlier ones. Every other call, reads included, first waits for
+                           the buffered ones. If their commit fails, AppendsLost is raised by
+                           flush(), by close(), and until then by every call
+        ``encoding``       return names and fields as ``str`` in this encoding instead of ``bytes``;
+                           bytes that it cannot decode become lone surrogates ("surrogateescape")
+        ``lock_timeout``   seconds that a write waits for another process or thread before LockTimeout
         ``compression``, ``node_max_bytes``, ``node_max_entries``
-                           what new streams get (see Store.stream); kept in a store it creates
+                           the defaults of new streams (see Store.stream); kept in a store that this
+                           call creates
         ``map_size``       bytes of address space reserved at first (64 GiB); it grows by itself
-        ``max_map_size``   a ceiling for what the store's records take: StoreFull beyond
-        ``max_readers``    how many threads of all processes may read at one moment
-        ``uses_journal``   False: a durable commit flushes twice, as LMDB does by itself, and nothing
-                           is written to its file but by LMDB (see docs/architecture.md, Commits)
-        ``buffer_window``  seconds (0.005) from a buffered append to its commit, which takes its own
-                           time; 0.0001 .. 60. The writer's lock is held so long
+        ``max_map_size``   the most bytes that the store's records may take: StoreFull beyond it
+        ``max_readers``    the number of threads, in all processes, that may read at the same time
+        ``buffer_window``  seconds (0.005) from a buffered append until its commit begins;
+                           0.0001 .. 60. The writer's lock is held for that time
 
         Raises NotAStore, UnsupportedFormat, ReadOnlyStore, StoreFull, SettingsConflict,
-        CorruptionError, InvalidArgument. A store opened twice in a process is one environment.
+        CorruptionError, InvalidArgument. A store that is opened twice in a process shares one environment.
         """
         if durability not in DURABILITIES:
             raise InvalidArgument(f"durability={durability!r} is unknown; it is one of {', '.join(DURABILITIES)}")
@@ -112,8 +109,7 @@ class Store:
         if not isinstance(path, str | os.PathLike) or not os.fspath(path):
             raise InvalidArgument(f"path={path!r} must name a directory")
         given = NodeLimits().changed(compression, node_max_bytes, node_max_entries)
-        options = OpenOptions(readonly, create, durability, map_size, max_map_size, max_readers, uses_journal,
-                              buffer_window)
+        options = OpenOptions(readonly, create, durability, map_size, max_map_size, max_readers, buffer_window)
         share = registry.attach(Path(os.path.abspath(path)), options, lambda: {"limits": list(given)})
         try:
             kept = NodeLimits(*share.env.record.settings["limits"])
@@ -137,7 +133,7 @@ class Store:
         return f"<raxlog.Store {str(self._env.path)!r} {state}>"
 
     def parts(self) -> tuple[Direct, Streams, PubSub]:
-        """What it is composed of, for raxlog.aio, which calls the same parts from a loop's tasks."""
+        """The components, for raxlog.aio, which calls them from the tasks of a loop."""
         return self._source, self._streams, self._pubsub
 
     @property
@@ -146,11 +142,11 @@ class Store:
         return self._env.path
 
     def close(self) -> None:
-        """Close the store: its live subscriptions end, and handles raise StoreClosed from then on.
+        """Close the store: its live subscriptions end, and its handles raise StoreClosed from then on.
 
-        AppendsLost, with the store closed, where buffered appends were lost and no flush() has
-        raised that. After any other exception close() is to be called again, or the next open() in this
-        process does the rest.
+        If buffered appends were lost and no flush() has reported it, the store is closed and AppendsLost
+        is raised. After any other exception call close() again; otherwise the next open() in this process
+        completes it.
         """
         if self._source.closed:
             return
@@ -162,10 +158,10 @@ class Store:
             self._source.close()
 
     def flush(self) -> None:
-        """Force everything to disk; after it even a power cut loses none of it.
+        """Force everything to disk; after that not even a power cut loses it.
 
-        ``durability="commit"`` needs it never. With "buffered" it waits for the commit of all
-        appends before it, and raises AppendsLost where one failed.
+        Never needed with ``durability="commit"``. With "buffered", it waits for the commit of all
+        earlier appends, and raises AppendsLost if one failed.
         """
         self._source.require_open()
         if self._env.commits.in_own_transaction():
@@ -181,88 +177,89 @@ class Store:
                node_max_entries: int | None = None, codec: str | None = None, type: Any = None) -> Stream:
         """A handle on the stream of that name; the first append creates the stream.
 
-        ``codec``             how this handle's appends encode values: "raw", "str", "json" or "msgpack". The
-                              first entry of a stream gives it to the stream, whose codec all handles have that
-                              name none (docs/values.md)
-        ``type``              a dataclass, TypedDict, msgspec.Struct or pydantic model: append() takes its objects, the
-                              ``value`` of an entry is one, "json" the usual codec. NotInstalled without raxlog[models]
+        ``codec``             how this handle's appends encode values: "raw", "str", "json" or "msgpack". The first
+                              append to a new stream also sets the stream's codec, which handles without a codec
+                              use (docs/values.md)
+        ``type``              a dataclass, TypedDict, msgspec.Struct or pydantic model: append() takes its objects,
+                              and the ``value`` of an entry is one. Without ``codec``, the stream's codec is used, or
+                              "json" if it has none. NotInstalled without raxlog[models]
 
-        The other options hold for a stream that is created through this handle:
-        ``compression``       "none", "zstd" (full nodes are sealed with zstd, level 3) or
-                              "compact" (that, in nodes of 16 KB or more: for history)
+        The other options apply if this handle creates the stream:
+        ``compression``       "none", "zstd" (full nodes are compressed with zstd, level 3) or
+                              "compact" (the same, in nodes of 16 KB or more: for history)
         ``node_max_bytes``, ``node_max_entries``
                               when a node is full, by Redis' rule; 4096 and 100 split exactly
-                              as Redis does. Left out, a node fills one page of LMDB or a few
+                              as Redis does. Without them, a node fills one page of LMDB or a few
 
-        InvalidName for a name of more than 502 bytes, or of another type than str, bytes,
+        InvalidName for a name of more than 502 bytes, or of a type other than str, bytes,
         int or float.
         """
         self._source.require_open()
         return self._streams.handle(name, compression, node_max_bytes, node_max_entries, codec, type)
 
     def streams(self) -> list[Text]:
-        """The names of all streams, in order of their bytes."""
+        """The names of all streams, in the order of their bytes."""
         self._source.require_open()
         return self._streams.names()
 
     def rename_stream(self, old: Name, new: Name) -> bool:
-        """Rename a stream; False if it has that name already.
+        """Rename a stream; False if it already has that name.
 
-        NoStream if ``old`` is not there, StreamExists if ``new`` is.
+        NoStream if ``old`` does not exist, StreamExists if ``new`` does.
         """
         return self._streams.rename(old, new)
 
     def copy_stream(self, name: Name, to: Name) -> None:
-        """Copy a stream with all that is in it: entries, groups, pending and deferred entries, settings. COPY.
+        """Copy a stream with its entries, groups, pending and deferred entries, and settings. Redis: COPY.
 
-        One commit, which writes all of its nodes anew. NoStream if there is none, StreamExists if there is a stream
-        ``to``. Its bindings still lead to the stream copied from.
+        One commit, which writes all of its nodes again. NoStream if the stream does not exist, StreamExists if ``to``
+        does. Bindings still lead to the original.
         """
         self._streams.copy(name, to)
 
     def restore_stream(self, name: Name, payload: bytes, *, replace: bool = False) -> None:
-        """Make a stream of a payload: of Stream.dump(), or of Redis' DUMP from 5.0 to 8.8, packed or not. RESTORE.
+        """Make a stream from a payload of Stream.dump() or of Redis' DUMP (5.0 to 8.8). Redis: RESTORE.
 
-        Nodes, groups, consumers, what is pending, times, counts and remembered appends are as they were there.
-        ``replace``: in place of the stream that has the name; StreamExists else.
+        Nodes, groups, consumers, pending entries, times, counts and remembered appends are those of the payload.
+        ``replace`` replaces an existing stream of the name; without it, StreamExists.
 
-        One commit. All of the payload is checked first: DumpChecksum, InvalidDump (both InvalidArgument), InvalidName
-        change nothing.
+        One commit. The payload is checked as a whole first: DumpChecksum, InvalidDump (both InvalidArgument) and
+        InvalidName change nothing.
         """
         self._streams.restore(name, payload, replace)
 
     def delete_stream(self, name: Name) -> bool:
-        """Delete a stream with everything in it; False if there is none. DEL.
+        """Delete a stream with everything in it; False if it does not exist. Redis: DEL.
 
-        It is gone with one commit. Its space is freed in further ones of 2,000 keys
-        each; what a crash leaves of that is finished at the next open.
+        One commit removes it. Its space is freed in further commits of 2,000 keys each; if a crash
+        interrupts these, the next open completes them.
         """
         return self._streams.delete(name)
 
     @property
     def state(self) -> State:
-        """The small durable key-value space that transactions share with the streams."""
+        """A small durable key-value space, which transactions can change together with streams."""
         self._source.require_open()
         return State(self._source)
 
     def transaction(self) -> Transaction:
         """All or nothing over streams, groups, state and publishing: ``with store.transaction() as tx``.
 
-        While it is open a write outside it by the same thread raises TransactionError, and writes
-        of others wait.
+        While the transaction is open, other writers wait, and a write outside it by the same thread
+        raises TransactionError.
         """
         self._source.require_writable("write")
         return Transaction(self._source, self._streams, self._pubsub)
 
     def pipeline(self) -> Pipeline:
-        """Different calls in one commit, queued first: ``with store.pipeline() as pipe`` (pipeline.py).
+        """Queue different calls and run them in one commit: ``with store.pipeline() as pipe`` (pipeline.py).
 
             pipe.stream("orders").append({"item": "book"})
             pipe.group("orders", "billing").ack("5-0")
-            sid, acked = pipe.execute()          # of what is refused the error, with raise_on_error=False
+            sid, acked = pipe.execute()          # with raise_on_error=False, a refused call returns its error
 
-        ``pipe`` has the calls of the store, of stream(), group() and state that need no wait, each of which returns
-        ``pipe``. What was not executed when the ``with`` ends is dropped.
+        ``pipe`` has the calls of the store, of stream(), group() and state that need no wait; each returns ``pipe``.
+        Calls that were not executed when the ``with`` ends are dropped.
         """
         self._source.require_writable("write")
         return Pipeline(self._source, self._streams, self._pubsub)
@@ -270,17 +267,17 @@ class Store:
     def read(self, streams: Asked[N], count: int | None = None, block: float | None = None, *,
              total: int | None = None, max_bytes: int | None = None,
              stop: StopFlag | None = None) -> Found[N]:
-        """Entries behind an ID of each of several streams, without a group. XREAD.
+        """Read entries after a given ID from each of several streams, without a group. Redis: XREAD.
 
-        ``streams``    {name: ID}: entries with a greater ID; ``$`` for what comes from now
-                       on, ``+`` for the last entry; a stream that is not there has none yet
-        ``count``      at most so many of each stream; ``total`` of all together
-        ``max_bytes``  stop once names and values take so many bytes (one entry always comes)
-        ``block``      wait so many seconds for the first entry; 0 for ever, None not at all
-        ``stop``       a raxlog.Stop (or threading.Event) that ends the wait: {} once it is set
+        ``streams``    {name: ID}: entries with a greater ID; ``$`` for entries appended from now on,
+                       ``+`` for the last entry; a stream that does not exist has no entries yet
+        ``count``      at most this many of each stream; ``total``: of all together
+        ``max_bytes``  stop once names and values take this many bytes (at least one entry is returned)
+        ``block``      wait this many seconds for the first entry; 0: for ever, None: not at all
+        ``stop``       a raxlog.Stop (or threading.Event) that ends the wait; the result is then {}
 
-        Returns {name: entries} of those streams that have any, in the order asked for. ``streams`` may also be pairs,
-        [(name, ID)], which may name a stream twice; the result's ``pairs`` then has both.
+        Returns {name: entries} for the streams that have any, in the order given. ``streams`` may also be pairs,
+        [(name, ID)], which may name a stream twice; ``pairs`` of the result then has both.
         """
         self._source.require_open()
         return read_streams(self._source, streams, count, block, total, max_bytes, stop, self._streams.encoding)
@@ -290,12 +287,12 @@ class Store:
                    noack: bool = False, claim_idle: float | None = None,
                    ack: Mapping[N, Iterable[IDLike]] | None = None,
                    stop: StopFlag | None = None) -> Found[N]:
-        """Deliver from several streams to a consumer of the group of that name in each. XREADGROUP.
+        """Deliver entries of several streams to a consumer of the group of that name in each. Redis: XREADGROUP.
 
-        ``streams`` is {name: ">"} for new entries, {name: ID} for the consumer's own history;
-        ``ack`` {name: IDs} acknowledges first. The rest as in read() and Group.read(). One
-        commit for all; NoGroup, with nothing changed, where a stream lacks the group. The result's
-        ``consumers_created`` names the streams in which the consumer is new.
+        ``streams`` is {name: ">"} for new entries, {name: ID} for the consumer's own history.
+        ``ack``, {name: IDs}, acknowledges first. The other arguments are those of read() and
+        Group.read(). One commit for all; NoGroup, with nothing changed, if a stream lacks the group. In the
+        result, ``consumers_created`` names the streams in which the consumer is new.
         """
         self._source.require_open()
         return read_group_streams(
@@ -307,7 +304,7 @@ class Store:
 
     @property
     def subjects(self) -> Sublist:
-        """The subject index itself: all subscriptions, and how a subject is matched."""
+        """The subject index: all subscriptions, and the look-up of a subject's subscribers."""
         self._source.require_open()
         return self._pubsub.subjects
 
@@ -322,7 +319,7 @@ class Store:
     def watch(self, subject: Text, queue: Text | None = None) -> Watch:
         """Report when a subject gets its first subscription in any process, and when it loses its last.
 
-        Only subscriptions to this very subject count, plain ones, or the members of ``queue``.
+        Only subscriptions to exactly this subject count: plain ones, or with ``queue`` its members.
         SubjectError for a subject that is invalid or has a wildcard, InvalidName.
         """
         from .index.subjects.interest import Watch  # noqa: PLC0415
@@ -331,38 +328,38 @@ class Store:
         return Watch(self._source, subject, queue)
 
     def publish(self, subject: Text, fields: Fields) -> Reached:
-        """Publish a message; how many bindings, durable and live subscriptions it reached. A number.
+        """Publish a message; returns how many bindings, durable and live subscriptions it reached.
 
-        ``subject``  tokens between dots, none of them a wildcard: "orders.eu.new"
+        ``subject``  tokens between dots, without wildcards: "orders.eu.new"
         ``fields``   as for Stream.append(); the name ``$subject`` is reserved
 
-        Every bound stream and every durable subscription has it, durably, when this returns: in
-        one commit, or in none. Live subscriptions get it at most once. Without any of these
-        nothing is written, and it costs about 10 µs.
+        When this returns, the message is durably in every bound stream and with every durable
+        subscription, written in one commit or not at all. Live subscriptions get it at most once. Without
+        any of these nothing is written, which takes about 10 µs.
 
         SubjectError for a malformed subject or one with a wildcard; InvalidFields;
-        StreamExhausted, with nothing done, where a bound stream has used up its IDs. The parts of
-        the number, and the IDs of the entries: see Reached.
+        StreamExhausted, with nothing done, if a bound stream has used up its IDs. Reached describes the
+        result, which also has the IDs of the entries.
         """
         return self._pubsub.publish(subject, fields)
 
     def bind(self, subject: Text, stream: Name) -> Binding:
         """Append everything published to matching subjects to a stream, until unbind().
 
-        ``subject`` may have wildcards: ``*`` for one token, a last ``>`` for one or more. The stream
-        need not exist. Binding the same twice is binding once. SubjectError, InvalidName. One commit.
+        ``subject`` may have wildcards: ``*`` for one token, ``>`` at the end for one or more. The stream
+        need not exist. Repeating a binding has no effect. SubjectError, InvalidName. One commit.
         """
         return self._pubsub.bind(subject, stream)
 
     def unbind(self, subject: Text | None, stream: Name) -> bool:
-        """End a binding: the very pattern and stream that were bound. False if there is none.
+        """End the binding of exactly this pattern to this stream; False if there is none.
 
-        What has been appended stays. ``subject=None`` ends all bindings of the stream.
+        Entries already appended stay. ``subject=None`` ends all bindings of the stream.
         """
         return self._pubsub.unbind(subject, stream)
 
     def bindings(self, stream: Name | None = None) -> list[Binding]:
-        """All bindings, or those that lead to one stream, in the order they were made."""
+        """All bindings, or those that lead to one stream, in the order in which they were made."""
         return self._pubsub.bindings(stream)
 
     @overload
@@ -379,22 +376,23 @@ class Store:
                   weight: int | None = None, callback: Callable[[Message], object] | None = None,
                   limit: int | None = None, ack_wait: float | None = None,
                   prefetch: int | None = None) -> LiveSubscription | DurableSubscription:
-        """Get what is published to matching subjects, in this process or any other.
+        """Receive messages published to matching subjects by this or any other process.
 
-        ``durable``   a name: the subscription outlives this process and keeps its place; each
-                      message comes at least once, until it is acknowledged. Without: live, at
-                      most once, and it ends with close(), with the store, or with the process
-        ``queue``     a group: of all its members, whatever they subscribe to, one gets each message
+        ``durable``   a name: the subscription outlives this process and keeps its position; each
+                      message is delivered at least once, until it is acknowledged. Without it, the
+                      subscription is live: messages are delivered at most once, and it ends with
+                      close(), with the store, or with the process
+        ``queue``     a queue group: each message goes to one of its members, whatever their patterns
         ``weight``    this member's share in its group, 1 to 65,535 (1). An existing durable subscription
-                      takes it over, or keeps its own if none is given
+                      takes this weight, or keeps its own if none is given
         ``callback``  is called with each message, by one thread for all callbacks of this store;
                       without it: iterate, ``async for``, or get()
-        ``limit``     live: messages that wait in it before it drops (65,536)
-        ``ack_wait``  durable: seconds until an unacknowledged message is redelivered (30)
+        ``limit``     live: messages that its queue holds; more are dropped (65,536)
+        ``ack_wait``  durable: seconds until an unacknowledged message is delivered again (30)
         ``prefetch``  durable: messages taken in one commit (8)
 
-        SubjectError for a malformed pattern, SubscriptionExists where the durable name has another
-        pattern or queue, StreamExists where another stream is named ``$durable.NAME``. One commit.
+        SubjectError for a malformed pattern, SubscriptionExists if the durable name has another
+        pattern or queue, StreamExists if another stream is named ``$durable.NAME``. One commit.
         """
         if durable is None:
             for name, value in (("ack_wait", ack_wait), ("prefetch", prefetch)):
@@ -409,23 +407,23 @@ class Store:
     def subscribe_many(self, subjects: Iterable[Text], *, queue: Text | None = None, weight: int = 1,
                        callback: Callable[[Message], object] | None = None,
                        limit: int | None = None) -> LiveSubscriptions:
-        """Live subscriptions to many patterns, one each, in their order: all in one commit, or none.
+        """Make live subscriptions to many patterns, one each and in their order, in one commit or not at all.
 
         ``subjects``  patterns; one that is given twice is subscribed to twice
-        the others    as for subscribe(), the same for each
+        others        as for subscribe(), the same for each
 
-        A list, to be closed as a whole (``with`` does), in one commit too, or one by one. Each costs some
-        30 µs, where subscribe() waits for a commit. InvalidArgument for what is not an iterable of patterns;
-        SubjectError and InvalidName as subscribe().
+        Returns a list that can be closed as a whole, in one commit (``with`` does so), or one by one. Each costs some
+        30 µs, while subscribe() waits for a commit. InvalidArgument if ``subjects`` is not an iterable of patterns;
+        SubjectError and InvalidName as for subscribe().
         """
         if isinstance(subjects, str | bytes) or not isinstance(subjects, Iterable):
             raise InvalidArgument(f"subjects={subjects!r:.60} must be several patterns; for one there is subscribe()")
         return self._pubsub.subscribe_live(subjects, queue, weight, callback, limit)
 
     def unsubscribe(self, durable: Text) -> bool:
-        """Remove a durable subscription with all that it has not delivered; False if there is none.
+        """Remove a durable subscription with all its undelivered messages; False if there is none.
 
-        Its consumers in all processes end. A live subscription ends with its close().
+        Its consumers in all processes end. To end a live subscription, call its close().
         """
         return self._pubsub.unsubscribe(durable)
 
@@ -443,11 +441,11 @@ class Store:
     @property
     def last_end(self) -> LastEnd:
         """How the store was left by its previous users: ``how`` is "clean", "killed" or
-        "power cut". Reported to the first open for writing after that, and to no other.
+        "power cut". Only the first open for writing after that reports it.
 
-        A kill (or a process that left without close()) has lost nothing. After a power cut the
-        newest records of up to 100 streams were checked when it was opened; ``problems`` lists
-        the damaged ones, which reading would report too. All others can be read.
+        A kill (or a process that ended without close()) has lost nothing. After a power cut, opening
+        checks the newest records of up to 100 streams; ``problems`` lists the damaged ones, which
+        reading would report too. All others can be read.
         """
         self._source.require_open()
         return self._env.last_end
@@ -457,24 +455,24 @@ class Store:
                  progress: Callable[[str, int, int], None] | None = None) -> Manifest:
         """Copy one consistent state of the store to ``destination``, while writers go on.
 
-        ``incremental_to``  an earlier snapshot of this store: only what has changed since is written
-        ``shards``          cut each stream into so many ranges of IDs with even counts of entries,
-                            one compressed file each; ``destination`` may be a URL then (fsspec)
-        ``shard_bytes``     the same, by about so many bytes of a stream's nodes a shard
-        ``keep``            afterwards remove this store's snapshots beside ``destination`` but for
-                            the newest ``keep`` and what those build on
-        ``progress``        called with what is being done ("copy", "check", "sum", "cut", "upload"),
-                            how much of it, and of how much
+        ``incremental_to``  an earlier snapshot of this store: write only the changes since then
+        ``shards``          cut each stream into this many ranges of IDs with even counts of entries,
+                            one compressed file each; ``destination`` may then be a URL (fsspec)
+        ``shard_bytes``     the same, with about this many bytes of a stream's nodes per shard
+        ``keep``            afterwards, remove this store's snapshots next to ``destination``, except
+                            the newest ``keep`` and those they are based on
+        ``progress``        called with the current step ("copy", "check", "sum", "cut", "upload"),
+                            the amount done, and the total
 
-        Without the first three the snapshot is a store at rest: open it with readonly=True. It
-        holds everything that was committed when the call began, and no half of a transaction. A
-        process of its own does the work: writers never wait for it; the pages they replace
-        are not reused before its end. Reads the store once (an increment too, which
-        only writes less), about a second for a gigabyte in memory, and 0.2 s besides.
+        Without the first three, the snapshot is a store at rest: open it with readonly=True. It
+        holds everything that was committed when the call began, and no half of a transaction.
+        Another process does the work, and writers never wait for it; the pages they replace
+        are not reused until it ends. It reads the whole store (an increment only writes
+        less), in about a second per gigabyte in memory, plus 0.2 s.
 
-        StoreError (something is at the destination, which is left alone), ReadOnlyStore, StoreFull,
+        StoreError (something exists at the destination, and is left alone), ReadOnlyStore, StoreFull,
         NotAStore (no snapshot is at ``incremental_to``), CorruptionError (a record of the store is
-        damaged: no snapshot is made of it), InvalidArgument, NotInstalled: nothing is left behind.
+        damaged, so no snapshot is made), InvalidArgument, NotInstalled: nothing is left behind.
         """
         from .recovery.snapshot import full, incremental, restore  # noqa: PLC0415
         from .recovery.snapshot import shards as cutting  # noqa: PLC0415
@@ -504,20 +502,20 @@ class Store:
         return made
 
     def maintain(self) -> dict[Text, int]:
-        """Free what the retention of each stream lets go (see Stream.configure): {name: entries that went}.
+        """Apply the retention of each stream (see Stream.configure): {name: number of entries removed}.
 
-        An append does that when it begins a node; this is for streams to which nothing is appended, and for a
-        backlog. In pieces, 1,000 nodes a commit and rule. About 6 µs for a stream that has no retention.
-        CorruptionError at a damaged node; what has gone before it, is gone.
+        An append that begins a node does the same; this call is for streams that get no appends, and for a
+        backlog. It removes 1,000 nodes per commit and rule. A stream without retention costs about 6 µs.
+        CorruptionError at a damaged node; entries removed before that stay removed.
         """
         return self._streams.maintain()
 
     def readers(self) -> list[Reader]:
         """The reads that are open at this moment, in all processes, the furthest behind first.
 
-        The file cannot use again what was written since the oldest of them began: its ``lag``,
-        in commits. raxlog's own calls read in short transactions, so a lag of more than a few
-        commits means a process that was stopped in the middle of a read.
+        ``lag`` is the number of commits since a read began. Space freed since the oldest one began
+        cannot be reused. raxlog's own calls read in short transactions, so a lag of more than a
+        few commits means that a process was stopped in the middle of a read.
         """
         from .storage.engine import reader_table  # noqa: PLC0415
 
@@ -525,11 +523,11 @@ class Store:
         return reader_table.readers(self._env)
 
     def status(self) -> Status:
-        """Everything that an operator watches, as one state of the store: see raxlog.Status.
+        """All figures that an operator watches, as one state of the store: see raxlog.Status.
 
-        Streams, groups with lag and oldest pending entry, consumers, subscriptions, readers, the file and its room. In
-        one read transaction, which reads records and no entry: about 10 µs for a stream, 50 µs for a group. What
-        is damaged is named in ``damaged``; CorruptionError only where the names of streams are.
+        Streams, groups with lag and oldest pending entry, consumers, subscriptions, readers, the file and its space.
+        It uses one read transaction that reads records but no entries: about 10 µs per stream, 50 µs per group.
+        ``damaged`` names damaged parts; CorruptionError is raised only if the names of streams are damaged.
         """
         from . import status  # noqa: PLC0415 - loaded where it is used
 
@@ -540,20 +538,20 @@ class Store:
         """Rewrite the data file without the space of deleted entries, and switch to it.
 
         ``progress``   called with the step ("copying", "copied", "flushed", "named", "prepared",
-                       "marked", "switched", "cleared"), bytes copied and bytes in all; it must not
-                       use the store. A thread of its own calls it while LMDB copies
+                       "marked", "switched", "cleared"), bytes copied and bytes in all, by a
+                       separate thread while LMDB copies; it must not use the store
 
-        Readers and writers go on. These wait for the switch, and for what was written in the last
-        moment before it; where the disk has no room for what is written meanwhile, or the store
-        has no log, for all of the copy, about a second for a gigabyte in memory. Pages are not
-        used again during the copy. Other processes switch with their next transaction. The old
-        file goes once no process has it open: ``held_by`` names those that still have. Needs room
-        on the disk for the new file beside the old one. A signal's handler runs after the copy,
-        not within it. Where that would be no smaller nothing is done: the generation is the one
-        before, and ``bytes_after`` equals ``bytes_before``.
+        Readers and writers continue. Writers wait for the switch, and for what was written in the
+        last moment before it; if the disk has no space for what is written during the copy, they
+        wait for all of it, about a second per gigabyte in memory. Pages are not reused during the
+        copy. Other processes switch with their next transaction. The old file is deleted once no
+        process has it open: ``held_by`` names those that still have. The disk needs space for the
+        new file in addition to the old one. A signal's handler runs after the copy, not during
+        it. If the new file would be no smaller, nothing is done: the generation stays, and
+        ``bytes_after`` equals ``bytes_before``.
 
         LockTimeout, StoreFull, CorruptionError, ReadOnlyStore, TransactionError: nothing has
-        changed. A kill or a power cut at any moment leaves the store as it was or compacted.
+        changed. A kill or a power cut at any moment leaves the store either as it was or compacted.
         """
         from .storage.lifecycle import compaction  # noqa: PLC0415
 

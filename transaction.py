@@ -103,7 +103,7 @@ class _Exit:
 
 
 class Calls:
-    """What a store can be asked for as a part of one commit: of a transaction's, or of a pipeline's (pipeline.py)."""
+    """The calls that can be part of one commit, of a transaction or of a pipeline (pipeline.py)."""
 
     __slots__ = ("_pubsub", "_source", "_streams")
 
@@ -131,7 +131,7 @@ class Calls:
         return State(self._open())
 
     def publish(self, subject: Text, fields: Fields) -> Reached:
-        """Store.publish() as part of the commit: subscribers get the message after it."""
+        """Store.publish() as part of the commit: subscribers get the message after the commit."""
         return self._open().submit(self._pubsub.publication(subject, fields))
 
     def bind(self, subject: Text, stream: Name) -> Binding:
@@ -169,7 +169,7 @@ class Calls:
 
     def read(self, streams: Asked[N], count: int | None = None, *, total: int | None = None,
              max_bytes: int | None = None) -> Found[N]:
-        """Store.read(), which sees what the commit has done so far."""
+        """Store.read(), which sees the changes made so far."""
         return read_streams(self._open(), streams, count, None, total, max_bytes, None, self._streams.encoding)
 
     def read_group(self, group: Name, consumer: Name, streams: Asked[N], count: int | None = None, *,

@@ -43,7 +43,7 @@ def help_of(*command: str) -> str:
 def cli_page() -> str:
     """The command line."""
     parts = ["# Command line", "",
-             "Every command as `raxlog COMMAND --help` prints it. Written by `docs/generate.py`.", "",
+             "The help of every command, as `raxlog COMMAND --help` prints it. Written by `docs/generate.py`.", "",
              "```text", help_of(), "```", ""]
     for name in cli.COMMANDS:
         parts += [f"## raxlog {name}", "", "```text", help_of(name), "```", ""]
@@ -53,14 +53,15 @@ def cli_page() -> str:
 def errors_page() -> str:
     """All exceptions, the general ones before those derived from them."""
     parts = ["# Errors", "",
-             "Every error that raxlog raises on purpose is a `RaxlogError`. Its message names what was wrong, where,",
-             "and what to do. Nothing has changed on disk when a call that writes raises one, with one exception:",
-             "`AppendsLost` reports earlier calls. Written by `docs/generate.py` from the classes.", ""]
+             "Every error that raxlog raises on purpose is a `RaxlogError`. Its message says what was wrong, where,",
+             "and what to do. If a call that writes raises one, it has changed nothing on disk. The only exception is",
+             "`AppendsLost`, which reports earlier calls. `docs/generate.py` writes this page from the classes.", ""]
 
     def tree(kind: type[BaseException], depth: int) -> None:
         also = [base.__name__ for base in kind.__bases__ if base.__module__ == "builtins" and base is not Exception]
         more = f", also a `{also[0]}`" if also else ""
-        meaning = re.sub(r"^ *(``\w+``) {2,}", r"\1: ", kind.__doc__ or "", flags=re.M)  # a table of its attributes
+        meaning = re.sub(r"(\w)\n+ *(?=``\w+`` {2,}|The )", r"\1.\n", kind.__doc__ or "")
+        meaning = re.sub(r"^ *(``\w+``) {2,}", r"\1: ", meaning, flags=re.M)  # a table of its attributes
         meaning = " ".join(meaning.replace("``", "`").split())
         parts.append(f"{'  ' * depth}- **`{kind.__name__}`**{more}: {meaning}")
         for below in sorted(kind.__subclasses__(), key=lambda one: list(vars_of).index(one.__name__)):
@@ -69,11 +70,11 @@ def errors_page() -> str:
     vars_of = vars(__import__("raxlog.storage.errors", fromlist=["errors"]))
     tree(raxlog.RaxlogError, 0)
     handlers = "`raxlog.Retry`, `raxlog.Snooze`, `raxlog.Discard`"
-    parts += ["", f"A worker's handler may raise {handlers}, which decide what becomes of its",
-              "entry and are not errors, and has `raxlog.TimeLimit` raised in it: see [jobs](../jobs.md).", "",
-              "On the command line an error is one line on stderr. The exit status is 1 where the answer is no",
-              "(no such stream, group or entry), 2 for wrong usage, 3 where the store cannot be opened, read or",
-              "written.", ""]
+    parts += ["", f"A worker's handler may raise {handlers}, which decide what happens to its",
+              "entry and are not errors. `raxlog.TimeLimit` is raised in a handler that takes too long. See",
+              "[jobs](../jobs.md).", "",
+              "On the command line an error is one line on stderr. The exit status is 1 if the answer is no (no such",
+              "stream, group or entry), 2 for wrong usage, and 3 if the store cannot be opened, read or written.", ""]
     return "\n".join(parts)
 
 
@@ -83,8 +84,8 @@ def spark_page() -> str:
 
     defaults = {name: made.default for made in fields(options.Options) for name in made.metadata}
     parts = ["# Options of the Spark source", "",
-             "All options of `format(\"raxlog\")`, with the values that they accept and where they may be given.",
-             "Names are case-insensitive. What they mean is explained in [Spark](../spark.md). Written by",
+             "These are all options of `format(\"raxlog\")`, with the values that they accept and where they may be",
+             "given. Names are case-insensitive. [Spark](../spark.md) explains their meanings. Written by",
              "`docs/generate.py`.", "",
              "| option | value | default | reading | readStream | writing |", "|---|---|---|---|---|---|"]
     for name, option in options.OPTIONS.items():

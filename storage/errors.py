@@ -25,30 +25,31 @@ from typing import NamedTuple
 
 
 class RaxlogError(Exception):
-    """The root of every error raxlog raises on purpose."""
+    """The base class of every error that raxlog raises on purpose."""
+
 
 class InvalidArgument(RaxlogError, ValueError):
-    """An argument that can never be right, whatever the store holds."""
+    """An argument that is never valid, whatever the store holds."""
 
 
 class InvalidStreamID(InvalidArgument):
-    """Text or bytes that are not a stream ID, or not one allowed in this place."""
+    """Text or bytes that are not a stream ID, or an ID that this argument does not allow."""
 
 
 class InvalidName(InvalidArgument):
-    """A name that cannot be stored: of a wrong type, or too long for a key; of a subscription also an empty one."""
+    """A name that cannot be stored: of a wrong type, too long for a key or, for a subscription, empty."""
 
 
 class InvalidFields(InvalidArgument):
-    """Fields of an entry that cannot be stored: none, odd, of a wrong type, or too large."""
+    """Fields of an entry that cannot be stored: none, one without a value, of a wrong type, or too large."""
 
 
 class InvalidDump(InvalidArgument):
-    """A payload for restore_stream() that is of no stream, of an unknown type, or contradicts itself."""
+    """A payload for restore_stream() that holds no stream, has an unknown type, or contradicts itself."""
 
 
 class DumpChecksum(InvalidDump):
-    """A payload for restore_stream() whose checksum is wrong: it is cut off, or damaged."""
+    """A payload for restore_stream() whose checksum is wrong: the payload is truncated or damaged."""
 
 
 class SubjectError(InvalidArgument):
@@ -56,37 +57,37 @@ class SubjectError(InvalidArgument):
 
 
 class StreamError(RaxlogError):
-    """A request that is right in itself but wrong for the stream as it is now."""
+    """A valid request that the present state of the stream does not allow."""
 
 
 class NoStream(StreamError, KeyError):
-    """No stream of that name is in the store."""
+    """The store has no stream of that name."""
 
     __str__ = Exception.__str__  # KeyError would print the message as a quoted repr
 
 
 class StreamExists(StreamError):
-    """The name is taken by another stream."""
+    """Another stream has that name."""
 
 
 class NoGroup(StreamError, KeyError):
-    """The stream has no consumer group of that name, or is not there at all."""
+    """The stream has no consumer group of that name, or does not exist."""
 
     __str__ = Exception.__str__
 
 
 class GroupExists(StreamError):
-    """The stream has a consumer group of that name already."""
+    """The stream already has a consumer group of that name."""
 
 
 class ConsumerBusy(StreamError):
-    """The consumer still has pending entries, and the call was asked to refuse then."""
+    """The consumer still has pending entries, and the call refuses to delete such a consumer."""
 
 
 class NotOwner(StreamError):
-    """Of the entries that ack(consumer=) was given, ``ids`` are not pending with this consumer.
+    """Some of the entries given to ack(consumer=) are not pending with this consumer: ``ids``.
 
-    None has been acknowledged. A transaction is undone as a whole, also where this is caught inside it.
+    No entry has been acknowledged. A transaction is undone as a whole, even if the error is caught within it.
     """
 
     def __init__(self, message: str, ids: tuple[tuple[int, int], ...] = ()) -> None:
@@ -115,7 +116,7 @@ class CountTooSmall(StreamError, InvalidArgument):
 
 
 class Conflict(StreamError):
-    """The stream's last ID, ``last_id``, is not the one that an append with ``expect_last`` was made for."""
+    """The stream's last ID is ``last_id``, not the one that an append named in ``expect_last``."""
 
     def __init__(self, message: str, last_id: tuple[int, int] = (0, 0)) -> None:
         super().__init__(message)
@@ -123,15 +124,15 @@ class Conflict(StreamError):
 
 
 class StreamExhausted(StreamError):
-    """The stream has used the last possible ID; nothing can be appended any more."""
+    """The stream has used the last possible ID, so no entry can be appended any more."""
 
 
 class MalformedValue(StreamError, ValueError):
-    """A field's value is not of the type it was asked for, or missing where it must not be."""
+    """A field's value does not have the requested type, or a required field is missing."""
 
 
 class SubscriptionError(RaxlogError):
-    """A request that is right in itself but wrong for the subscriptions as they are now."""
+    """A valid request that the present subscriptions do not allow."""
 
 
 class NoSubscription(SubscriptionError, KeyError):
@@ -145,11 +146,11 @@ class SubscriptionExists(SubscriptionError):
 
 
 class StoreError(RaxlogError):
-    """Trouble with the store as a whole."""
+    """An error of the store as a whole."""
 
 
 class NotAStore(StoreError):
-    """The path is there, but no raxlog store is in it."""
+    """The path exists, but it holds no raxlog store."""
 
 
 class UnsupportedFormat(StoreError):
@@ -157,8 +158,9 @@ class UnsupportedFormat(StoreError):
 
 
 class StoreFull(StoreError):
-    """No room for the write, and nothing written: the message says whether it is the disk, a quota, a limit of
-    the process or ``max_map_size``. What makes the store no larger (ack, delete, trim) still goes."""
+    """There was no room for the write, and nothing was written. The message says whether the limit is the disk, a
+    quota, a limit of the process or ``max_map_size``. Calls that make the store no larger
+    (ack, delete, trim) still work."""
 
 
 class StoreClosed(StoreError):
@@ -166,15 +168,15 @@ class StoreClosed(StoreError):
 
 
 class ReadOnlyStore(StoreError):
-    """A write to a store that is open for reading, or on a medium where nothing can be written."""
+    """A write to a store that is open for reading only, or that is on a read-only medium."""
 
 
 class SettingsConflict(StoreError):
-    """One path opened twice in a process with different settings."""
+    """A process opened one path twice with different settings."""
 
 
 class Lost(NamedTuple):
-    """Appends to one stream that AppendsLost reports: their number, the first and the last ID."""
+    """The appends to one stream that AppendsLost reports: their number, the first ID and the last ID."""
 
     stream: bytes
     first: tuple[int, int]
@@ -183,10 +185,10 @@ class Lost(NamedTuple):
 
 
 class AppendsLost(StoreError):
-    """Buffered appends that have returned an ID before their commit failed; see ``durability`` of open().
+    """Buffered appends had returned an ID, and their commit failed later; see ``durability`` of open().
 
-    ``lost``     a Lost for each stream: all that was appended since the last commit that succeeded
-    ``visible``  True after an error in the very flush: the entries of that commit can be read, and
+    ``lost``     a Lost for each stream: all entries appended since the last commit that succeeded
+    ``visible``  True if the flush itself failed: the entries of that commit can be read, and
                  whether they survive a power cut is unknown
     The error of the commit is the ``__cause__``.
     """
@@ -202,20 +204,20 @@ class LockTimeout(StoreError, TimeoutError):
 
 
 class TransactionError(RaxlogError):
-    """A transaction used nested, after its end, by another thread, or written around."""
+    """A transaction that is nested, used after its end or by another thread, or bypassed by a write outside it."""
 
 
 class NotInstalled(RaxlogError, ImportError):
-    """A package that one of raxlog's extras brings is not installed; the message names the extra."""
+    """A package of one of raxlog's extras is not installed; the message names the extra."""
 
 
 class CorruptionError(RaxlogError):
-    """Bytes on disk that fail their check. They are never returned as data.
+    """Bytes on disk that fail a check, and are never returned as data.
 
     ``stream`` is the name (or number) of the stream, ``node`` the master ID of the node,
     ``offset`` the byte within the node's listpack (or within the record); each is None
-    where it is not known. The rest of the store stays readable. ``snapshot``: the damage is in a
-    snapshot's manifest, a shard or an increment, which can only be replaced.
+    where it is not known. The rest of the store stays readable. ``snapshot`` is True if the damage is in
+    the manifest, a shard or an increment of a snapshot, which can only be replaced.
     """
 
     def __init__(self, what: str, *, stream: str | None = None, node: str | None = None,

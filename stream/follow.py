@@ -26,7 +26,7 @@ from .node.stream_id import IDLike, StreamID, make_id, parse_id
 
 
 class Follower:
-    """Made by Stream.follow(), which explains it. For one thread at a time."""
+    """The iterator that Stream.follow() returns and explains. For one thread at a time."""
 
     __slots__ = ("_entries", "_last", "_name", "_number", "_range", "_source", "_stop", "_timeout", "after",
                  "waits_for")

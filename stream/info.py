@@ -60,7 +60,7 @@ class StreamInfo(NamedTuple):
     codec: str  # of values
 
     def as_dict(self) -> dict[str, object]:
-        """The figures under the names XINFO STREAM uses, for printing as JSON."""
+        """The figures under their names in XINFO STREAM, for printing as JSON."""
         rules = None if self.retention is None else self.retention.rules()
         figures = _named(self._asdict() | {"retention": rules or None})
         usual: dict[str, object] = {
@@ -80,7 +80,7 @@ class PendingDetail(NamedTuple):
 
 
 class ConsumerDetail(NamedTuple):
-    """One consumer: when it last tried and last got something, and what it has not acknowledged."""
+    """One consumer: when it last tried to read and last received an entry, and its unacknowledged entries."""
 
     name: Text
     seen: float  # Unix time, seconds
@@ -112,7 +112,7 @@ class FullInfo(NamedTuple):
     groups: list[GroupDetail]
 
     def as_dict(self) -> dict[str, object]:
-        """Everything under the names XINFO STREAM FULL uses where it has one, for printing as JSON."""
+        """All figures, each under its name in XINFO STREAM FULL if it has one, for printing as JSON."""
         figures = self.stream.as_dict()
         del figures["first-entry"], figures["last-entry"]  # FULL has the entries instead
         groups = [

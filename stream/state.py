@@ -19,11 +19,11 @@ _COUNT = 5  # its index in the store's own record
 
 
 class State(MutableMapping[Name, bytes]):
-    """A small durable key-value space beside the streams: bytes to bytes, in one sorted map.
+    """A small durable key-value space next to the streams: one sorted map of bytes to bytes.
 
-    Keys take up to 502 bytes, values up to 16 MB; InvalidArgument beyond. Inside a transaction
-    changes are part of it; ``store.state`` reads the last committed state, and a write through
-    it is a commit of its own.
+    Keys take up to 502 bytes, values up to 16 MB; InvalidArgument beyond that. In a transaction,
+    ``tx.state`` is part of it; ``store.state`` reads the last committed state, and each write
+    through it is a commit of its own.
     """
 
     __slots__ = ("_source",)
@@ -32,7 +32,7 @@ class State(MutableMapping[Name, bytes]):
         self._source = source
 
     def bound(self, source: Source) -> State:
-        """The same, with calls that go elsewhere (entries/session.py)."""
+        """The same map, with calls that are part of something else, such as a transaction."""
         return State(source)
 
     def __getitem__(self, key: Name) -> bytes:
@@ -78,14 +78,14 @@ class State(MutableMapping[Name, bytes]):
         return iter([key for key, _ in self.rows()])
 
     def between(self, start: Name, end: Name | None = None, count: int | None = None) -> list[bytes]:
-        """Keys from ``start`` up to ``end``, which is not one of them, in order: ``count`` at most. Reads no values."""
+        """Keys from ``start`` up to but not including ``end``, in order, at most ``count``. Reads no values."""
         last = None if end is None else _state_key(end)
         with self._source.read() as txn:
             rows = takewhile(lambda row: last is None or row[0] < last, family_rows(txn, _STATE, _state_key(start)))
             return [bytes(key[len(_STATE):]) for key, _ in islice(rows, count)]
 
     def items(self) -> ItemsView[Name, bytes]:
-        """Keys and values of one moment, as in a dict."""
+        """Keys and values of one moment, like a dict's."""
         return _Items(self)
 
     def values(self) -> ValuesView[bytes]:
@@ -93,7 +93,7 @@ class State(MutableMapping[Name, bytes]):
         return _Values(self)
 
     def rows(self) -> list[tuple[bytes, bytes]]:
-        """All keys with their values, of one moment, in order. CorruptionError if one is missing."""
+        """All keys with their values, of one moment, in order. CorruptionError if a value is missing."""
         with self._source.read() as txn:
             rows = list(Rax(txn, _STATE).items())
             count = _count(txn)

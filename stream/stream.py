@@ -78,9 +78,9 @@ _AT_ONCE = 1000  # entries, about a millisecond
 
 
 class Stream:
-    """A handle on one stream of a store. Cheap to make, safe to share by threads.
+    """A handle on one stream of a store. Cheap to make; threads can share it.
 
-    The stream need not exist: the first append creates it, reading finds nothing.
+    The stream need not exist: the first append creates it, and reads find nothing.
     """
 
     __slots__ = ("_codec", "_codec_in_use", "_encoding", "_limits", "_model", "_number", "_source", "name")
@@ -100,7 +100,7 @@ class Stream:
         return f"<raxlog.Stream {shown(self.name)} in {str(self._source.env.path)!r}>"
 
     def bound(self, source: Source) -> Stream:
-        """A handle on the same stream, whose calls go elsewhere (entries/session.py)."""
+        """A handle on the same stream whose calls are part of something else, such as a transaction."""
         return Stream(source, self.name, self._limits, self._encoding, self._codec, self._model)
 
     # -- writing ------------------------------------------------------------------------
@@ -121,28 +121,28 @@ class Stream:
                minid: IDLike | None = None, approximate: bool = False, limit: int | None = None,
                refs: str = KEEPREF, create: bool = True, producer: Name | None = None,
                idempotent_id: Name | None = None, expect_last: IDLike | None = None) -> StreamID | None:
-        """Append one entry and return its ID; durable when it returns. XADD.
+        """Append one entry and return its ID; durable when it returns. Redis: XADD.
 
-        ``fields``: a mapping, or pairs where order and duplicates matter; at least one. Under a codec a mapping, or
+        ``fields``: a mapping, or pairs if order and duplicates matter; at least one. Under a codec, a mapping or
         an object of the handle's type, which the entry's ``value`` returns; a list of pairs is stored as it is.
         ``id``: ``*`` (made from the clock, always greater than the last), ``ms-*``, or one of
-        your own, greater than every ID before. ``maxlen`` / ``minid`` trim in the same
-        transaction, as trim() does, ``refs`` included. ``create=False`` appends to an existing stream only and
-        returns None where there is none (NOMKSTREAM).
+        your own, greater than every ID before. ``maxlen`` and ``minid`` trim in the same transaction, like
+        trim(), and so does ``refs``. ``create=False`` appends only to an existing stream, and returns None if
+        it does not exist (NOMKSTREAM).
 
-        ``producer`` makes the append idempotent: sent again with the same ``idempotent_id``
-        (made from the fields where left out) within the stream's window, it adds nothing and
-        returns the ID of the first time (IDMP, IDMPAUTO; configure() sets window and cap).
+        ``producer`` makes the append idempotent: if it is sent again with the same ``idempotent_id``
+        (by default made from the fields) within the stream's window, it adds nothing and returns the
+        first ID (IDMP, IDMPAUTO; configure() sets window and cap).
 
-        ``expect_last`` appends only if that is the stream's last_id, 0-0 for one that is new or not there:
-        Conflict otherwise, with the ID that is (of an append sent again its first ID is returned).
+        ``expect_last`` appends only if this is the stream's last_id, 0-0 for a stream that is new or does not exist.
+        Otherwise it raises Conflict, which has the actual ID. An idempotent append sent again returns its first ID.
 
         Raises InvalidFields, InvalidStreamID, IDTooSmall (IDZero for 0-0), Conflict, MalformedValue (see configure()),
         StreamExhausted, LockTimeout, StoreFull. Costs one durable commit, shared with concurrent appends.
 
         With ``durability="buffered"`` it returns at once, and is committed within the store's
-        window; AppendsLost where an earlier append could not be. An idempotent one, and one with
-        ``expect_last``, waits for its commit.
+        window; AppendsLost if the commit of an earlier append failed. Appends that are idempotent or have
+        ``expect_last`` wait for their commit.
         """
         codec = None
         if self._codec_in_use != RAW or self._model is not None:
@@ -177,10 +177,10 @@ class Stream:
                expect_last: IDLike | None = None) -> list[StreamID]:
         """Append many entries in one transaction with one flush; all of them or none.
 
-        ``ids`` gives each entry its ID (as many as entries), else all are made as by ``*``.
-        Trims once, after the last. ``expect_last`` as in append(); without entries nothing is checked.
-        Raises as append() does, naming the entry's place. With ``durability="buffered"`` it returns at
-        once, and is still all of it in one commit.
+        ``ids`` gives each entry its ID (as many as entries); otherwise all are made as by ``*``.
+        Trims once, after the last entry. ``expect_last`` as in append(); without entries nothing is checked.
+        Raises the errors of append(), naming the entry's place. With ``durability="buffered"`` it returns
+        at once, and is still one commit.
         """
         flats: list[list[bytes]] = []
         if isinstance(entries, Flattened):
@@ -235,35 +235,35 @@ class Stream:
         return (encoded(fields, codec, self._model) for fields in entries), first
 
     def defer(self, fields: Appended, *, delay: float | None = None, at: datetime | int | None = None) -> Deferred:
-        """Append an entry later: in ``delay`` seconds, or ``at`` a time; deferred durably when it returns.
+        """Append an entry later, in ``delay`` seconds or ``at`` a time; it is deferred durably when this returns.
 
-        ``at`` is a datetime with a time zone, or milliseconds since 1970, as in an ID; up to the year 9999, and what
-        is past is due at once. The entry is appended once, with an ID of that moment, by whichever process comes first:
-        a Group.read(), store.read() or follow() that waits, within 50 ms of the time; else the next of these, or the
-        next append that is not buffered, behind its own entries. What is due comes in the order of its time, up to
-        1,000 entries or a megabyte a commit. A store open with readonly=True appends nothing.
+        ``at`` is a datetime with a time zone, or milliseconds since 1970 as in an ID, up to the year 9999; a time in
+        the past means at once. The entry is appended once, with an ID of the moment of the append, by the first process
+        to do so: within 50 ms of the time by a waiting Group.read(), store.read() or follow(); otherwise by the next
+        such call, or by the next append that is not buffered, after its own entries. Entries are appended in the order
+        of their times, up to 1,000 entries or a megabyte per commit. A store open with readonly=True appends none.
 
-        Time is the wall clock's: set forward, entries come early, set back, late, and none is lost or comes twice.
-        Creates the stream. Raises InvalidArgument for any other time, and as append() does. Costs about what append()
-        does, however many are deferred.
+        Times follow the wall clock: if it is set forward, entries come early; if it is set back, they come late. None
+        is lost or appended twice. Creates the stream. Raises InvalidArgument for any other time, and the errors of
+        append(). Costs about as much as append(), however many entries are deferred.
         """
         (prepared,), codec = self._prepared((fields,))
         return jobs.defer(self._source, self.name, self._limits, self._encoding, prepared, codec, delay, at)
 
     def deferred(self) -> Iterator[Deferred]:
-        """The entries that are deferred, in the order of their time, lazily: in transactions of up to 1,000 entries."""
+        """The deferred entries in the order of their times, lazily: in transactions of up to 1,000 entries."""
         return jobs.read_deferred(self._source, self.name, self._encoding)
 
     def cancel_deferred(self, token: str) -> bool:
-        """Drop a deferred entry; False if it has come, or was cancelled. InvalidArgument for what is not a token."""
+        """Cancel a deferred entry; False if it was appended or cancelled. InvalidArgument if it is not a token."""
         return jobs.cancel(self._source, self.name, token)
 
     def delete(self, *ids: IDLike) -> int:
-        """Delete entries by ID; how many there were. XDEL.
+        """Delete entries by ID; returns how many existed. Redis: XDEL.
 
-        All IDs are parsed before anything is deleted. Outside a transaction in pieces: 10,000 a
-        commit. Space is given back when the last entry of a node goes, and when most of a node is
-        dead.
+        All IDs are parsed before anything is deleted. Outside a transaction, each commit deletes up to
+        10,000. Space is freed when the last entry of a node is deleted, and when most entries of a
+        node are.
         """
         wanted = sorted({parse_id(sid) for sid in ids})
 
@@ -274,14 +274,14 @@ class Stream:
         return sum(in_pieces(self._source, wanted, delete))
 
     def delete_ex(self, *ids: IDLike, refs: str = KEEPREF) -> list[DeleteResult]:
-        """Delete entries by ID under a policy; what became of each, in their order. XDELEX.
+        """Delete entries by ID under a policy; returns the result for each, in their order. Redis: XDELEX.
 
-        ``refs``: "keepref", "delref" (also out of every group's PEL) or "acked" (only what
-        every group has been given and has acknowledged; REFERENCED otherwise). Outside a
-        transaction in pieces: 2,000 a commit.
+        ``refs``: "keepref", "delref" (also remove them from the PEL of every group) or "acked" (only
+        entries that every group has been given and has acknowledged; REFERENCED otherwise). Outside a
+        transaction, each commit deletes up to 2,000.
 
-        Costs what delete() does. The last two also look at each group in memory, some 0.2 µs, and
-        in the PEL of those that can hold one; a commit of another process makes that 4 to 10 µs once.
+        Costs as much as delete(). The last two policies also look at each group in memory, some 0.2 µs, and
+        in the PELs that may hold an entry; after a commit of another process the first look takes 4 to 10 µs.
         """
         wanted = [parse_id(sid) for sid in ids]
         checked_policy(refs)
@@ -294,15 +294,15 @@ class Stream:
 
     def trim(self, *, maxlen: int | None = None, minid: IDLike | None = None, approximate: bool = False,
              limit: int | None = None, refs: str = KEEPREF) -> int:
-        """Evict the oldest entries; how many went. XTRIM.
+        """Remove the oldest entries; returns how many. Redis: XTRIM.
 
         Keeps the ``maxlen`` newest, or those with ID >= ``minid``. ``approximate`` removes
-        whole nodes only (much cheaper, keeps a little more) and at most ``limit`` entries (0:
-        no limit; left out: 100 times node_max_entries, 10,000 without such). Outside a transaction
-        in pieces: 1,000 nodes a commit, or 2,000 entries where groups are asked about them.
+        whole nodes only (much cheaper, keeps a little more) and at most ``limit`` entries (0: no limit;
+        default: 100 times node_max_entries, or 10,000 if that is not set). Outside a transaction, each
+        commit removes up to 1,000 nodes, or 2,000 entries if groups are asked about them.
 
-        ``refs`` says what becomes of pending entries: "keepref" leaves them, "delref" takes
-        them out of every group's PEL, "acked" evicts only what every group has acknowledged.
+        ``refs`` says what happens to pending entries: "keepref" leaves them, "delref" removes
+        them from the PEL of every group, "acked" removes only entries that every group has acknowledged.
         """
         checked_policy(refs)
         wanted = trim.parse_trim(maxlen, minid, approximate, limit)
@@ -334,11 +334,11 @@ class Stream:
 
     def set_id(self, last_id: IDLike, *, entries_added: int | None = None,
                max_deleted_id: IDLike | None = None) -> None:
-        """Set the last ID, and the counters that go with it. XSETID.
+        """Set the last ID, and the counters that belong to it. Redis: XSETID.
 
-        Raises NoStream; IDBelowEntries, where ``last_id`` is smaller than the newest live entry, IDBelowDeleted, where
-        it is smaller than an ID deleted, CountTooSmall, where there are more entries than ``entries_added``, and
-        IDTooSmall, where ``max_deleted_id`` itself is greater than ``last_id``.
+        Raises NoStream; IDBelowEntries if ``last_id`` is smaller than the newest live entry; IDBelowDeleted if it is
+        smaller than a deleted ID; CountTooSmall if there are more entries than ``entries_added``; and IDTooSmall if
+        ``max_deleted_id`` itself is greater than ``last_id``.
         """
         last = parse_id(last_id)
         whole("entries_added", entries_added, 0, (1 << 63) - 1, none="")
@@ -384,23 +384,23 @@ class Stream:
                   idempotence_cap: int | None = None, schema: Mapping[str, str] | None = None,
                   schema_checked: bool | None = None, retention: Retention | None = None,
                   codec: str | None = None) -> dict[str, Any]:
-        """Change a stream's settings; returns those that have changed. NoStream where there is none.
+        """Change a stream's settings; returns those that have changed. NoStream if it does not exist.
 
-        The first three, those of Store.stream(), hold for nodes begun from now on.
-        ``idempotence_window`` (seconds, 1 .. 86,400) and ``idempotence_cap`` (IDs a producer,
-        1 .. 10,000) say how long idempotent appends are remembered; a change forgets all that
-        is remembered, as XCFGSET does.
+        The first three, those of Store.stream(), apply to nodes begun from now on.
+        ``idempotence_window`` (seconds, 1 .. 86,400) and ``idempotence_cap`` (IDs per producer,
+        1 .. 10,000) say how long idempotent appends are remembered; changing them forgets all
+        remembered appends, as XCFGSET does.
 
-        ``schema``: the types of fields, {"qty": "bigint", "price": "decimal(10,2)", …}, which scans that
-        name no columns read; {} removes it. With ``schema_checked`` an append from now on raises
-        MalformedValue for a value that is not of its field's type; the entries there are not looked at.
+        ``schema``: the types of fields, {"qty": "bigint", "price": "decimal(10,2)", …}, for scans that name no
+        columns; {} removes it. With ``schema_checked``, later appends raise MalformedValue for a value that is
+        not of its field's type; existing entries are not examined.
 
-        ``retention``: a raxlog.Retention, the rules by which the oldest entries go, by whole nodes: with the
-        append that begins a node, and by Store.maintain(). Retention() removes it. ``max_bytes`` has each
-        node measured once, here.
+        ``retention``: a raxlog.Retention, the rules by which the oldest entries are removed, in whole nodes, by
+        the append that begins a node and by Store.maintain(). Retention() removes the rules. Setting ``max_bytes``
+        measures each node once.
 
-        ``codec``: "raw", "str", "json" or "msgpack", how values are encoded by handles that name no codec and have not
-        appended yet (docs/values.md). Entries stay as they are, and are read as they were written.
+        ``codec``: "raw", "str", "json" or "msgpack": how values are encoded by handles that have no codec of their own
+        and have not appended yet (docs/values.md). Existing entries stay unchanged and readable.
         """
         checked_codec(codec)
         nodes: dict[str, Any] = {
@@ -455,14 +455,14 @@ class Stream:
 
     def range(self, start: IDLike = "-", end: IDLike = "+", count: int | None = None,
               reverse: bool = False) -> Iterator[Entry]:
-        """The entries from ``start`` to ``end``, both included, lazily. XRANGE, XREVRANGE.
+        """The entries from ``start`` to ``end``, both included, lazily. Redis: XRANGE, XREVRANGE.
 
         IDs as Redis writes them: ``-`` and ``+``, incomplete (``5`` starts at 5-0 and ends at
         5-18446744073709551615), ``(5-1`` excluded. ``reverse=True`` gives the same range from
-        its end. ``count``: at most so many (None: all). Reads in short transactions of up to
-        64 nodes; entries appended after the call are not chased.
+        its end. ``count``: at most this many (None: all). Reads in short transactions of up to
+        64 nodes; entries appended after the call are not returned.
 
-        Raises InvalidStreamID at once, CorruptionError when it comes to a damaged node.
+        Raises InvalidStreamID at once, CorruptionError on reaching a damaged node.
         """
         first, last = parse_start(start), parse_end(end)
         whole("count", count, 0, none=", or None for all")
@@ -474,23 +474,23 @@ class Stream:
         return found if self._model is None else (entry.typed(self._model) for entry in found)
 
     def follow(self, after: IDLike = "$", timeout: float | None = None, *, stop: StopFlag | None = None) -> Follower:
-        """An iterator over the entries behind ``after`` as they come, from any process, in the order of their IDs.
+        """Iterate over the entries after ``after`` as they are appended by any process, in the order of their IDs.
 
-        ``after``: an ID, of an entry that was handled last, say; ``$`` begins with what is appended from
-        this call on, ``0`` with the first entry. The iterator's own ``after`` moves with it. It ends when no
-        entry comes for ``timeout`` seconds (None: never), or once ``stop`` (a raxlog.Stop, or threading.Event)
-        is set; a next() then goes on waiting where it ended.
+        ``after``: an ID, such as that of the last entry that was handled; ``$`` begins with entries appended from
+        this call on, ``0`` with the first entry. The iterator's own ``after`` moves along. It ends when no entry
+        comes for ``timeout`` seconds (None: never), or once ``stop`` (a raxlog.Stop or threading.Event) is set;
+        a further next() then continues to wait at the same position.
 
-        The stream need not exist yet. Of one that is deleted and created again all entries come. Nothing is
-        delivered or acknowledged: each follower sees every entry. What is trimmed before it is read is not seen.
-        Raises TransactionError in a transaction; CorruptionError at a damaged node, StoreClosed.
+        The stream need not exist yet. If it is deleted and created again, all its entries are returned. Nothing is
+        delivered or acknowledged: each follower sees every entry, except entries that are trimmed before it reads
+        them. Raises TransactionError in a transaction; CorruptionError at a damaged node; StoreClosed.
         """
         return Follower(self._source, self.name, after, timeout, stop, self._read)
 
     def nodes(self, start: IDLike = "-", end: IDLike = "+") -> Iterator[scan.StoredNode]:
-        """The nodes that hold a range's entries, as stored: lazily, as ((ms, seq), listpack).
+        """The nodes that hold a range's entries, as they are stored: lazily, as ((ms, seq), listpack).
 
-        In place of a damaged listpack comes the CorruptionError.
+        In place of a damaged listpack, the CorruptionError is returned.
         """
         return scan.read_nodes(self._source, self.name, parse_start(start), parse_end(end))
 
@@ -498,18 +498,17 @@ class Stream:
                  batch_size: int = 65_536, mode: str = "PERMISSIVE", skip_damaged: bool = False,
                  tally: Tally | None = None,
                  **columns: str | None) -> pa.RecordBatchReader:
-        """The live entries of a range as a pyarrow.RecordBatchReader, which DuckDB and Polars read.
+        """The live entries of a range as a pyarrow.RecordBatchReader, which DuckDB and Polars can read.
 
-        Lazy, in short transactions, as range(); what is appended after the call is not read.
-        Decoded without an object per entry, several times as fast. Without a ``schema`` the
-        columns are id_ms, id_seq and those of the stream's schema, see configure(), or fields, a map;
-        else those it names, each the field of that name: a pyarrow.Schema or {"qty": "bigint", …}. A
-        "timestamp" has the zone UTC, for which DuckDB wants pytz; a "timestamp_ntz" has none.
+        Lazy, in short transactions, like range(); entries appended after the call are not read. Entries are
+        decoded without an object for each, several times as fast as with one. Without a ``schema`` the columns
+        are id_ms, id_seq and those of the stream's schema (see configure()), or fields, a map. With a ``schema``,
+        a pyarrow.Schema or {"qty": "bigint", …}, they are those it names, each the field of that name. A
+        "timestamp" has the zone UTC, for which DuckDB needs pytz; a "timestamp_ntz" has none.
 
-        ``columns`` are id_column, timestamp_column, stream_column, corrupt_column: see
-        projection.projection(); the rest is explained at arrow.batches(). Raises InvalidStreamID,
-        InvalidArgument and NotInstalled (pyarrow comes with raxlog[spark]) at once; MalformedValue
-        and CorruptionError when it comes to them.
+        ``columns`` are id_column, timestamp_column, stream_column, corrupt_column, the names of further columns.
+        Raises InvalidStreamID, InvalidArgument and NotInstalled (pyarrow comes with raxlog[spark]) at once;
+        MalformedValue and CorruptionError on reaching a bad value or node.
         """
         from .columns import arrow  # noqa: PLC0415 - Arrow's share is loaded where it is used
         from .columns.projection import default_columns  # noqa: PLC0415
@@ -523,7 +522,7 @@ class Stream:
         )
 
     def get(self, id: IDLike) -> Entry | None:
-        """The entry with exactly this ID, None if it is not there (any more)."""
+        """The entry with exactly this ID; None if it does not exist (any more)."""
         entry = range_read.get(self._source, self.name, parse_id(id), self._known())
         return None if entry is None else texts_of([entry], self._encoding, self._model)[0]
 
@@ -545,32 +544,32 @@ class Stream:
 
     @property
     def last_id(self) -> StreamID:
-        """The greatest ID ever generated here, kept by deletions; 0-0 for a new stream."""
+        """The greatest ID ever generated here, kept after deletions; 0-0 for a new stream."""
         header = self._header()
         return StreamID.MIN if header is None else make_id(*header.last)
 
     @property
     def schema(self) -> dict[str, str]:
-        """The types of its fields, as configure() has set them; {} for none."""
+        """The types of its fields, as set by configure(); {} for none."""
         header = self._header()
         return {} if header is None or header.schema is None else dict(header.schema.fields)
 
     @property
     def codec(self) -> str:
-        """The codec of its values, as configure(), or the handle that appended the first entry, has set it."""
+        """The codec of its values, as set by configure() or by the handle that appended the first entry."""
         header = self._header()
         return RAW if header is None else header.codec
 
     def count(self, start: IDLike = "-", end: IDLike = "+") -> int:
-        """Live entries from ``start`` to ``end``, without reading them: some 10 µs."""
+        """The number of live entries from ``start`` to ``end``, without reading them: some 10 µs."""
         return counting.count(self._source, self.name, parse_start(start), parse_end(end), self._known())
 
     def rank(self, id: IDLike) -> int:
-        """Live entries with a smaller ID: 0 for the first. The ID itself need not be there."""
+        """The number of live entries with a smaller ID: 0 for the first. The ID itself need not exist."""
         return counting.rank(self._source, self.name, parse_id(id), self._known())
 
     def select(self, k: int) -> StreamID:
-        """The ID of the k-th live entry, from 0. IndexError where there is none."""
+        """The ID of the k-th live entry, from 0. IndexError if there is none."""
         if type(k) is not int:
             raise InvalidArgument(f"select({k!r}): the number of an entry must be a whole number")
         return counting.select(self._source, self.name, k, self._known())
@@ -578,8 +577,8 @@ class Stream:
     def split(self, n: int) -> list[tuple[StreamID, StreamID, int]]:
         """Up to ``n`` ID ranges (start, end, entries) of equal count, both ends included.
 
-        The ranges touch, so that together they hold every entry once; counts differ by at
-        most one. Fewer than ``n`` where there are fewer entries, none for an empty stream.
+        The ranges are adjacent, so together they hold every entry once; counts differ by at
+        most one. Fewer than ``n`` if there are fewer entries, none for an empty stream.
         """
         if type(n) is not int or n < 1:
             raise InvalidArgument(f"split({n!r}): the number of parts must be a whole number >= 1")
@@ -595,12 +594,12 @@ class Stream:
     def info(self, full: bool, count: int | None = 10) -> StreamInfo | FullInfo: ...
 
     def info(self, full: bool = False, count: int | None = 10) -> StreamInfo | FullInfo:
-        """The figures of XINFO STREAM; with ``full`` of XINFO STREAM FULL. NoStream where there is none.
+        """The figures of XINFO STREAM; with ``full``, of XINFO STREAM FULL. NoStream if it does not exist.
 
-        0.1 ms, but for ``full``, which walks all node keys: it alone counts ``radix_tree_nodes`` (else
-        None), finds a node that has vanished, and adds the first ``count`` entries, and the
-        groups: the first ``count`` pending entries of each group and of each consumer. None or 0
-        is for all of them. All of it is of one state, read in one transaction.
+        Takes 0.1 ms. ``full`` walks all node keys: only then ``radix_tree_nodes`` is counted (otherwise it is
+        None) and a missing node is found. It adds the first ``count`` entries, and the groups with the first
+        ``count`` pending entries of each group and of each consumer; ``count`` None or 0 means all.
+        All figures are of one state, read in one transaction.
         """
         info: StreamInfo | FullInfo | None
         if full:
@@ -612,11 +611,11 @@ class Stream:
         return info
 
     def dump(self, redis_version: str = "7.2") -> bytes:
-        """The stream as a payload, with its groups and what is pending: for restore_stream(), or Redis' RESTORE. DUMP.
+        """The stream with its groups and pending entries as a payload for restore_stream(). Redis: DUMP.
 
-        ``redis_version``: the oldest Redis that is to take it, from "5.0" on; "7.2" has all that 8.4 has. The nodes'
-        bytes and all IDs, times, counts and counters are those of the stream. In no payload are deferred entries,
-        remembered appends and settings; a released entry has the consumer "" and the time 0 there.
+        ``redis_version``: the oldest Redis that must accept it, from "5.0" on; "7.2" includes everything that 8.4 has.
+        The bytes of nodes and all IDs, times, counts and counters are those of the stream. Payloads never contain
+        deferred entries, remembered appends or settings; a released entry has the consumer "" and the time 0 there.
 
         Reads the stream in one transaction, into memory. NoStream; CorruptionError at a damaged node.
         """
@@ -628,7 +627,7 @@ class Stream:
         return payload
 
     def groups(self) -> list[GroupInfo]:
-        """All consumer groups of the stream, by name. XINFO GROUPS; NoStream where there is none."""
+        """All consumer groups of the stream, by name. Redis: XINFO GROUPS. NoStream if it does not exist."""
         with self._source.read() as txn:
             found = headers.find(txn, self.name, self._number)
             if found is None:
@@ -659,18 +658,18 @@ class Stream:
     # -- consumer groups ----------------------------------------------------------------
 
     def group(self, name: Name) -> Group:
-        """A handle on a consumer group; its methods raise NoGroup where there is none."""
+        """A handle on a consumer group; its methods raise NoGroup if the group does not exist."""
         return Group(self._source, self.name, member_name(name, "group"), self._encoding, self._model)
 
     def create_group(self, name: Name, start: IDLike = "$", *, exist_ok: bool = False, create_stream: bool = False,
                      entries_read: int | None = None, subjects: Text | Iterable[Text] | None = None) -> Group:
-        """Create a consumer group that has delivered everything up to ``start``. XGROUP CREATE.
+        """Create a consumer group that counts everything up to ``start`` as delivered. Redis: XGROUP CREATE.
 
-        ``start``: ``$`` for new entries only, ``0`` for all, or an ID. GroupExists where it
-        is there, unless ``exist_ok``; NoStream where the stream is not, unless
-        ``create_stream`` (MKSTREAM). ``entries_read`` is Redis' counter, for what it is worth:
-        our lag does not need it. ``subjects``: a pattern, or several; the group is given only
-        what was published under a subject that one of them matches, and passes over the rest.
+        ``start``: ``$`` for new entries only, ``0`` for all, or an ID. GroupExists if it exists, unless
+        ``exist_ok``; NoStream if the stream does not exist, unless ``create_stream`` (MKSTREAM).
+        ``entries_read`` is Redis' counter, kept only for display: the lag does not depend on it.
+        ``subjects``: a pattern, or several; the group is given only entries published under a subject that one of
+        them matches, and skips the others.
         """
         group = self.group(name)
         last = None if start in ("$", b"$") else parse_id(start)

@@ -42,7 +42,7 @@ from typing import Any
 TESTS = Path(__file__).resolve().parent
 sys.path += [str(folder) for folder in sorted((TESTS / "support").iterdir())]
 
-SIZES = {"mixed": 70, "growing": 8, "relaxed": 7, "tidied": 3, "journal": 2, "queue": 2, "swaps": 1}  # chunks of images
+SIZES = {"mixed": 70, "growing": 8, "relaxed": 7, "tidied": 3, "log": 2, "queue": 2, "swaps": 1}  # chunks of images
 RAISED = {"alone-traced": 20, "alone, commits-traced": 10, "alone-signals": 15, "alone, plain-signals": 5,
           "crowd-traced": 8, "crowd, commits-traced": 5, "crowd-signals": 6, "crowd, struck-signals": 4,
           "buffered-traced": 7, "buffered-signals": 4, "opened-traced": 8, "opened-signals": 6,

@@ -47,7 +47,7 @@ Callback = Callable[["ChannelMessage"], object] | None
 
 
 class ChannelMessage(NamedTuple):
-    """A message to a subscriber: [message, …], [pmessage, …] or [smessage, …] of Redis."""
+    """A message to a subscriber: a [message, …], [pmessage, …] or [smessage, …] of Redis."""
 
     kind: str  # "message", "pmessage" or "smessage"
     pattern: Text | None  # the glob that matched, of a pmessage
@@ -58,10 +58,10 @@ class ChannelMessage(NamedTuple):
 class Subscriber(Queue[ChannelMessage]):
     """One client's subscriptions to channels, globs and shard channels. Made by store.channels.
 
-    Take messages as of any subscription, by iterating or by get(). A message that matches a channel
-    and two globs comes three times, as in Redis. ``dropped`` counts those that found the
-    queue of ``limit`` messages full, ``missed_at_most`` those that left the ring before this
-    process could look (for which subscribers is not known).
+    Take messages as from any subscription, by iterating or by get(). A message that matches a channel
+    and two globs is received three times, as in Redis. ``dropped`` counts messages that found the
+    queue of ``limit`` messages full. ``missed_at_most`` counts messages that were removed before this process
+    could read them (it is not known for which subscribers they were).
     """
 
     def __init__(self, live: Dispatcher, encoding: str | None, limit: int, callback: Callback) -> None:
@@ -72,38 +72,38 @@ class Subscriber(Queue[ChannelMessage]):
         self._held: dict[bytes, dict[bytes, None]] = {CHANNEL: {}, GLOB: {}, SHARD: {}}
 
     def subscribe(self, *channels: Name) -> list[Reply]:
-        """Subscribe to channels: one ("subscribe", channel, n) for each, n of channels and globs. SUBSCRIBE.
+        """Subscribe to channels; returns ("subscribe", channel, number of channels and globs) for each. SUBSCRIBE.
 
-        All of them in one commit; none for what is held already.
+        One commit for all of them; none if all are already held.
         """
         return self._reply("subscribe", CHANNEL, channels, 1)
 
     def psubscribe(self, *globs: Name) -> list[Reply]:
-        """Subscribe to every channel that one of these globs matches, a copy for each. PSUBSCRIBE."""
+        """Subscribe to globs: each receives its own copy of a message to a channel that it matches. PSUBSCRIBE."""
         return self._reply("psubscribe", GLOB, globs, 1)
 
     def ssubscribe(self, *channels: Name) -> list[Reply]:
-        """Subscribe to shard channels: a namespace and a count of their own, no globs. SSUBSCRIBE."""
+        """Subscribe to shard channels, which have a namespace and a count of their own, and no globs. SSUBSCRIBE."""
         return self._reply("ssubscribe", SHARD, channels, 1)
 
     def unsubscribe(self, *channels: Name) -> list[Reply]:
-        """Unsubscribe from these channels, or without arguments from all. UNSUBSCRIBE.
+        """Unsubscribe from these channels, or without arguments from all. Redis: UNSUBSCRIBE.
 
-        A reply for each, also for one that was not held; one with None where none was.
+        Returns a reply for each, even for one that was not held; one reply with None if none was held.
         """
         return self._reply("unsubscribe", CHANNEL, channels, -1)
 
     def punsubscribe(self, *globs: Name) -> list[Reply]:
-        """Unsubscribe from these globs; they are compared as text. PUNSUBSCRIBE."""
+        """Unsubscribe from these globs; they are compared as text. Redis: PUNSUBSCRIBE."""
         return self._reply("punsubscribe", GLOB, globs, -1)
 
     def sunsubscribe(self, *channels: Name) -> list[Reply]:
-        """Unsubscribe from these shard channels. SUNSUBSCRIBE."""
+        """Unsubscribe from these shard channels. Redis: SUNSUBSCRIBE."""
         return self._reply("sunsubscribe", SHARD, channels, -1)
 
     @property
     def channels(self) -> list[Text]:
-        """The channels held, in the order they were subscribed to."""
+        """The channels held, in the order of subscription."""
         return [text_of(name, self._encoding) for name in self._held[CHANNEL]]
 
     @property
@@ -224,16 +224,16 @@ class Channels:
     # -- publishing ---------------------------------------------------------------------
 
     def publish(self, channel: Name, message: Value) -> int:
-        """Send a message to the subscribers of a channel; how many copies were sent. PUBLISH.
+        """Send a message to the subscribers of a channel; returns how many copies were sent. Redis: PUBLISH.
 
-        One for each subscriber of the channel and one more for each of their globs that
-        matches. Later subscribers never get it. Subscribers of dead processes do not count.
-        Costs a commit if there are subscribers; about 10 µs, and nothing is written, if not.
+        One copy is sent for each subscriber of the channel, and one for each subscription to a glob that
+        matches. Later subscribers never get it. Subscribers in dead processes do not count.
+        Costs a commit if there are subscribers; otherwise about 10 µs, and nothing is written.
         """
         return self._publish(self.publication(channel, message))
 
     def spublish(self, channel: Name, message: Value) -> int:
-        """Send a message to the subscribers of a shard channel. SPUBLISH."""
+        """Send a message to the subscribers of a shard channel. Redis: SPUBLISH."""
         return self._publish(self.publication(channel, message, is_shard=True))
 
     def publication(self, channel: Name, message: Value, is_shard: bool = False) -> partial[int]:
@@ -264,23 +264,23 @@ class Channels:
     # -- figures ------------------------------------------------------------------------
 
     def channels(self, pattern: Name | None = None) -> list[Text]:
-        """The channels with subscribers of their own, all or those the glob matches. PUBSUB CHANNELS."""
+        """The channels with subscribers of their own, all or those the glob matches. Redis: PUBSUB CHANNELS."""
         return self._names(CHANNEL, pattern)
 
     def shardchannels(self, pattern: Name | None = None) -> list[Text]:
-        """The shard channels with subscribers, all or those the glob matches. PUBSUB SHARDCHANNELS."""
+        """The shard channels with subscribers, all or those the glob matches. Redis: PUBSUB SHARDCHANNELS."""
         return self._names(SHARD, pattern)
 
     def numsub(self, *channels: N) -> dict[N, int]:
-        """How many subscribers each channel has of its own, globs not counted. PUBSUB NUMSUB."""
+        """How many subscribers each channel has of its own, globs not counted. Redis: PUBSUB NUMSUB."""
         return self._numsub(CHANNEL, channels)
 
     def shardnumsub(self, *channels: N) -> dict[N, int]:
-        """How many subscribers each shard channel has. PUBSUB SHARDNUMSUB."""
+        """How many subscribers each shard channel has. Redis: PUBSUB SHARDNUMSUB."""
         return self._numsub(SHARD, channels)
 
     def numpat(self) -> int:
-        """How many different globs are subscribed to. PUBSUB NUMPAT, since Redis 6.2."""
+        """How many different globs are subscribed to. Redis: PUBSUB NUMPAT, since Redis 6.2."""
         return self._ask(channel_index.numpat)[0]
 
     def pattern_subscriptions(self) -> int:

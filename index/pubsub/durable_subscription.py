@@ -110,11 +110,11 @@ def stream_of(name: bytes) -> bytes:
 class DurableSubscription(Inbox[Message]):
     """One consumer of a durable subscription. Made by store.subscribe(…, durable=…).
 
-    Take messages by iterating or by get(), and ack() each: the message's own, or several here. A message
-    that is not acknowledged is delivered again, its ``deliveries`` one higher: after ``ack_wait``
-    seconds, or sooner if its consumer closes, or dies.
+    Take messages by iterating or by get(), and acknowledge each, with its own ack() or several at once with this
+    one. A message that is not acknowledged is delivered again, with ``deliveries`` one higher: after
+    ``ack_wait`` seconds, or sooner if its consumer closes or dies.
 
-    ``subject``, ``name``, ``queue`` as subscribed; ``id`` in the store.
+    ``subject``, ``name``, ``queue`` are as subscribed; ``id`` is its ID in the store.
     """
 
     def __init__(self, source: Direct, live: Dispatcher, leases: Leases, wanted: Subscription, limits: NodeLimits,
@@ -145,19 +145,19 @@ class DurableSubscription(Inbox[Message]):
 
     @property
     def pending(self) -> int:
-        """Messages delivered to any consumer and not acknowledged."""
+        """The number of messages delivered to any consumer and not acknowledged."""
         total: int = self._group.pending().total
         return total
 
     @property
     def waiting(self) -> int:
-        """Messages not delivered yet."""
+        """The number of messages not delivered yet."""
         return self._group.lag
 
     def ack(self, *messages: Message | IDLike) -> int:
-        """Acknowledge messages (or IDs); how many had not been acknowledged before.
+        """Acknowledge messages (or IDs); returns how many had not been acknowledged before.
 
-        One commit, durable when it returns; they are deleted. Also after close().
+        One commit, durable when it returns, deletes them. This also works after close().
         """
         ids = []
         for one in messages:
@@ -170,7 +170,7 @@ class DurableSubscription(Inbox[Message]):
         return sum(fate is not DeleteResult.MISSING for fate in self._group.ack_delete(*ids))
 
     def close(self) -> None:
-        """End this consumer: what is pending with it is released at once. The name stays."""
+        """End this consumer; its pending messages are released at once. The durable name stays."""
         if self.closed:
             return  # also in a forked child, where the lock may be held for ever
         with self._taking:

@@ -42,8 +42,8 @@ MOST_STARS = 1000  # with something behind them; Redis nests no deeper
 def glob_matches(pattern: Name, string: Name) -> bool:
     """Whether the string matches the glob, byte by byte, by Redis' rules.
 
-    Both are str (taken as UTF-8), bytes, int or float; InvalidName for another type. At most
-    ``len(string)`` times the longest run between two stars: some 0.2 µs for names as they are.
+    Both are str (taken as UTF-8), bytes, int or float; InvalidName for another type. Takes at most
+    ``len(string)`` times the longest run between two stars: some 0.2 µs for usual names.
     """
     return glob_matches_bytes(stored_bytes(pattern, "glob"), stored_bytes(string, "string to match"))
 

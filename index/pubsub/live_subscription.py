@@ -33,10 +33,10 @@ DEFAULT_LIMIT = 65_536  # messages that wait in a subscription
 class Message:
     """A published message: ``message.subject``, ``message.fields``, ``message.pairs``.
 
-    One of a durable subscription also has an ``id`` in its stream and the number of its
+    A message of a durable subscription also has an ``id`` in its stream and the number of its
     ``deliveries``, and needs an ack(). All matching live subscriptions of a store get the same object:
-    its ``ids`` are {stream: ID} of its entries in bound streams, behind which follow() and range() go on,
-    and its ``id`` is the first of them, or None.
+    its ``ids`` are {stream: ID} of its entries in bound streams, from which follow() and range() can continue,
+    and its ``id`` is the first of these, or None.
     """
 
     __slots__ = ("_ack", "_pairs", "deliveries", "id", "ids", "subject")
@@ -53,7 +53,7 @@ class Message:
 
     @property
     def fields(self) -> dict[Text, Text]:
-        """The fields as a new dict. Of a name that occurs twice the last value counts."""
+        """The fields as a new dict. If a name occurs twice, its last value counts."""
         return dict(self._pairs)
 
     @property
@@ -62,9 +62,9 @@ class Message:
         return list(self._pairs)
 
     def ack(self) -> bool:
-        """Acknowledge it, so that it never comes again; False if it was acknowledged before.
+        """Acknowledge the message, so that it is never delivered again; False if it was acknowledged before.
 
-        Durable when it returns. TransactionError for a live message, which is never delivered twice.
+        Durable when it returns. TransactionError for a live message, which is never delivered twice anyway.
         """
         if self._ack is None or self.id is None:
             raise TransactionError("a live message is delivered at most once and takes no ack; subscribe with durable=")
@@ -78,8 +78,8 @@ class Message:
 class LiveSubscription(Queue[Message]):
     """A live subscription. Made by store.subscribe(); iterate over it, or call get().
 
-    ``subject`` the pattern; ``queue`` the group whose members share the messages, or None; ``id`` in the
-    store, never used again.
+    ``subject`` is the pattern; ``queue`` the group whose members share the messages, or None; ``id`` its ID in
+    the store, never used again.
     """
 
     def __init__(self, live: Dispatcher, wanted: Subscription, encoding: str | None, limit: int,
@@ -92,7 +92,7 @@ class LiveSubscription(Queue[Message]):
         self.queue = None if wanted.queue is None else text_of(wanted.queue, encoding)
 
     def close(self) -> None:
-        """End the subscription. Messages left in its queue are dropped. One commit: for many see LiveSubscriptions."""
+        """End the subscription and drop the messages in its queue. One commit: for many see LiveSubscriptions."""
         LiveSubscriptions([self]).close()
 
     def form(self, message: LiveMessage, glob: bytes | None) -> Message:
@@ -110,10 +110,10 @@ class LiveSubscription(Queue[Message]):
 
 
 class LiveSubscriptions(list[LiveSubscription]):
-    """A list of live subscriptions that end together: from store.subscribe_many(), or any others."""
+    """A list of live subscriptions that end together, from store.subscribe_many() or made of any others."""
 
     def close(self) -> None:
-        """End those still open, in one commit for all of a store. Messages left in their queues are dropped."""
+        """End the subscriptions still open, in one commit per store. Messages left in their queues are dropped."""
         left = [one for one in self if not one.closed]
         for live in {one._live for one in left}:
             gone = [one for one in left if one._live is live]

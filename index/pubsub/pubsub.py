@@ -83,11 +83,11 @@ group_filter.use(matching.checked_patterns, matching.matcher)
 
 
 class Reached(int):
-    """How many a message reached: a number, as PUBLISH returns it, with its parts.
+    """The number of recipients of a message, as PUBLISH returns it, with its parts.
 
     ``bindings``  bindings that led to a stream
     ``durables``  durable subscriptions
-    ``live``      live subscriptions, of a queue group the chosen one
+    ``live``      live subscriptions; of a queue group, the chosen one
     ``ids``       {stream: ID} of the entries appended for bindings
     """
 

@@ -304,7 +304,7 @@ def tokens(subject: str | bytes) -> tuple[bytes, ...]:
 
 
 def matches(pattern: str | bytes, subject: str | bytes) -> bool:
-    """Whether a subject published would reach a subscription to the pattern, by NATS' rules.
+    """Whether a message published to ``subject`` would reach a subscription to the pattern, by NATS' rules.
 
     >>> matches("orders.*.new", "orders.eu.new"), matches("orders.>", "orders")
     (True, False)

@@ -82,16 +82,16 @@ _FALSE_ALARMS = ("neither reachable nor in the freeDB", "!= OVPAGES(")
 
 
 def check(path: str | os.PathLike[str], progress: Progress | None = None) -> Report:
-    """Check every invariant of the store at ``path``: ``.ok``, ``.problems``, ``.counts``.
+    """Check every invariant of the store at ``path``; the report has ``.ok``, ``.problems`` and ``.counts``.
 
-    Each problem states what is wrong, what it means, and where: stream, group, node, offset, page.
+    Each problem says what is wrong, what it means, and where: stream, group, node, offset, page.
     ``progress(part, done, total)`` is called now and then; the parts are "pages", "records",
-    "streams", "subjects" and "look-ups". Changes and creates nothing, works in a process of its own,
-    and may run beside writers: it pins one state for as long as it takes, and pages freed in that
-    time are reused afterwards. About a second for a million small entries.
+    "streams", "subjects" and "look-ups". The check changes and creates nothing and works in a process
+    of its own. It may run while others write: it holds one state until it ends, and pages freed in
+    that time are reused only afterwards. About a second for a million small entries.
 
     Damage is reported, never raised, and cannot kill the caller. NotAStore,
-    UnsupportedFormat, ReadOnlyStore (beside a live writer, without permission to register as a
+    UnsupportedFormat, ReadOnlyStore (another process writes, and this one may not register as a
     reader), StoreError (the file cannot be read), CorruptionError (it is empty).
     """
     if not isinstance(path, str | os.PathLike) or not os.fspath(path):
@@ -260,8 +260,10 @@ class StoreWalk:
 
     def begin_read(self, real: Any, shares: bool) -> Any:
         """A state of LMDB's, or of raw pages, that is held with what the log has besides, where there is one."""
-        if self.log is None and (self.generation / log_file.LOG).exists():
-            self.log = self._entered(real, shares)
+        if self.log is None:
+            with real.begin() as raw:
+                if raw.get(log_file.APPLIED) is not None:
+                    self.log = self._entered(real, shares)
         if self.log is None:
             return real.begin()
         self.view = self.log.read()
@@ -367,9 +369,6 @@ class StoreWalk:
             if not tree.faults:
                 raise NotAStore(f"{self.data} is an LMDB file, but no raxlog store is in it.")
             find.note("no record of raxlog's can be read")
-        log = self.generation / log_file.LOG
-        if self.log is None and tree.get(log_file.APPLIED) is not None and not log.exists():
-            find.problem("log", f"the log {log} is missing")
         if find.counts["records"] != meta.entries and not tree.faults:
             find.problem("lmdb", f"{find.counts['records']} records are there, LMDB counts {meta.entries}")
         find.counts["records"] += sum(value is not None for value in logged.values())

@@ -16,7 +16,7 @@ from ...storage.errors import UnsupportedFormat
 from ...storage.files import lmdb_file
 from ...storage.files.lmdb_file import PageFault, PageFile
 from ...storage.format import keys, records
-from ...storage.format.keys import FORMAT
+from ...storage.format.keys import FORMAT, STORE_FORMAT
 from ...stream.entries.header import shown
 from .page_tree import FAILURES, PageTree
 from .report import Findings
@@ -163,9 +163,9 @@ def _remember(inventory: Inventory, find: Findings, key: bytes, value: bytes) ->
         if kind == keys.STORE:
             inventory.next_number = row[3]
             inventory.state = row[5] if len(row) > 5 else None
-            if row[0] > FORMAT:
+            if row[0] > STORE_FORMAT:
                 inventory.newer = UnsupportedFormat(
-                    f"the store has format {row[0]}, this raxlog reads up to {FORMAT}. Use a newer raxlog."
+                    f"the store has format {row[0]}, this raxlog reads up to {STORE_FORMAT}. Use a newer raxlog."
                 )
         elif kind == keys.NAME:
             inventory.names[key[9:]] = row[0]

@@ -75,7 +75,7 @@ class Problem:
 
 @dataclass
 class Report:
-    """What a check has found. ``problems`` holds at most 1,000; counts["problems"] is their number."""
+    """The result of a check. ``problems`` holds at most 1,000; counts["problems"] is their number."""
 
     path: str
     generation: str

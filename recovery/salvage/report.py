@@ -14,7 +14,7 @@ from typing import Any
 class Loss:
     """Something that could not be salvaged.
 
-    What is lost was between the IDs ``first`` and ``last``; ``entries`` is how many entries (of
+    The loss lies between the IDs ``first`` and ``last``; ``entries`` is the number of entries (of
     a stream, or pending ones of a group), None if unknown.
     """
 

@@ -44,16 +44,16 @@ _SPARE = 64 << 20
 
 def salvage(source: str | os.PathLike[str], destination: str | os.PathLike[str],
             progress: Progress | None = None, *, doubtful: bool = False) -> SalvageReport:
-    """Copy all that is whole from a damaged store into a new one at ``destination``.
+    """Copy everything intact from a damaged store into a new one at ``destination``.
 
-    Works on flipped bits and overwritten pages anywhere, a file that is cut off, and without
+    Works with flipped bits and overwritten pages anywhere, with a truncated file, and without
     CURRENT, lock file or meta pages. IDs, names, groups, pending entries and state stay as they
-    were; ``.lost`` lists what is gone, with ID ranges. Nothing trimmed, acknowledged or deleted
+    were; ``.lost`` lists the losses, with ID ranges. Nothing trimmed, acknowledged or deleted
     comes back: a record that may be an old copy is left out and reported, unless
-    ``doubtful=True``; a stream without a name is "recovered-<number>".
+    ``doubtful=True``; a stream without a name becomes "recovered-<number>".
     ``progress(part, done, total)`` is called now and then. The new store passes check().
 
-    The source is never written to. NotAStore (no store of raxlog), StoreError (the
+    The source is never written to. NotAStore (the source is not a raxlog store), StoreError (the
     destination exists; the source is in use, or cannot be read), UnsupportedFormat, StoreFull,
     ReadOnlyStore: nothing is left at the destination then.
     """
@@ -140,13 +140,15 @@ def _require_ours(gathered: GatheredRecords, file: PageFile, found: Path) -> Non
     if not gathered.sealed:
         raise NotAStore(f"in {found / directory.DATA} there is no record of raxlog's.")
     value = gathered.get(keys.STORE_KEY)
-    if value is not None and (value[8] > keys.FORMAT or records.unseal(keys.STORE_KEY, value)[0] > keys.FORMAT):
+    if value is not None and (value[8] > keys.FORMAT or records.unseal(keys.STORE_KEY, value)[0] > keys.STORE_FORMAT):
         raise UnsupportedFormat(f"{found.parent} was written in a newer format. Salvage it with a newer raxlog.")
 
 
 def _take_log(gathered: GatheredRecords, found: Path, report: SalvageReport) -> None:
     """Take what the log has and the data file has not, as far as both are sound."""
-    if gathered.get(log_file.APPLIED) is None and not (found / log_file.LOG).exists():
+    store = gathered.get(keys.STORE_KEY)
+    is_older = store is not None and records.unseal(keys.STORE_KEY, store)[0] < keys.STORE_FORMAT
+    if gathered.get(log_file.APPLIED) is None and (is_older or not (found / log_file.LOG).exists()):
         return
     try:
         log = Log(found, gathered, OpenOptions(readonly=True), shares=False, rescues=True)

@@ -225,13 +225,13 @@ def open_copy(generation: Path) -> lmdb.Environment:
 
 
 def remove_journal(generation: Path) -> None:
-    """Delete the commit journal from a copy: it belongs to the store that was copied."""
+    """Delete from a copy what says where its log is, or its journal: these belong to the store that was copied."""
     with open_copy(generation) as opened, opened.begin() as txn:
         if next(family_rows(txn, keys.family(0, keys.JOURNAL)), None) is None:
             return
     room = (generation / directory.DATA).stat().st_size + (1 << 20)
-    with lmdb.open(str(generation), map_size=room, create=False) as opened:
-        journal.leave_out(opened)
+    with lmdb.open(str(generation), map_size=room, create=False) as opened, opened.begin(write=True) as txn:
+        journal.leave_out(txn)
     (generation / directory.LOCK).unlink()
 
 

@@ -106,7 +106,7 @@ class ShardFile:
 
 @dataclass(frozen=True)
 class Manifest:
-    """A snapshot's manifest, as read() returns it."""
+    """The manifest of a snapshot: its kind, its time, its streams and its files."""
 
     kind: str
     id: str
@@ -127,7 +127,7 @@ class Manifest:
     shards: tuple[ShardFile, ...] = field(default_factory=tuple)
 
     def stream(self, name: bytes) -> StreamSummary | None:
-        """The stream of a name, None if there is none."""
+        """The stream of that name; None if there is none."""
         return next((stream for stream in self.streams if stream.name == name), None)
 
     def sums(self, name: str) -> FileSums:

@@ -46,16 +46,16 @@ class Verification:
 
     @property
     def ok(self) -> bool:
-        """True if every byte is as it was written."""
+        """True if every byte is unchanged."""
         return not self.problems
 
 
 def restore(snapshot: str | os.PathLike[str], destination: str | os.PathLike[str], *,
             progress: Progress | None = None) -> Manifest:
-    """Make a store at ``destination`` from a snapshot, or an increment with all it builds on.
+    """Make a store at ``destination`` from a snapshot, or from an increment and the snapshots it is based on.
 
-    Equal to the copied store, record for record, but with a UUID of its own. Every byte read is
-    verified, and the result is compared with the digest of the snapshot; costs the copy and a walk
+    The store equals the copied one, record for record, but has a UUID of its own. Every byte read is
+    verified, and the result is compared with the digest of the snapshot. Costs the copy and a walk
     over the result. Returns the manifest of the snapshot.
 
     StoreError if the destination exists, if a parent is missing, and for a set of shards;
@@ -68,9 +68,9 @@ def restore(snapshot: str | os.PathLike[str], destination: str | os.PathLike[str
         generation = place / directory.FIRST_GENERATION
         generation.mkdir()
         base, made = links[0]
-        if made.store_format > keys.FORMAT:
+        if made.store_format > keys.STORE_FORMAT:
             raise UnsupportedFormat(
-                f"{base} is of a store of format {made.store_format}; this raxlog reads up to {keys.FORMAT}. "
+                f"{base} is of a store of format {made.store_format}; this raxlog reads up to {keys.STORE_FORMAT}. "
                 "Restore it with a newer raxlog."
             )
         sums = made.sums(DATA)
@@ -176,7 +176,7 @@ def _require_equal(opened: lmdb.Environment, source: Path, made: Manifest, progr
 
 
 def verify(snapshot: str | os.PathLike[str], *, progress: Progress | None = None) -> Verification:
-    """Compare every byte of a snapshot, and of what it builds on, with its checksums.
+    """Compare every byte of a snapshot, and of the snapshots it is based on, with its checksums.
 
     ``snapshot`` may be the URL of a set of shards. Damage is listed in ``.problems``; NotAStore
     and UnsupportedFormat are raised. Reads everything once, at the speed of the disk.

@@ -36,7 +36,6 @@ cdef class Commits:
     cdef public object transaction_thread
     cdef public object open_write
     cdef public tuple committing
-    cdef public bint owes_flush
     cdef public dict warm
     cdef public long long warm_id
     cdef readonly long long epoch
@@ -63,18 +62,15 @@ cdef class Commits:
     cdef object apply_all(self, list batch)
     cdef object end(self, Call call, object error, object outside)
     cdef object reported(self, object error)
-    @cython.locals(aged=bint, many="Py_ssize_t", refused=list)
+    @cython.locals(many="Py_ssize_t", refused=list)
     cdef object attempt(self, list calls)
     @cython.locals(call=Call)
     cdef object run(self, WriteTransaction txn, list calls, list refused)
     @cython.locals(before="long long")
     cdef bint is_spoiled(self, WriteTransaction txn, Call call) except -1
-    @cython.locals(recorded=bint, call=Call)
+    @cython.locals(call=Call)
     cdef object commit(self, WriteTransaction txn, list calls)
     cdef object abort(self, WriteTransaction txn)
-    cpdef object pay_flush(self)
     cpdef object wake_readers(self, object transaction_id)
-    cdef bint is_full(self, object error) except -1
-    cdef bint age_free_pages(self) except -1
 
 cdef object wake(Call call)

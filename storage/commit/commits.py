@@ -1,6 +1,6 @@
 """Commits: what every write of a process goes through, shared or alone, and the state of it.
 
-    thread A ─┐                            one LMDB write transaction
+    thread A ─┐                            one write transaction, one record of the log
     thread B ─┼─ queue ─ leader (B, say) ─ apply A, B, C in order ─ commit ─ wake A ─ A wakes C
     thread C ─┘
 
@@ -33,8 +33,7 @@ A batch is one transaction:
     calls A B C     apply A, B, C in order ─ commit                      all done
     B is refused    before it touched anything: B's error, A and C go on
                     after: undo, apply A and C again
-    the map is full undo, grow, apply A, B, C again
-    no room at all  undo, then A alone, B alone, C alone: only what does not fit fails
+    no room         undo, then A alone, B alone, C alone: only what does not fit fails
     any other       what the disk says counts; what it does not hold is undone, and applied one by
     exception       one. Where none of the calls raises it again it came from outside (a signal's
                     handler): it is the leader's
@@ -60,7 +59,6 @@ import lmdb
 from .. import crash_point as crash_points
 from ..errors import LockTimeout, RaxlogError, ReadOnlyStore, StoreError, TransactionError
 from ..files import generation, lmdb_errors
-from ..format.keys import STORE_KEY
 from ..wake.stop import wake as wake_sleeper
 from . import interrupts
 from .write_transaction import WriteTransaction  # cimport
@@ -116,8 +114,8 @@ class Commits:
 
     __slots__ = (
         "batch", "committing", "crowded", "env", "epoch", "files", "gathered", "last_batch", "last_commit", "leader",
-        "leading", "locked", "map", "mutex", "on_waiter", "open_write", "owes_flush", "queue", "silent",
-        "transaction_thread", "wanted", "warm", "warm_id", "writing",
+        "leading", "locked", "map", "mutex", "on_waiter", "open_write", "queue", "silent", "transaction_thread",
+        "wanted", "warm", "warm_id", "writing",
     )
 
     def __init__(self, env: Environment) -> None:
@@ -125,7 +123,7 @@ class Commits:
         self.files = env.files
         self.map = env.map
         self.leading = threading.Lock()  # held by the thread that leads: close() waits
-        self.writing = threading.Lock()  # held while LMDB's write transaction is open: a fork waits
+        self.writing = threading.Lock()  # held while the write transaction is open: a fork waits
         self.mutex = threading.Lock()  # of queue and leader
         self.queue: deque[Call] = deque()
         self.leader: Call | None = None
@@ -141,9 +139,8 @@ class Commits:
         self.on_waiter: Callable[[], None] | None = None  # called by a call that has to queue
         # The commit under way, and what is kept from one to the next.
         self.transaction_thread: int | None = None  # the thread that has a transaction of its own
-        self.open_write: lmdb.Transaction | None = None
+        self.open_write: Any = None
         self.committing: tuple[int, list[Call]] | None = None
-        self.owes_flush = False  # it has no record in the journal
         self.warm: dict[Any, Any] = {}
         self.warm_id = -1
         self.epoch = 0  # moves with each commit of another process that is found
@@ -190,16 +187,12 @@ class Commits:
     def alone(self, timeout: float) -> Generator[WriteTransaction, bool, None]:
         """A transaction of this thread's own, as a generator: it yields the transaction, is sent
         whether to keep it, and ends. Dropped before that, it undoes it. The others queue.
-
-        It cannot be applied again when the map is full, so room is made first.
         """
         self.refuse_inside_transaction()
         call = Call(None)
         try:
             for _ in self.lead(call, timeout):
                 with self.writing:
-                    self.env.live()
-                    self.map.make_room()
                     for txn in self.begin():
                         self.transaction_thread = call.thread
                         try:
@@ -338,8 +331,7 @@ class Commits:
     def hand_on(self, own: Call, calm: bool) -> None:
         """Wake the calls that are done, put back the others, hand the lead on. May be broken off and rerun."""
         if self.locked:
-            if self.files.lock is not None:
-                self.files.lock.release()
+            self.files.release()
             self.locked = False
         batch = self.batch
         if len(batch) > 1:
@@ -468,7 +460,6 @@ class Commits:
         Also the exception that came once the commit counted: then the calls are done.
         """
         refused: list[Call] = []  # those that have touched something before they raised
-        aged = False
         while True:
             try:
                 many = len(refused)
@@ -477,13 +468,7 @@ class Commits:
                 if len(refused) == many:
                     return None
             except Exception as error:
-                if interrupts.settle(self, error):
-                    return None if _is_known(error) else error
-                if isinstance(error, lmdb.MapFullError) and self.map.grow():
-                    continue
-                if aged or not self.is_full(error) or not self.age_free_pages():
-                    return error
-                aged = True
+                return None if interrupts.settle(self, error) and _is_known(error) else error
 
     def begin(self) -> Iterator[WriteTransaction]:
         """A write transaction, for a loop of one turn, in which the caller commits or aborts it.
@@ -504,7 +489,6 @@ class Commits:
                     superseded = False
                     if raw.id() - 1 != self.warm_id:
                         self.epoch += 1
-                        store_map.forget_room()
                         superseded = generation.successor(raw.get) is not None
                     if not superseded:
                         self.open_write = raw
@@ -543,9 +527,8 @@ class Commits:
             call.error = error
             return not txn.is_untouched(before, error)
         except lmdb.Error as error:
-            if isinstance(error, lmdb.PanicError) or self.is_full(error):
+            if isinstance(error, lmdb.PanicError):
                 raise
-            # LMDB has given up the transaction with it: that call's error, not the others'.
             call.error = self.reported(error)
             return True
         return False
@@ -553,34 +536,19 @@ class Commits:
     def commit(self, txn: WriteTransaction, calls: list[Call]) -> None:
         """Commit what the calls have changed; they are done then, and as safe as the durability says.
 
-        StoreFull, and nothing written, where the store may not become as large (store_map.py). After any
+        StoreFull, and nothing written, where the store may not become as large (log/room.py). After any
         exception: settle().
         """
         if txn.changes == 0:
-            # No flush to disk, and the warm stays warm: LMDB writes nothing for it, and waits for no reader.
-            txn.raw.commit()
+            txn.raw.commit()  # nothing is written, and the warm stays warm
             self.warm_id = txn.id - 1
         else:
-            store_map = self.map
             self.committing = (txn.id, calls)
             if crash_points.listener is not None:
                 crash_points.crash_point("commit.before")
             txn.flush()
-            store_map.at_most += txn.pages_more
-            if store_map.at_most > store_map.enough_for:
-                store_map.require_room(txn.pages())
-            if store_map.flushes_meta_itself:
-                kept = store_map.journal
-                recorded = kept is not None and txn.room >= 0 and kept.write(txn.id, txn.record)
-                self.owes_flush = not recorded
-                txn.raw.commit()
-                if recorded:
-                    kept.written = None  # type: ignore[union-attr]
-                else:
-                    self.pay_flush()
-            else:
-                txn.raw.commit()
-            self.warm_id = txn.id if store_map.log is None else store_map.log.pos
+            txn.raw.commit()
+            self.warm_id = self.map.log.pos
             if crash_points.listener is not None:
                 crash_points.crash_point("commit.after")
             self.wake_readers(txn.id)
@@ -590,20 +558,10 @@ class Commits:
         self.committing = None  # last: until then settle() knows of them
 
     def abort(self, txn: WriteTransaction) -> None:
-        """Undo everything, also what was kept warm. Harmless after a commit, failed or not.
-
-        LMDB's binding undoes a write only at a moment when no thread at all is in one of its
-        calls, and threads that read all the time leave it none, for minutes. So the gate is
-        shut for it: it waits for the reads under way, and no more begin.
-        """
+        """Undo everything, also what was kept warm. Harmless after a commit, failed or not."""
         self.forget_warm()
-        self.map.gate.shut(txn.raw.abort)
+        txn.raw.abort()
         self.open_write = None
-
-    def pay_flush(self) -> None:
-        """Flush the meta page of a commit that has no record in the journal."""
-        self.env.live().sync(True)
-        self.owes_flush = False
 
     def wake_readers(self, transaction_id: int) -> None:
         """Tell sleeping readers, in any process, that a commit is visible. About 0.7 µs.
@@ -617,26 +575,6 @@ class Commits:
             raise  # a signal's handler did
         except (OSError, ValueError):
             return  # it has been closed since, say
-
-    def is_full(self, error: Exception) -> bool:
-        """Whether an error says that room is missing."""
-        return isinstance(error, lmdb.MapFullError) or (
-            isinstance(error, lmdb.Error) and lmdb_errors.why_full(self.env.path, error) is not None
-        )
-
-    def age_free_pages(self) -> bool:
-        """LMDB uses pages again two commits after they were freed. If there are many: commit once."""
-        try:
-            for txn in self.begin():
-                used = self.map.pages_used()
-                if used - txn.pages() < used // 8:
-                    self.abort(txn)
-                    return False
-                txn.put(STORE_KEY, txn.get(STORE_KEY) or b"")
-                self.commit(txn, [])
-        except lmdb.Error as error:
-            return interrupts.settle(self, error)
-        return True
 
 
 def wake(call: Call) -> None:

@@ -11,7 +11,7 @@ struck thread's coming to any later step of its own:
   - where that thread is not to be had, or is struck itself, the others do the same: the struck thread's
     own next call, or any call that waits, once the leader has not led for half a second (is_lost())
 
-Whether a commit counts that was struck is asked of the disk (settle()), for every class of exception.
+Whether a commit counts that was struck is asked of the log's end (settle()), for every class of exception.
 """
 
 from __future__ import annotations
@@ -19,9 +19,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import lmdb
-
-from ..errors import StoreError
-from ..files import disk
 
 if TYPE_CHECKING:
     from .commits import Call, Commits
@@ -61,7 +58,7 @@ def is_lost(commits: Commits, call: Call, leader: Call, now: float) -> bool:
 
 
 def settle(commits: Commits, error: BaseException | None = None) -> bool:
-    """After an exception, with LMDB's transaction ended: is the commit on disk? Then its calls are done.
+    """After an exception, with the transaction ended: does the commit count? Then its calls are done.
 
     Under the lead and the writer's lock. May be broken off, and run again by any thread.
     """
@@ -72,22 +69,8 @@ def settle(commits: Commits, error: BaseException | None = None) -> bool:
         return False
     number, calls = commits.committing
     landed = store_map.last_transaction_id() >= number
-    if not landed:
-        if store_map.journal is not None:  # its record must not count
-            with disk.ErrorsIgnored():  # the next transaction has its number, and its slot
-                store_map.journal.strike_out()
-    else:
-        if commits.owes_flush:
-            try:
-                commits.pay_flush()
-            except lmdb.Error as unpaid:
-                error = unpaid
+    if landed:
         for call in calls:
-            if isinstance(error, lmdb.Error):
-                call.error = StoreError(
-                    f"the disk failed at the end of a commit to {commits.env.path} ({error}). What was written "
-                    "can be read now; whether it survives a power cut is unknown."
-                )
             call.done = True
         commits.wake_readers(number)
     if isinstance(error, lmdb.Error):

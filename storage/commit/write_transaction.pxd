@@ -8,16 +8,12 @@ cdef class WriteTransaction:
     cdef readonly long long epoch
     cdef public dict dirty
     cdef public long long changes
-    cdef readonly dict record
-    cdef public long long room
-    cdef readonly long long pages_more
-    cdef readonly long long pages_a_change
     cdef readonly object get
     cdef readonly object cursor
+    cdef object put_raw
+    cdef object delete_raw
 
     cpdef bint put(self, bytes key, bytes value, bint overwrite=*) except -1
     cpdef bint delete(self, bytes key) except -1
-    cdef object note(self, bytes key, bytes value)
     cpdef bint is_untouched(self, long long before, object error) except -1
     cpdef object flush(self)
-    cpdef object pages(self)

@@ -1,6 +1,6 @@
 """The environment: one open store per process, used by all threads.
 
-        open        CURRENT ─ the generation in force ─ LMDB's map ─ this process's presence ─ the journal
+        open        CURRENT ─ the generation in force ─ LMDB's map ─ the log ─ this process's presence
         read()      many at once, behind the gate (reader_gate.py)
         write       one at a time, behind the writer's lock (commit/commits.py)
         grow        beside no read and no write (store_map.py)
@@ -26,7 +26,6 @@ import lmdb
 
 from ..commit.commits import Commits
 from ..errors import (
-    CorruptionError,
     NotAStore,
     RaxlogError,
     StoreClosed,
@@ -38,7 +37,7 @@ from ..files import directory, generation, lmdb_errors, log_file, ofd_lock
 from ..files.presence import LastEnd, ReaderPresence, find_left_behind, is_cut, judge
 from ..files.store_files import StoreFiles
 from ..format import records
-from ..format.keys import FORMAT, STORE_KEY
+from ..format.keys import STORE_FORMAT, STORE_KEY
 from .fork_hooks import FORK_PATIENCE, acquire_in_time, at_fork, release_all
 from .open_options import OpenOptions
 from .reader_gate import GatedRead, ReaderGate
@@ -129,9 +128,9 @@ class Environment:
             else:
                 self.live().reader_check()
                 files.open_lock()
+                self.map.give_log(is_cut(find_left_behind(self.path)))
                 presence = files.enter()
                 self.map.follow()
-                self.map.open_journal(is_cut(presence.found))
                 found = presence.found
                 presence.clear_the_cut()
                 if abs(time.time_ns() // 1_000_000 - self.record.created_ms) < _YOUNG_MS:
@@ -166,19 +165,13 @@ class Environment:
     def _read_record(self) -> None:
         with self.map.begin_read() as txn:
             value = txn.get(STORE_KEY)
-            logged = txn.get(log_file.APPLIED) is not None
         if value is None:
             raise NotAStore(f"{self.path} holds an LMDB file, but no raxlog store is in it.")
         row = records.unseal(STORE_KEY, bytes(value))
-        if row[0] > FORMAT:
+        if row[0] > STORE_FORMAT:
             raise UnsupportedFormat(
-                f"{self.path} is a store of format {row[0]}; this raxlog reads up to {FORMAT}. "
+                f"{self.path} is a store of format {row[0]}; this raxlog reads up to {STORE_FORMAT}. "
                 "Open it with a newer raxlog."
-            )
-        if logged and self.map.log is None and not directory.is_snapshot(self.path):
-            raise CorruptionError(
-                f"the log {self.map.generation / log_file.LOG} is missing: without it what has been acknowledged last "
-                "may be lost"
             )
         self.record = StoreRecord(row[1], row[2], row[4])
 
@@ -285,9 +278,11 @@ class Environment:
         return GatedRead(self)
 
     def is_in_force(self, txn: lmdb.Transaction) -> bool:
-        """Whether the generation a read has begun in had no mark then. Asked once for each commit."""
+        """Whether the generation a read has begun in had no mark then, nor a new log. Asked once for each commit."""
         number = txn.id()
         if number != self.commits.warm_id and generation.successor(txn.get) is not None:
+            return False
+        if self.map.log is None and txn.get(log_file.APPLIED) is not None:
             return False
         self.checked = number
         return True

@@ -19,10 +19,9 @@ class OpenOptions(NamedTuple):
     map_size: int | None = None
     max_map_size: int | None = None
     max_readers: int = MAX_READERS
-    uses_journal: bool = True
     buffer_window: float = BUFFER_WINDOW
 
     def conflict(self, other: OpenOptions) -> str | None:
         """The first option in which two openings of a store in one process must not differ, and do."""
-        shared = ("readonly", "durability", "max_map_size", "uses_journal", "buffer_window")
+        shared = ("readonly", "durability", "max_map_size", "buffer_window")
         return next((name for name in shared if getattr(self, name) != getattr(other, name)), None)

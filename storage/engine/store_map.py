@@ -1,6 +1,6 @@
-"""The map: the data file of the generation in force, as LMDB maps it; its journal, and its size.
+"""The map: the data file of the generation in force, as LMDB maps it, with its log; and its size.
 
-    open()    CURRENT ─ the generation in force, also where its mark leads on ─ LMDB's map
+    open()    CURRENT ─ the generation in force, also where its mark leads on ─ LMDB's map ─ the log
     remap()   the same again: another size, a newer generation, an environment that LMDB has given up
 
 The map is large and sparse from the start (64 GiB cost nothing until used), so it rarely grows. Growth with
@@ -8,19 +8,20 @@ a read open would end that read, and memory kept from it is a SIGBUS: so growth 
 this process reads no more, and nothing that LMDB lends (its buffers) outlives a transaction here. Another
 process may grow the map too; LMDB then raises MapResized at the next begin, and the new size is adopted.
 
-    pages of the file     records, their tree    free      reserve
-                         |__________________|____________|_________|
-                         occupied            may be taken, as long as the disk gives what is behind
+A store of an earlier raxlog has no log, and what its last commits changed may be in a journal only (commit/journal.py).
+It gets one when it is opened for writing:
 
-Deleting takes new pages first, so a commit that makes the store larger must leave some: at the file's end, on the disk
-already, or free in it; above a ceiling (``max_map_size``) where there is one. A commit that does not may take them. The
-limit is on the pages that the records occupy, so the reserve comes back by itself when it has been used.
+    G1  the writer's lock; no process of the earlier raxlog may have the store open
+    G2  what the journal holds is applied, and flushed
+    G3  the log's file is made, all of it on disk          a kill up to here leaves a store without a log
+    G4  one commit of LMDB's: the record APPLIED comes, the journal goes
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
+import mmap
 import os
 import resource
 import threading
@@ -32,24 +33,23 @@ from typing import cast
 import lmdb
 
 from ..commit import journal
-from ..commit.journal import Journal
+from ..crash_point import crash_point
 from ..errors import LockTimeout, RaxlogError, ReadOnlyStore, StoreError
-from ..files import directory, disk, generation, lmdb_errors, log_file, map_lock, meta_pages
-from ..files.lmdb_file import RESERVE, pages_in
-from ..files.presence import Presence
+from ..files import directory, disk, generation, lmdb_errors, log_file, map_lock, meta_pages, presence
+from ..files.lmdb_file import RESERVE
 from ..files.store_files import StoreFiles
 from ..files.writer_lock import WriterLock
+from ..format import records
+from ..format.keys import STORE_FORMAT, STORE_KEY
 from ..log.log import Log
-from ..log.log_environment import LogEnvironment
 from .open_options import OpenOptions
 from .reader_gate import ReaderGate
 
 DEFAULT_MAP_SIZE = 64 << 30
 MAX_DATABASES = 16
-_LEAST_AHEAD, _MOST_AHEAD = 64, 256  # pages that are taken from the disk at a time
 _MOST_MOVES = 20  # generations that may be removed during one opening
-_PATIENCE = 30.0  # seconds to wait for a writer, at opening, where the journal wants it after a power cut,
-_MOMENT = 0.1  # and where it does after a kill
+_PATIENCE = 30.0  # seconds to wait for a writer, at opening, where a log is to be made, or a power cut had a journal,
+_MOMENT = 0.1  # and where a reader finds a record in it after a kill
 
 
 class StoreMap:
@@ -64,19 +64,12 @@ class StoreMap:
         self._forget_last_commit = forget_last_commit
         self.opening = threading.RLock()  # held while the file is mapped; another in a forked child
         self.generation = path  # the folder of the generation that is mapped
-        self.mapped: lmdb.Environment | None = None
+        self.mapped: lmdb.Environment | None = None  # the log, where there is one, in front of LMDB's own
+        self._real: lmdb.Environment | None = None
         self._map_lock: FileIO | None = None
         self.lock_inode = 0  # of LMDB's lock file
-        self.journal: Journal | None = None
-        self.log: Log | None = None  # of a store that has one, and no journal
-        # LMDB leaves its second flush out; a commit has a record in the journal, or pays for it.
-        self.flushes_meta_itself = (
-            options.uses_journal and options.durability != "relaxed" and not options.readonly and journal.is_supported()
-        )
+        self.log: Log | None = None  # None in snapshots, and for readers of a store that has none yet
         self.failed_flush: lmdb.Error | None = None
-        self.enough_for = -1  # pages: room for so many has been seen to; -1 before the first commit
-        self.at_most = 0  # pages that the records occupy, at most: a commit within ``enough_for`` need not look
-        self.pages_a_change = 0  # how many more one change takes, at most
 
     def _live(self) -> lmdb.Environment:
         """LMDB's environment, which is open."""
@@ -103,6 +96,9 @@ class StoreMap:
         while True:
             try:
                 self._map(wanted, size)
+            except lmdb.MapResizedError:
+                self._unmap()
+                continue  # another process grew the file between two steps of the opening
             except (lmdb.Error, StoreError, OSError):
                 self._unmap()
                 missed, wanted = wanted, directory.generation(self._path)
@@ -120,8 +116,6 @@ class StoreMap:
     def _map(self, folder: Path, size: int) -> None:
         options = self.options
         meta_pages.require_sound(folder, options.readonly)
-        self.enough_for = -1
-        self.forget_room()
         if options.max_map_size is not None:
             size = min(size, options.max_map_size)
         at_rest = directory.is_snapshot(self._path)
@@ -131,13 +125,10 @@ class StoreMap:
                 "store of it with 'raxlog restore'."
             )
         lockless = options.readonly and (at_rest or not directory.can_register(folder))
-        has_log = (folder / log_file.LOG).exists()
-        self.flushes_meta_itself = self.flushes_meta_itself and not has_log
         while True:
             try:
-                self.mapped, self._map_lock = map_lock.open_held(
+                self._real, self._map_lock = map_lock.open_held(
                     folder, map_size=size, readonly=options.readonly, lock=not lockless,
-                    metasync=has_log or (options.durability != "relaxed" and not self.flushes_meta_itself),
                     # No spare transactions: a fork would leave their reader slots in doubt.
                     max_readers=options.max_readers, max_dbs=MAX_DATABASES, max_spare_txns=0,
                 )
@@ -149,17 +140,23 @@ class StoreMap:
                     raise
                 size //= 2  # the address space is limited (ulimit -v, 32 bits): reserve less
         self.lock_inode = 0 if lockless else os.stat(folder / directory.LOCK).st_ino
+        self.mapped = self._real
         names = [directory.LOCK, directory.DATA]
-        if has_log:
-            opened = LogEnvironment(self, folder, self.mapped, not lockless)
-            self.mapped, self.log = cast(lmdb.Environment, opened), opened.log
+        if self.is_logged():
+            self.log = Log(folder, self._real, options, shares=not lockless, store_map=self)
+            self.mapped = cast(lmdb.Environment, self.log)
             names += [log_file.LOG, log_file.STATE]
-        self._files.follow(folder, *names)
+        self._files.follow(folder, *names, guard=None if self.log is None else self.log.state)
 
     def _successor(self) -> str | None:
         self._forget_last_commit()
         with self.begin_read() as txn:
             return generation.successor(txn.get)
+
+    def is_logged(self) -> bool:
+        """Whether the newest state of LMDB's says that there is a log."""
+        with self.begin_read() as txn:
+            return txn.get(log_file.APPLIED) is not None
 
     def begin_read(self) -> lmdb.Transaction:
         """A read transaction of the opening, before any other can begin."""
@@ -176,17 +173,13 @@ class StoreMap:
             self.open()
 
     def remap(self, size: int | None = None) -> None:
-        """Map the generation in force, and have its journal, with no read open."""
+        """Map the generation in force, with no read open."""
         with self.opening:
             try:
                 self._unmap()
                 self._open(size or self._first_size())
-                data = self.generation / directory.DATA
-                if self.journal is not None and self.journal.data != data:
-                    old, self.journal = self.journal, journal.find(self._live(), data)
-                    old.close()
             except BaseException:
-                self._unmap()  # the map and its journal are open together or not at all; live() tries again
+                self._unmap()  # the map and its log are open together or not at all; live() tries again
                 raise
 
     def reopen(self) -> None:
@@ -201,18 +194,19 @@ class StoreMap:
             raise lmdb_errors.cannot_open(self._path, error, self.options.readonly) from error
 
     def _unmap(self) -> None:
-        if self.mapped is not None:
-            self.mapped.close()
-            self.mapped = self.log = None
-        if self._map_lock is not None:
-            self._map_lock.close()
+        try:
+            if self.log is not None:
+                self.log.close()
+        finally:
+            if self._real is not None:
+                self._real.close()
+            self.mapped = self._real = self.log = None
+            if self._map_lock is not None:
+                self._map_lock.close()
 
     def close(self) -> None:
-        """Close the map and the journal."""
+        """Close the map and the log."""
         self._unmap()
-        if self.journal is not None:
-            self.journal.close()
-            self.journal = None
 
     def part_from_parent(self, unclean: bool) -> None:
         """In a forked child: what is closed next is a copy, which must leave the parent's readers alone.
@@ -223,47 +217,56 @@ class StoreMap:
         if unclean and self.mapped is not None:
             import ctypes  # noqa: PLC0415 - hardly any process comes here
 
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._real))
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.mapped))
-            self.mapped = None
+            self.mapped = self._real = self.log = None
         map_lock.part_from_parent(self.lock_inode)
 
-    # -- the journal --------------------------------------------------------------------
+    # -- a store without a log ----------------------------------------------------------
 
-    def open_journal(self, cut: bool) -> None:
-        """Find the journal, make it where it is wanted, and do again what a power cut has undone."""
+    def give_log(self, cut: bool) -> None:
+        """Give a store that has none a log. For a process that writes, before it is present.
+
+        StoreError beside a process of the raxlog that knew no log; StoreFull where there is no room.
+        """
         if self.log is not None:
             return
-        while True:
-            try:
-                self._settle_journal(cut)
-                return
-            except lmdb.MapResizedError:
-                self._adopt()
-            except lmdb.MapFullError:
-                if not self.grow():
-                    raise
+        with self._files.locked(_PATIENCE):
+            self._unmap()
+            self.open()
+            if self.log is None:
+                user = presence.find_user(self._path, writes=True)
+                if user is not None:
+                    raise StoreError(
+                        f"{self._path} was made by an earlier raxlog, and is open in {user}, which would not see what "
+                        "is written from now on. End it, and open the store again."
+                    )
+                while True:
+                    try:
+                        self._add_log(cut)
+                        break
+                    except lmdb.MapFullError:
+                        if not self.grow():
+                            raise
+                self._unmap()
+                self.open()
 
-    def _settle_journal(self, cut: bool) -> None:
-        mapped, data = self._live(), self.generation / directory.DATA
-        found = journal.find(mapped, data)
-        try:
-            if found is None and self.flushes_meta_itself:
-                with self._files.locked(_PATIENCE):
-                    found = journal.find(mapped, data) or journal.make(mapped, data)
-            elif found is not None and cut:
-                with self._files.locked(_PATIENCE):
-                    journal.replay(mapped, found)
-                    journal.renew_metas(mapped)
-            elif found is not None and journal.is_due(mapped, found):
-                # Of a call under way, in a process that is alive, or of a killed one. The lock may be held by another
-                # opening, which applies it: this one must not show less, and then what no living process has written.
-                with contextlib.suppress(LockTimeout), self._files.locked(_MOMENT):
-                    journal.replay(mapped, found)
-            if self.flushes_meta_itself:
-                self.journal, found = found, None
-        finally:
-            if found is not None:
-                found.close()
+    def _add_log(self, cut: bool) -> None:
+        mapped, folder = self._live(), self.generation
+        journal.apply_what_is_due(mapped, folder / directory.DATA)
+        if cut:
+            journal.renew_metas(mapped)
+        crash_point("log.applied")
+        with mapped.begin() as txn:
+            row = records.unseal(STORE_KEY, txn.get(STORE_KEY) or b"")
+        log_file.create(folder, row[1], self.options.max_map_size or 1 << 62)
+        directory.sync_folder(folder)
+        crash_point("log.made")
+        with mapped.begin(write=True) as txn:
+            journal.leave_out(txn)
+            txn.put(STORE_KEY, records.seal(STORE_KEY, [STORE_FORMAT, *row[1:]]))
+            txn.put(log_file.APPLIED, records.seal(log_file.APPLIED, [0, 0]))
+        crash_point("log.given")
 
     def show_journal(self, cut: bool) -> None:
         """For a reader: have what is in the journal only applied, where this user may, as by the next writer.
@@ -294,11 +297,11 @@ class StoreMap:
         lock = WriterLock(self._path / directory.WRITER)
         try:
             lock.acquire(patience)
-            self.mapped, self._map_lock = map_lock.open_held(
+            self._real, self._map_lock = map_lock.open_held(
                 self.generation, map_size=self._first_size(), max_dbs=MAX_DATABASES,
                 max_readers=self.options.max_readers, max_spare_txns=0,
             )
-            journal.apply_what_is_due(self.mapped, self.generation / directory.DATA)
+            journal.apply_what_is_due(self._real, self.generation / directory.DATA)
         finally:
             self._unmap()
             lock.close()
@@ -312,23 +315,19 @@ class StoreMap:
         is_failure = disk.cause(error) == errno.EIO and lmdb_errors.why_full(self._path, error) is None
         if is_failure and self.failed_flush is None:
             self.failed_flush = error
-            if isinstance(self._files.presence, Presence):
+            if isinstance(self._files.presence, presence.Presence):
                 self._files.presence.doubt()
 
     def last_transaction_id(self) -> int:
-        """The number of the newest commit in the file; -1 where none is mapped."""
+        """The number of the newest commit; -1 where none is mapped."""
         return -1 if self.mapped is None else int(self.mapped.info()["last_txnid"])
 
     def last_state(self) -> int:
         """The number of the newest state in LMDB's file, as its table of readers counts them."""
-        opened = self._live() if self.log is None else self.log.real
-        return int(opened.info()["last_txnid"])
+        assert self._real is not None
+        return int(self._real.info()["last_txnid"])
 
     # -- its size -----------------------------------------------------------------------
-
-    def pages_of(self, txn: lmdb.Transaction) -> int:
-        """The pages of the store's records and their tree, as this transaction has them."""
-        return pages_in(txn.stat(self._live().open_db(None, txn=txn)))
 
     def pages_used(self) -> int:
         """The pages of the file that hold something or have held something."""
@@ -371,6 +370,8 @@ class StoreMap:
             wanted = min(wanted, self._largest())
             if wanted <= size:
                 return False
+            if not _has_address_space(wanted - size):
+                continue
             try:
                 self.gate.shut(lambda wanted=wanted: self.set_size(wanted))  # type: ignore[misc]
                 return True
@@ -384,45 +385,11 @@ class StoreMap:
         ceiling, reserve, used = self.options.max_map_size or 1 << 62, RESERVE * page, self.pages_used() * page
         return reserve + (ceiling if used <= ceiling + reserve else used)
 
-    def forget_room(self) -> None:
-        """Another process may have taken it."""
-        self.at_most = 1 << 62
 
-    def require_room(self, occupied: int) -> None:
-        """StoreFull where a commit would make the store larger and leave less than the reserve.
-
-        ``occupied``: the pages of its records then. Under the writer's lock. Room is taken from the disk (20 µs) by
-        the first commit, and by those that want more than there was.
-        """
-        self.at_most = occupied
-        if occupied + _LEAST_AHEAD // 2 <= self.enough_for:
-            return
-        stat, ceiling = self._live().stat(), self.options.max_map_size
-        size, grows, is_first = int(stat["psize"]), occupied > pages_in(stat), self.enough_for < 0
-        self.enough_for = max(0, self.enough_for)
-        self.pages_a_change = int(stat["depth"]) + 2  # each level may split, and this commit make it a level deeper
-        most = occupied + _MOST_AHEAD if ceiling is None else ceiling // size
-        if grows and occupied > most:
-            raise lmdb_errors.no_room(self._path)
-        used, ahead = self.pages_used(), max(0, min(max(_LEAST_AHEAD, occupied // 4), _MOST_AHEAD, most - occupied))
-        while grows or is_first:
-            end = occupied + RESERVE + ahead
-            try:
-                if end > used:
-                    disk.allocate(self.generation / directory.DATA, used * size, end * size)
-                self.enough_for = occupied + ahead
-                return
-            except OSError as error:
-                if isinstance(error, TimeoutError):
-                    raise  # a signal's handler did
-                if not ahead and grows:
-                    raise lmdb_errors.translate_error(self._path, error) from error
-                is_first, ahead = False, 0
-
-    def make_room(self) -> None:
-        """Grow the map while less than a quarter of it, or 64 MB, is free at its end."""
-        while True:
-            size = self._size()
-            free = size - self.pages_used() * self._page_size()
-            if free >= min(size // 4, 64 << 20) or not self.grow():
-                return
+def _has_address_space(size: int) -> bool:
+    """Whether the process may map so many bytes more: LMDB gives up the map it has before it asks for another."""
+    try:
+        mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=0).close()
+        return True
+    except (OSError, OverflowError):
+        return False

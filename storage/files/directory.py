@@ -31,7 +31,7 @@ import lmdb
 from ..crash_point import crash_point
 from ..errors import CorruptionError, NotAStore, ReadOnlyStore, StoreError, StoreFull
 from ..format import records
-from ..format.keys import FORMAT, STORE_KEY
+from ..format.keys import STORE_FORMAT, STORE_KEY
 from . import disk, log_file, map_lock
 
 CURRENT = "CURRENT"
@@ -164,8 +164,7 @@ def create(path: Path, settings: dict[str, object], room: int = 1 << 62) -> None
     path = Path(os.path.realpath(path))  # beside the real place: a rename stays in its file system
     try:
         with building(path) as place:
-            free = os.statvfs(place)
-            _build(place, settings, log_file.asked_ring(min(room, free.f_bavail * free.f_frsize)))
+            _build(place, settings, room)
             try:
                 put_in_place(place, path)
             except OSError as error:
@@ -246,19 +245,18 @@ def _make_parents(folder: Path) -> None:
     sync_folder(folder.parent)
 
 
-def _build(folder: Path, settings: dict[str, object], ring: int) -> None:
+def _build(folder: Path, settings: dict[str, object], room: int) -> None:
     data = folder / FIRST_GENERATION
     data.mkdir()
     reserve_lock(data)
     opened = lmdb.open(str(data), map_size=1 << 20, max_dbs=0, subdir=True)
     try:
         uuid = os.urandom(16)
-        row = [FORMAT, uuid, time.time_ns() // 1_000_000, 1, settings, 0]
+        row = [STORE_FORMAT, uuid, time.time_ns() // 1_000_000, 1, settings, 0]
         with opened.begin(write=True) as txn:
             txn.put(STORE_KEY, records.seal(STORE_KEY, row))
-            if ring:
-                txn.put(log_file.APPLIED, records.seal(log_file.APPLIED, [0, 0]))
-                log_file.create(data, uuid, ring)
+            txn.put(log_file.APPLIED, records.seal(log_file.APPLIED, [0, 0]))
+            log_file.create(data, uuid, room)
         opened.sync(True)
     finally:
         opened.close()

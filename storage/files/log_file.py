@@ -22,36 +22,30 @@ from ..errors import CorruptionError, UnsupportedFormat
 from ..format import keys
 
 LOG, STATE = "log", "log-state"
+INSIDE, WRITES, LEASE = 0, 1, 2  # bytes of the second, locked: by all inside, the one that writes, that of a feed
 APPLIED = keys.family(0, keys.JOURNAL) + b"\x09"
 HEADER = 4096
 VERSION = 1
-RING = 1 << 22  # bytes
+RING = 1 << 20  # bytes
 LEAST = 1 << 16
 _MAGIC = b"raxlog\x00\x01"
 _FIELDS = struct.Struct("<8sQQ16s")
 
 
-def asked_ring(room: int) -> int:
-    """How many bytes of ring a new store with so much room gets; 0: no log.
+def create(folder: Path, store: bytes, room: int) -> None:
+    """Make the log of a data file that may take ``room`` bytes, on disk, and what processes share. OSError.
 
-    By the environment variable RAXLOG_LOG: 1, or another size, which is for tests.
+    The folder is flushed after it.
     """
-    asked = int(os.environ.get("RAXLOG_LOG") or 0)
-    if asked == 1:
-        limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
-        room = room if limit == resource.RLIM_INFINITY else min(room, limit)
-        return min(RING, max(LEAST, room // 8 & -HEADER))
-    return asked
-
-
-def create(folder: Path, store: bytes, ring: int) -> None:
-    """Make the log of a new data file, on disk, and what processes share; the folder is flushed after it. OSError."""
+    free = os.statvfs(folder)
+    limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    room = min(room, free.f_bavail * free.f_frsize, RING * 8 if limit == resource.RLIM_INFINITY else limit)
+    ring = min(RING, max(LEAST, room // 8 & -HEADER))
     body = _FIELDS.pack(_MAGIC, VERSION, ring, store).ljust(HEADER - 8, b"\0")
-    with open(folder / LOG, "wb", buffering=HEADER) as file:
+    with open(folder / LOG, "wb", buffering=0) as file:
         file.write(xxh3_64_intdigest(body).to_bytes(8, "little") + body)
-        for _ in range(0, ring, HEADER):  # page by page: what is written at once lies in one large folio of the cache
-            file.write(bytes(HEADER))
-        file.flush()
+        for start in range(0, ring, LEAST):
+            file.write(bytes(min(LEAST, ring - start)))
         os.fsync(file.fileno())
     (folder / STATE).write_bytes(bytes(2 * HEADER))
 
@@ -59,8 +53,13 @@ def create(folder: Path, store: bytes, ring: int) -> None:
 def ring_of(folder: Path, store: bytes) -> int:
     """The size of the ring of the log there, which is this store's. CorruptionError, UnsupportedFormat."""
     path = folder / LOG
-    with open(path, "rb", buffering=0) as file:
-        header, size = file.read(HEADER), os.fstat(file.fileno()).st_size
+    try:
+        with open(path, "rb", buffering=0) as file:
+            header, size = file.read(HEADER), os.fstat(file.fileno()).st_size
+    except FileNotFoundError:
+        raise CorruptionError(
+            f"the log {path} is missing: without it what has been acknowledged last may be lost"
+        ) from None
     if len(header) < HEADER or xxh3_64_intdigest(header[8:]) != int.from_bytes(header[:8], "little"):
         raise CorruptionError(f"the header of the log {path} fails its check")
     magic, version, ring, owner = _FIELDS.unpack_from(header, 8)

@@ -18,8 +18,8 @@ What is asked of them, and what it rests on:
     cut the older state may have been written over. Where an error has kept LMDB from writing a
     meta page, it puts the old number back, over the rest of the new page: that is no damage
 
-Not seen is the one bit that turns n into n - 2: the commit's record in the journal makes up for it
-(journal.py); a commit without a record is missing then. The other fields are compared with what is known
+Not seen is the one bit that turns n into n - 2: the log makes up for it, for LMDB's older state says how far it holds
+the log, and what was overwritten since is missed. The other fields are compared with what is known
 at no cost: a wrong root, flag or last page can crash LMDB, or have it write over pages in use.
 """
 

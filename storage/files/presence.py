@@ -158,14 +158,14 @@ def find_left_behind(path: Path) -> list[tuple[bytes, int]]:
         return _left_behind(file)[0]
 
 
-def find_user(path: Path) -> str | None:
-    """A process that has the store open at this moment, in words; None if none has."""
+def find_user(path: Path, writes: bool = False) -> str | None:
+    """A process that has the store open at this moment, in words; None if none has. ``writes``: for writing."""
     try:
         file = ofd_lock.open_file(path / OPEN, os.O_RDONLY)
     except OSError:
         return None
     with file:
-        found = ofd_lock.find(file, 0, 0)
+        found = ofd_lock.find(file, 0, _GATE if writes else 0)
         if found is None:
             return None
         slot = os.pread(file.fileno(), _SLOT.size, found[0])

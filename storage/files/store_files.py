@@ -8,6 +8,9 @@ has changed since.
 A file system keeps that time in ticks, of some milliseconds or of a second. Within the tick of one change
 another cannot be distinguished from it: so long the files are looked at each time.
 
+``writer`` may be deleted, and is made again; a process that had looked before may be at its commit still. So what
+writes also holds a byte of the log's shared file, which may not.
+
 A process that asks often has the kernel queue such changes (inotify): that there are none is one system
 call, which returns no dozen numbers. Where the kernel has no events the folders' times are asked as before.
 """
@@ -15,6 +18,7 @@ call, which returns no dozen numbers. Where the kernel has no events the folders
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import threading
 import time
@@ -23,13 +27,17 @@ from io import FileIO
 from os import fstat
 from pathlib import Path
 
-from ..errors import StoreError
+from ..errors import LockTimeout, StoreError
 from ..wake.wake_file import RENAMED, Inotify
-from . import directory, disk
+from . import directory, disk, log_file, ofd_lock
 from .presence import OPEN, Presence, ReaderPresence
 from .writer_lock import WriterLock
 
+_HOLD = ofd_lock.question(fcntl.F_WRLCK, log_file.WRITES, 1)
+_GIVE_BACK = ofd_lock.question(fcntl.F_UNLCK, log_file.WRITES, 1)
+_NAP = 0.0005
 _TICK, _COARSE_TICK = 50_000_000, 3_000_000_000  # ns
+_LONGEST = 30.0  # seconds to wait for a writer behind another file ``writer``
 _OFTEN = 200  # looks; a process that writes less does without the kernel's events, of which a user has few
 
 
@@ -40,8 +48,8 @@ class StoreFiles:
     """
 
     __slots__ = (
-        "_events", "_generation", "_known", "_looks", "_mutex", "_path", "_poll", "_reopen", "_seen", "_store", "lock",
-        "presence", "wake",
+        "_events", "_generation", "_guard", "_known", "_looks", "_mutex", "_path", "_poll", "_reopen", "_seen",
+        "_store", "_writes", "lock", "presence", "wake",
     )
 
     def __init__(self, path: Path, reopen: Callable[[], object]) -> None:
@@ -50,6 +58,8 @@ class StoreFiles:
         self.lock: WriterLock | None = None
         self.wake: FileIO | None = None
         self.presence: Presence | ReaderPresence | None = None
+        self._guard: FileIO | None = None  # the log's shared file, in a store that has one
+        self._writes = False  # the lock is held, or has been asked for
         self._known: dict[str, tuple[int, int] | None] = {}
         self._seen = (0, 0)  # when the folders had last been changed as all was in place
         self._store = self._generation = -1
@@ -93,8 +103,11 @@ class StoreFiles:
                 self.presence.close()
             self.presence = None
 
-    def follow(self, generation: Path, *names: str) -> None:
-        """Files of the generation that has just been mapped, in place of those of another."""
+    def follow(self, generation: Path, *names: str, guard: FileIO | None) -> None:
+        """Files of the generation that has just been mapped, in place of those of another; the log's shared file."""
+        self._guard = guard
+        if self._writes:
+            self._hold(_LONGEST)
         with self._mutex:
             self._leave_generation()
             self._poll = self._events = None
@@ -108,7 +121,8 @@ class StoreFiles:
         for file in (self.presence, self.lock, self.wake):
             if file is not None:
                 file.close()
-        self.presence = self.lock = None
+        self.presence = self.lock = self._guard = None
+        self._writes = False
         self._leave_generation()
         self._poll = self._events = None
         left, self._store = self._store, -1  # first: closed twice, the number may be another file's by then
@@ -138,6 +152,8 @@ class StoreFiles:
                 poll = self._poll
                 missing = self._missing() if poll is None or poll(0) else []
                 if not missing:
+                    self._writes = True
+                    self._hold(timeout)
                     return
                 if directory.WRITER in missing:
                     lock.reopen()
@@ -152,8 +168,33 @@ class StoreFiles:
                         "open, run 'raxlog check', and open it again."
                     )
         except BaseException:
-            lock.release()
+            self.release()
             raise
+
+    def _hold(self, timeout: float) -> None:
+        deadline = 0.0
+        while self._guard is not None:
+            try:
+                ofd_lock.ask(self._guard, _HOLD)
+                return
+            except BlockingIOError:
+                now = time.monotonic()
+                deadline = deadline or now + timeout
+                if now > deadline:
+                    raise LockTimeout(
+                        f"waited {timeout:g} s for a process that writes to {self._path} behind a file "
+                        f"'{directory.WRITER}' that has been deleted. End it."
+                    ) from None
+                time.sleep(_NAP)
+
+    def release(self) -> None:
+        """Give up the writer's lock. Harmless where it is not held."""
+        self._writes = False
+        guard = self._guard
+        if guard is not None and not guard.closed:
+            ofd_lock.ask(guard, _GIVE_BACK)
+        if self.lock is not None:
+            self.lock.release()
 
     @contextlib.contextmanager
     def locked(self, patience: float) -> Iterator[None]:
@@ -162,8 +203,7 @@ class StoreFiles:
         try:
             yield
         finally:
-            if self.lock is not None:
-                self.lock.release()
+            self.release()
 
     def is_lock_awaited(self) -> bool:
         """Whether the writer's lock is to be released soon: another process waits for it, or a file is gone."""

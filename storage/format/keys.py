@@ -6,7 +6,7 @@
     0            02         name                                  a stream's name -> number
     0            03         number (8)  [group (4)]               a deleted stream or group, being swept
     0            04         the user's key                        durable state (tx.state)
-    0            05         1 or 2                                the journal (journal.py)
+    0            05         1, 2 or 9                             an older journal (journal.py); the log (log_file.py)
     0            06                                               the generation that supersedes this one
     0            10                                               the subject index: generation, counts
     0            11         subscription (8)                      a subscription
@@ -55,7 +55,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 
-FORMAT = 1  # of every record and block; a store with a greater one is refused
+FORMAT = 1  # of every record and block
+STORE_FORMAT = 2  # of the store, said in its own record: 1 where it has had no log yet; a greater one is refused
 
 STORE = 0x01
 NAME = 0x02

@@ -39,7 +39,6 @@ from typing import Any, NamedTuple, cast
 
 import lmdb
 
-from ..commit import journal
 from ..commit.write_transaction import WriteTransaction
 from ..crash_point import crash_point
 from ..engine.environment import Environment
@@ -48,7 +47,7 @@ from ..files import directory, disk, generation, lmdb_errors, log_file, map_lock
 from ..files.lmdb_file import RESERVE, pages_in
 from ..format import records
 from ..log.feed import LEAST_FREE, Feed, Overwritten
-from ..log.log import put_changes, unseal
+from ..log.log import Log, put_changes, unseal
 
 Progress = Callable[[str, int, int], None]
 
@@ -81,9 +80,8 @@ def compact(env: Environment, timeout: float, progress: Progress | None = None) 
         if progress is not None:
             progress(step, done, total)
 
-    if env.map.log is not None:
-        with contextlib.suppress(Overwritten):
-            return _Compacting(env, reached, lambda work: env.commits.exclusively(work, timeout)).run(timeout)
+    with contextlib.suppress(Overwritten):
+        return _Compacting(env, reached, lambda work: env.commits.exclusively(work, timeout)).run(timeout)
     return env.commits.exclusively(lambda: _Compacting(env, reached, None).run(timeout), timeout)
 
 
@@ -101,13 +99,15 @@ def tidy(env: Environment) -> None:
 def _settle(env: Environment) -> list[int]:
     """Under the writer's lock: be in the generation in force, with CURRENT naming it and no other left."""
     go_over(env)
-    # A process that was killed in its commit may have left a record of it in the journal, also of a mark: it must not
-    # come to life again when what it marks has been removed.
-    journal.apply_what_is_due(env.live(), env.map.generation / directory.DATA)
-    go_over(env)  # that may have been a mark
     if directory.generation(env.path) != env.map.generation:
         generation.point_to(env.path, env.map.generation)
     return generation.remove(env.path, env.map.generation)
+
+
+def log_of(env: Environment) -> Log:
+    """The log of a store that is open for writing."""
+    assert env.map.log is not None
+    return env.map.log
 
 
 def go_over(env: Environment) -> None:
@@ -180,15 +180,14 @@ class _Compacting:
         """Under the writer's lock. False where another process compacts."""
         env = self.env
         self.held += _settle(env)
-        log, self.old = env.map.log, env.map.generation
-        if log is not None and self.exclusively is not None:
+        self.old = env.map.generation
+        if self.exclusively is not None:
             self.feed = Feed(self.old)
             try:
                 self.feed.open(env.record.uuid)
             except LockTimeout:
                 return False
-        if log is not None:
-            log.checkpoint(True)
+        log_of(env).checkpoint(True)
         data = self.old / directory.DATA
         self.before, self.size, self.last = data.stat().st_size, size_of_copy(env), env.last_transaction_id()
         if self.size < self.before:
@@ -205,14 +204,12 @@ class _Compacting:
 
     def copy(self) -> None:
         """A whole, compact copy in a new folder, all of it on disk."""
-        env, place, size, log, live = self.env, self.place, self.size, self.env.map.log, self.env.live()
-        data = place / directory.DATA
-        if log is not None:
-            log_file.create(place, env.record.uuid, log.size)
-            live = log.real
+        env, place, size, log = self.env, self.place, self.size, log_of(self.env)
+        data, live = place / directory.DATA, log.real
+        log_file.create(place, env.record.uuid, 8 * log.size)
         self.reached("copying", 0, size)
         with env.read() as view:
-            txn: Any = view if log is None else cast(Any, view).lmdb()
+            txn = cast(Any, view).lmdb()
             wanted = txn.stat(live.open_db(None, txn=txn))["entries"]
             with env.gate.copying:
                 copy_pages(live, place, lambda: self.reached("copying", size_of(data), size), txn)
@@ -225,14 +222,6 @@ class _Compacting:
             raise CorruptionError(
                 f"the data file of {env.path} says it holds {wanted} records, and a copy of it has {entries}"
             )
-        if log is None:
-            old = journal.find(live, env.map.generation / directory.DATA)
-            if old is None:
-                journal.leave_out(made)
-            else:
-                old.close()
-                journal.renew(made, data)
-            made.sync(True)
         _lengthen(data, size)
         directory.sync_file(data)
         directory.sync_folder(place)
@@ -247,7 +236,7 @@ class _Compacting:
             if took < _MOMENT or took > before:
                 break
             before = took
-        if self.feed is not None and self.env.map.log is not None:
+        if self.feed is not None and self.env.map.log is not None:  # None: it has been closed
             self.env.map.log.checkpoint(True)  # so that there is little to do when the old file is left
         self.reached("flushed", self.size, self.size)
 
@@ -316,8 +305,7 @@ def _mark(env: Environment, number: int, transaction: int) -> None:
 
     try:
         env.commits.apply(operation)
-        if env.map.log is not None:
-            env.map.log.checkpoint(True)  # where it is found without the log
+        log_of(env).checkpoint(True)  # where it is found without the log
         env.live().sync(True)
     finally:
         env.forget_last_commit()  # our own commit this time, and yet the mark has to be found
@@ -327,7 +315,7 @@ def _mark(env: Environment, number: int, transaction: int) -> None:
 
 
 def size_of_copy(env: Environment) -> int:
-    """How many bytes the new file will have: the pages in use, those that journal.renew() takes, and the reserve."""
+    """How many bytes the new file will have: the pages in use, some for the next commit, and the reserve."""
     stat = env.live().stat()
     return int((2 + pages_in(stat) + stat["depth"] + 1 + RESERVE) * stat["psize"])
 

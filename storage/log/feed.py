@@ -30,12 +30,11 @@ Changes = list[tuple[bytes, bytes | None]]
 
 SEGMENTS = "segments"
 AFTER_LARGE = 0x5DEECE66D  # into the checksum, by a transaction that has no record
-END, APPLIED, FED = 0, 1, 6  # words of log-state
+END, APPLIED, FED = 0, 1, 8  # words of log-state
 _WORDS = 4096
-_LEASE = 1  # the byte of log-state
 LEAST_FREE = 16 << 20  # bytes that segments leave of the disk
 _HEAD = struct.Struct("<QIQII")
-_DELTA = struct.Struct("<BHIII")
+_DELTA = struct.Struct("<BHII")
 _DELTA_HEAD = 48
 _LARGE = b"\x03"  # in a segment: the record of a transaction that the ring has none of
 
@@ -68,7 +67,7 @@ def keep(log: Any, start: int, chain: int, upto: int, whole: Changes | None) -> 
             covered = _HEAD.pack(0, len(changes), start, 0, 0)[8:] + changes
             content = xxh3_64_intdigest(covered, chain).to_bytes(8, "little") + covered
         disk_now = os.statvfs(place)
-        if not ofd_lock.is_free(log.state, _LEASE, 1) and (
+        if not ofd_lock.is_free(log.state, log_file.LEASE, 1) and (
                 disk_now.f_bavail * disk_now.f_frsize > len(content) + LEAST_FREE):
             with open(place / f"{start:020}", "wb", buffering=0) as file:
                 if file.write(content) == len(content):
@@ -93,7 +92,7 @@ class Feed:
         self.size = log_file.ring_of(self.folder, store)
         self.lease = ofd_lock.open_file(self.folder / log_file.STATE, os.O_RDWR)
         try:
-            ofd_lock.take(self.lease, _LEASE, 1)
+            ofd_lock.take(self.lease, log_file.LEASE, 1)
         except BlockingIOError:
             self.lease = None
             raise LockTimeout(f"another process copies or compacts {self.folder.parent}") from None
@@ -159,7 +158,7 @@ class Feed:
         """Give the lease back, and remove the segments."""
         if self.lease is not None and not self.lease.closed:
             clear(self.folder)  # a checkpoint that finds no folder writes no more
-            ofd_lock.give_back(self.lease, _LEASE, 1)
+            ofd_lock.give_back(self.lease, log_file.LEASE, 1)
             self.lease.close()
 
 
@@ -176,12 +175,12 @@ def decode(body: bytes, at: int, get: Callable[[bytes], bytes | None]) -> Change
             value = body[at : at + length]
             at += length
         elif kind == 2:
-            front, back, middle = struct.unpack_from("<III", body, head - 12)
+            front, middle = struct.unpack_from("<II", body, head - 8)
             base = get(key)
             if base is None:
                 raise Overwritten(f"a record is relative to a value of {key!r} that is not there")
             value = b"".join((body[at : at + _DELTA_HEAD], base[_DELTA_HEAD : _DELTA_HEAD + front],
-                              body[at + _DELTA_HEAD : at + _DELTA_HEAD + middle], base[len(base) - back :]))
+                              body[at + _DELTA_HEAD : at + _DELTA_HEAD + middle]))
             at += _DELTA_HEAD + middle
         found.append((key, value))
     return found

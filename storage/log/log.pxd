@@ -6,15 +6,11 @@ from .room cimport Room
 
 cdef class LogTransaction
 
-@cython.locals(size="Py_ssize_t", front="Py_ssize_t", back="Py_ssize_t", middle=bytes)
+@cython.locals(size="Py_ssize_t", front="Py_ssize_t")
 cdef object encode_change(list parts, bytes key, bytes value, bytes base)
 
 @cython.locals(most="Py_ssize_t", at="Py_ssize_t", left="const unsigned char*", right="const unsigned char*")
 cdef Py_ssize_t common_front(bytes value, bytes base) except -1
-
-@cython.locals(most="Py_ssize_t", at="Py_ssize_t", size="Py_ssize_t", other="Py_ssize_t",
-               left="const unsigned char*", right="const unsigned char*")
-cdef Py_ssize_t common_back(bytes value, bytes base, Py_ssize_t front) except -1
 
 @cython.locals(left="const unsigned char*")
 cdef Py_ssize_t number_at(bytes body, Py_ssize_t at) except -1
@@ -50,22 +46,24 @@ cdef class Log:
     @cython.locals(overlay=Overlay, applied="unsigned long long")
     cpdef object join(self)
     @cython.locals(lsn="unsigned long long", start="Py_ssize_t")
-    cpdef object find_damage(self)
+    cpdef object find_damage(self, bint is_short)
+    cpdef object take_orphan(self)
     cpdef tuple look(self, object raw)
     cpdef View begin(self, bint write=*)
     @cython.locals(applied="unsigned long long", end="unsigned long long", overlay=Overlay, seen=tuple, view=View)
-    cpdef View read(self)
+    cpdef View read(self, object begin=*)
     cpdef object refuse_lie(self, Py_ssize_t tries)
-    @cython.locals(applied="unsigned long long", end="unsigned long long", left=LogTransaction)
+    @cython.locals(applied="unsigned long long", left=LogTransaction)
     cpdef LogTransaction write(self)
     cpdef object snapshot(self)
-    cpdef object catch_up(self, unsigned long long end)
     cpdef object rebase(self, unsigned long long floor)
     @cython.locals(overlay=Overlay)
     cpdef object follow(self, object raw, unsigned long long applied, object chain, unsigned long long end)
-    @cython.locals(pos="unsigned long long", place="unsigned long long", after="unsigned long long", body=bytes,
+    @cython.locals(pos="unsigned long long", place="unsigned long long")
+    cpdef bytes next_record(self)
+    @cython.locals(after="unsigned long long", body=bytes,
                    touched=dict, at="Py_ssize_t", size="Py_ssize_t", klen="Py_ssize_t", vlen="Py_ssize_t",
-                   front="Py_ssize_t", back="Py_ssize_t", middle="Py_ssize_t", key=bytes, value=bytes, base=bytes,
+                   front="Py_ssize_t", middle="Py_ssize_t", key=bytes, value=bytes, base=bytes,
                    before=Version, rows=dict, freed="Py_ssize_t", raw_bytes="const unsigned char*", kind="int")
     cpdef bint step(self, object raw, Overlay overlay) except -1
     cdef bytes record_at(self, unsigned long long place, unsigned long long pos)

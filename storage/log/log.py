@@ -4,14 +4,19 @@
     record    checksum (8), seeded by the one before │ length (4) │ LSN (8) │ pages freed (4) │ opening (4) │ changes
               opening: at random, so that a record that is written again after a power cut has taken it brings
               nothing back of what came after the first; odd where all before the record was on disk already
-    change    0 delete │ 1 put │ 2 delta: the first 48 bytes, how many to keep, new bytes, how many of the end to keep
+    change    0 delete │ 1 put │ 2 delta: the first 48 bytes, how many behind them to keep, new bytes
 
     log          a header, and the ring, written with zeros once (log_file.py)
     log-state    two pages: the words of the checkpoint's lock; then words of all processes: END (what counts), APPLIED
-                 (the last checkpoint), FLUSHED, LARGE. Byte 0 is locked by all that are inside
+                 (the last checkpoint), FLUSHED, LARGE, …, BOOT. Byte 0 is locked by all that are inside
     LMDB         [applied LSN, checksum there] with the state of exactly that
 
-A process that enters, and finds itself alone, takes the end of the valid chain for END, whatever the file says.
+A process that enters, and finds itself alone, takes the end of the valid chain for END, whatever the file says; where
+BOOT is this start of the machine's, the chain must reach FLUSHED. One that enters beside others, and finds a whole
+record behind END with no writer at work, takes it in for all: its call was killed, and an opening shows it, or none.
+
+To the layers above a log is LMDB's environment with what was committed since in front of it: begin() gives a view of
+both, or a transaction that appends a record; the number of the last transaction is the log's end.
 """
 
 from __future__ import annotations
@@ -27,14 +32,14 @@ import struct
 import threading
 import time
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import lmdb
 from raxlog.storage.errors import CorruptionError, LockTimeout, NotAStore, RaxlogError, ReadOnlyStore
-from raxlog.storage.files import disk, log_file, map_lock, ofd_lock
+from raxlog.storage.files import directory, disk, log_file, map_lock, ofd_lock, presence
 from raxlog.storage.files.log_file import HEADER
 from raxlog.storage.files.writer_lock import WriterLock
 from raxlog.storage.format import records
@@ -52,20 +57,21 @@ if TYPE_CHECKING:
 
 SOURCE_HASH = ""
 
-END, APPLIED, FLUSHED, LARGE, AGED, GIVEN = 0, 1, 2, 3, 4, 5
+END, APPLIED, FLUSHED, LARGE, AGED, GIVEN, BOOT = 0, 1, 2, 3, 4, 5, 6  # BOOT: two words
 HEAD = 28
 DELTA_HEAD = 48
 CHUNK = 256
 MOST_KEY = 511  # LMDB's
 FLUSH_PERIOD = 0.1  # seconds
 PATIENCE = 30.0  # seconds to wait for another process' checkpoint, or for its entering
+MOMENT = 0.1  # … for a writer, where a record is behind the end
 MOST_TRIES = 20
 MOST_MEMORY = 16 << 20  # bytes of an overlay, at which a checkpoint is due; at four times that a commit waits for it
 BEYOND = 1 << 16  # bytes behind the end of the chain in which a record shows that it was longer
 WORDS = 4096  # their place in log-state
 _RECORD = struct.Struct("<QIQII")
 _PUT = struct.Struct("<BHI")
-_DELTA = struct.Struct("<BHIII")
+_DELTA = struct.Struct("<BHII")
 _DELETE = struct.Struct("<BH")
 
 
@@ -82,13 +88,11 @@ def encode_change(parts: list[bytes], key: bytes, value: bytes | None, base: byt
     size = len(value)
     if base is not None and size > 256 and len(base) > 256:
         front = common_front(value, base)
-        back = common_back(value, base, front)
-        middle = value[front : size - back]
-        if len(middle) < size // 2:
-            parts.append(_DELTA.pack(2, len(key), front - DELTA_HEAD, back, len(middle)))
+        if size - front < size // 2:
+            parts.append(_DELTA.pack(2, len(key), front - DELTA_HEAD, size - front))
             parts.append(key)
             parts.append(value[:DELTA_HEAD])
-            parts.append(middle)
+            parts.append(value[front:])
             return
     parts.append(_PUT.pack(1, len(key), size))
     parts.append(key)
@@ -104,19 +108,6 @@ def common_front(value: bytes, base: bytes) -> int:
     left = value
     right = base
     while at < most and left[at] == right[at]:
-        at += 1
-    return at
-
-
-def common_back(value: bytes, base: bytes, front: int) -> int:
-    """How many bytes of the end are equal, of those behind ``front``: few."""
-    most = min(len(value), len(base)) - front
-    most = min(most, 64)
-    size, other = len(value), len(base)
-    left = value
-    right = base
-    at = 0
-    while at < most and left[size - 1 - at] == right[other - 1 - at]:
         at += 1
     return at
 
@@ -148,10 +139,6 @@ class LogError(lmdb.Error):
         self.errno = error.errno
 
 
-class Needed(Exception):
-    """LMDB is to be asked for what a delta is relative to: take the record in again with a snapshot."""
-
-
 def number_at(body: bytes, at: int) -> int:
     """Four bytes, as the packers write them."""
     left = body
@@ -159,7 +146,7 @@ def number_at(body: bytes, at: int) -> int:
 
 
 class Log:
-    """One process' end of the log of one store."""
+    """One process' end of the log of one store. What is not here it has of LMDB's environment."""
 
     def __init__(self, folder: Path, real: Any, options: OpenOptions, *, shares: bool, rescues: bool = False,
                  store_map: StoreMap | None = None) -> None:
@@ -168,12 +155,13 @@ class Log:
         Not ``shares``: the store is at rest, and nothing in its folder may be locked or written. ``rescues``: what is
         damaged is no error, and what can be read is taken; ``damage`` says what cannot.
         """
+        self.real = real
         self.files: list[FileIO] = []
         self.file = self.synced = -1
         self.state: Any = None
         self.lock: WriterLock | None = None
         self.shared = mmap.mmap(-1, 2 * WORDS)
-        self.words = memoryview(array.array("Q", bytes(64)))
+        self.words = memoryview(array.array("Q", bytes(128)))
         self.ring = self.shared
         self.pid = os.getpid()
         self.opening = int.from_bytes(os.urandom(4), "little") & ~1
@@ -181,7 +169,6 @@ class Log:
         self.readonly = options.readonly
         self.damage: CorruptionError | None = None
         self.rescues = rescues
-        self.real = real
         self.begin_raw = real.begin
         self.durable = options.durability != "relaxed"
         with real.begin() as raw:
@@ -218,6 +205,28 @@ class Log:
             self.close_files()
             raise
 
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.real, name)
+
+    def info(self) -> dict[str, Any]:
+        """LMDB's, but for the last transaction."""
+        return {**self.real.info(), "last_txnid": self.words[END]}
+
+    def sync(self, force: bool = False) -> None:
+        """Have the disk hold all that has been committed; a checkpoint has flushed what it wrote."""
+        self.flush()
+
+    def copy(self, path: str, compact: bool = False, txn: View | None = None) -> None:
+        """A copy of LMDB's file with all that a view sees, or that is committed now. The log goes on beside it."""
+        with self.read() if txn is None else contextlib.nullcontext(txn) as view:
+            held = view.lmdb()
+            self.real.copy(path, compact=compact, txn=held)
+            changes = view.overlay.changes(unseal(held.get(log_file.APPLIED))[0], view.upto)
+        if changes:
+            size = 2 * os.stat(f"{path}/{directory.DATA}").st_size + MOST_MEMORY
+            with lmdb.open(path, map_size=8 * size, create=False) as made, made.begin(write=True) as raw:
+                put_changes(raw, changes, view.upto, 0)
+
     # -- joining ------------------------------------------------------------------------
 
     def open_state(self, path: Path) -> None:
@@ -234,11 +243,12 @@ class Log:
         deadline = time.monotonic() + PATIENCE
         while self.state is not None:
             try:
-                ofd_lock.take(self.state, 0, 1)
+                ofd_lock.take(self.state, log_file.INSIDE, 1)
                 break
             except BlockingIOError:
                 with contextlib.suppress(BlockingIOError):
-                    ofd_lock.take(self.state, 0, 1, shared=True)
+                    ofd_lock.take(self.state, log_file.INSIDE, 1, shared=True)
+                    self.take_orphan()
                     return
             if time.monotonic() > deadline:
                 raise LockTimeout(f"waited {PATIENCE:g} s for another process that opens {self.path.parent.parent}")
@@ -249,21 +259,48 @@ class Log:
             overlay = self.overlay = Overlay(applied)
             while self.step(raw, overlay):
                 pass
-        self.damage = self.find_damage()
+        words, boot = self.words, struct.unpack("<QQ", presence.boot_id())
+        is_short = any(boot) and (words[BOOT], words[BOOT + 1]) == boot and words[FLUSHED] > self.pos
+        self.damage = self.find_damage(is_short)
         if self.damage is not None and not self.rescues:
             raise self.damage
-        self.words[END] = self.pos
-        self.words[APPLIED] = self.words[FLUSHED] = applied
-        self.words[LARGE] = self.words[AGED] = 0
-        self.words[GIVEN] = 1 << 40
-        self.words[feed.FED] = 0
+        if self.pos > applied and self.state is not None:
+            os.fdatasync(self.file)  # what is shown now must not go with the power
+        words[END] = words[FLUSHED] = self.pos
+        words[APPLIED] = applied
+        words[LARGE] = words[AGED] = 0
+        words[GIVEN] = 1 << 40
+        words[BOOT], words[BOOT + 1] = boot
+        words[feed.FED] = 0
         if self.state is not None:
             if not self.readonly:
                 feed.clear(self.path.parent)
-            ofd_lock.take(self.state, 0, 1, shared=True)
+            ofd_lock.take(self.state, log_file.INSIDE, 1, shared=True)
 
-    def find_damage(self) -> CorruptionError | None:
-        """What is wrong where a record behind the end says that all before it had been on disk."""
+    def take_orphan(self) -> None:
+        """Count a record that a killed call has left behind the end, where no writer is at work."""
+        deadline = time.monotonic() + MOMENT
+        while True:
+            self.read().abort()
+            if self.next_record() is None:
+                return
+            try:
+                ofd_lock.take(self.state, log_file.WRITES, 1)
+                break
+            except BlockingIOError:  # of a call under way
+                if time.monotonic() > deadline:
+                    return
+                time.sleep(0.001)
+        self.read().abort()
+        if self.next_record() is not None:
+            os.fdatasync(self.file)
+            with self.real.begin() as raw, self.mutex:
+                self.step(raw, self.overlay)
+            self.words[END] = self.words[FLUSHED] = self.pos
+        ofd_lock.give_back(self.state, log_file.WRITES, 1)
+
+    def find_damage(self, is_short: bool) -> CorruptionError | None:
+        """What is wrong where the chain ``is_short``, or a record behind it says that all before had been on disk."""
         place = self.pos % self.size
         piece = self.ring[HEADER + place : HEADER + min(place + BEYOND, self.size)]
         high = (self.pos >> 24).to_bytes(5, "little")  # of the LSN of any record there, but where it has just changed
@@ -273,13 +310,12 @@ class Log:
             start = found.start() - HEAD + 16  # of a record with its LSN there
             if start + HEAD <= len(piece):
                 _, _, lsn, _, opening = _RECORD.unpack_from(piece, start)
-                if lsn == self.pos + start and lsn > self.pos and opening & 1:
-                    return CorruptionError(
-                        f"the log {self.path} is damaged at byte {HEADER + place}: records behind it have been "
-                        "acknowledged, and cannot be read"
-                    )
+                is_short = is_short or (lsn == self.pos + start and lsn > self.pos and bool(opening & 1))
             found = lsns.search(piece, found.start() + 1)
-        return None
+        return None if not is_short else CorruptionError(
+            f"the log {self.path} is damaged at byte {HEADER + place}: what has been acknowledged there, or behind it, "
+            "cannot be read"
+        )
 
     def look(self, raw: Any) -> tuple[int, int, int]:
         """Learn what LMDB's snapshot has applied: its number, the LSN, the checksum there."""
@@ -293,11 +329,11 @@ class Log:
         """A view for reading, or the write transaction, as LMDB's environment gives one."""
         return self.write() if write else self.read()
 
-    def read(self) -> View:
+    def read(self, begin: Callable[[], Any] | None = None) -> View:
         """A view for reading, of all that is acknowledged."""
         tries = 0
         while True:
-            raw = self.begin_raw()
+            raw = self.begin_raw() if begin is None else begin()
             try:
                 seen = self.seen  # one of these belongs to one snapshot: other threads replace it
                 if raw.id() != seen[0]:
@@ -331,16 +367,15 @@ class Log:
             )
 
     def write(self) -> LogTransaction:
-        """The write transaction, under the writer's lock. LMDB is asked only where that is needed."""
+        """The write transaction, under the writer's lock. LMDB is asked only where another process has written."""
         left = self.transaction
         if left is not None:  # an exception has left it
             left.abort()
         words = self.words
         if words[LARGE]:
             self.after_large()
-        end = words[END]
-        if end != self.pos:
-            self.catch_up(end)
+        if words[END] != self.pos:
+            self.read(self.snapshot).abort()
         with self.mutex:
             applied = words[APPLIED]
             if applied > self.overlay.floor:
@@ -359,28 +394,6 @@ class Log:
                 if not self.real.reader_check():
                     return self.real.begin(write=True)  # takes no slot
 
-    def catch_up(self, end: int) -> None:
-        """Take in what other processes have written, under the writer's lock."""
-        raw = None
-        tries = 0
-        while True:
-            try:
-                with self.mutex:
-                    if raw is not None:
-                        self.follow(raw, *unseal(raw.get(log_file.APPLIED)), end)
-                        return
-                    if self.words[APPLIED] <= self.pos:
-                        self.follow(None, 0, 0, end)
-                        return
-            except (Moved, Needed):
-                tries += 1
-                self.refuse_lie(tries)
-            finally:
-                if raw is not None:
-                    raw.abort()
-                    raw = None
-            raw = self.snapshot()
-
     def rebase(self, floor: int) -> None:
         """Forget what LMDB holds."""
         if self.transaction is None and self.overlay.floor < floor <= self.pos:
@@ -392,7 +405,7 @@ class Log:
             self.pos, self.chain = applied, chain
             self.overlay = Overlay(applied)
         overlay = self.overlay
-        if raw is not None and applied < overlay.floor:
+        if applied < overlay.floor:
             raise Moved
         try:
             while self.pos < end:
@@ -402,18 +415,19 @@ class Log:
             overlay.count_all()
             raise
 
-    def step(self, raw: Any, overlay: Overlay) -> bool:
-        """Take in one record. False: there is no valid one."""
+    def next_record(self) -> bytes | None:
+        """What the checksum covers of the record behind those taken in; None where there is no valid one."""
         pos = self.pos
         place = pos % self.size
-        body = self.record_at(place, pos)
+        return self.record_at(place, pos) or self.record_at(0, pos + self.size - place)
+
+    def step(self, raw: Any, overlay: Overlay) -> bool:
+        """Take in one record. False: there is no valid one."""
+        body = self.next_record()
         if body is None:
-            pos += self.size - place
-            body = self.record_at(0, pos)
-            if body is None:
-                return False
+            return False
         checksum = xxh3_64_intdigest(body, self.chain)
-        after = pos + 8 + len(body)
+        after = (number_at(body, 4) | number_at(body, 8) << 32) + 8 + len(body)
         touched: dict[bytes, Any] = {}
         rows = overlay.rows
         raw_bytes = body
@@ -439,17 +453,13 @@ class Log:
                 at += vlen
             else:
                 front = number_at(body, at + 3)
-                back = number_at(body, at + 7)
-                middle = number_at(body, at + 11)
-                at += 15
+                middle = number_at(body, at + 7)
+                at += 11
                 key = raw_bytes[at : at + klen]
                 at += klen
                 before = rows.get(key)
                 if before is not None and before.lsn == after:
                     before = before.older  # an exception has struck this taking in before
-                if before is None and raw is None:
-                    overlay.undo(touched, after)
-                    raise Needed
                 base = raw.get(key) if before is None else before.value
                 if base is None and self.rescues:
                     at += DELTA_HEAD + middle
@@ -458,7 +468,7 @@ class Log:
                 if base is None:  # cannot be
                     raise Moved
                 value = b"".join((raw_bytes[at : at + DELTA_HEAD], base[DELTA_HEAD : DELTA_HEAD + front],
-                                  raw_bytes[at + DELTA_HEAD : at + DELTA_HEAD + middle], base[len(base) - back :]))
+                                  raw_bytes[at + DELTA_HEAD : at + DELTA_HEAD + middle]))
                 at += DELTA_HEAD + middle
             touched[key] = None
             overlay.write(key, value, after)
@@ -672,9 +682,17 @@ class Log:
     def append_directly(self, view: LogTransaction) -> None:
         """A transaction too large for the ring, or that may not fit, goes to LMDB at once, behind all others."""
         self.checkpoint(True)
-        try:
-            self.checkpoint(True, view)
-        except lmdb.Error:
+        aged = False
+        while True:
+            try:
+                self.checkpoint(True, view)
+                return
+            except lmdb.Error as error:
+                if isinstance(error, lmdb.MapFullError) and self.room.map.grow():
+                    continue
+                if aged or self.closed:  # closed: there was no address space, and the file is mapped anew
+                    raise
+            aged = True
             # Two commits of nothing: then LMDB uses again what the last ones have freed.
             with self.checkpointing, self.held(True):
                 for _ in range(2):
@@ -682,7 +700,6 @@ class Log:
                         txn.put(log_file.APPLIED, txn.get(log_file.APPLIED) or b"")
                 self.words[AGED] += 1
                 self.words[GIVEN] = 64
-            self.checkpoint(True, view)
 
     def after_large(self) -> None:
         """A writer died in the middle of such a one: it counts if LMDB has it."""
@@ -692,10 +709,6 @@ class Log:
             if applied > self.words[END]:
                 self.words[END] = self.words[FLUSHED] = self.words[APPLIED] = applied
             self.words[LARGE] = 0
-
-    def end(self) -> int:
-        """Up to where the log counts."""
-        return self.words[END]
 
     def close(self) -> None:
         """Leave: with a last checkpoint, unless a transaction has to be waited for."""
@@ -711,7 +724,7 @@ class Log:
 
     def close_files(self) -> None:
         """Leave the rest to the others."""
-        self.words = memoryview(array.array("Q", [self.words[at] for at in range(8)]))
+        self.words = memoryview(array.array("Q", [self.words[at] for at in range(16)]))
         for mapped in (self.ring, self.shared):
             with contextlib.suppress(BufferError):  # another thread looks into it at this moment: it goes with the log
                 mapped.close()

@@ -22,8 +22,6 @@ cdef class Overlay:
     cdef public list freed
     cdef object __weakref__
 
-    @cython.locals(version=Version)
-    cpdef Version find(self, bytes key, unsigned long long upto)
     @cython.locals(before=Version, version=Version, order=list, at="Py_ssize_t")
     cpdef Version write(self, bytes key, bytes value, unsigned long long lsn)
     @cython.locals(run="long long")

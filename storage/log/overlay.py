@@ -52,13 +52,6 @@ class Overlay:
         self.singles = self.runs = 0  # pages of the large ones among them: alone, and in runs
         self.freed: list[tuple[int, int]] = []  # LSN, pages of LMDB's that large values give back
 
-    def find(self, key: bytes, upto: int) -> Version | None:
-        """The version that a view of ``upto`` sees; None: LMDB's value counts."""
-        version = self.rows.get(key)
-        while version is not None and version.lsn > upto:
-            version = version.older
-        return version
-
     def write(self, key: bytes, value: bytes | None, lsn: int) -> Version | None:
         """Set or delete a key; the version before that of ``lsn``."""
         before = self.rows.get(key)
@@ -359,18 +352,12 @@ class LogCursor:
         here = self.here
         if here is None:
             return self.first()
-        if self.moves != self.overlay.moves:
+        if self.moves != self.overlay.moves or not self.forward:
             self.forward = True
             found = self.cursor.set_range(here)
             self.skip_lmdb(self.cursor.next() if found and self.cursor.key() == here else found)
             self.skip_overlay(bisect_right(self.overlay.order, here))
-            return self.pick()
-        if not self.forward:  # both candidates stand here or before, with nothing to see in between
-            self.forward = True
-            self.skip_lmdb(self.cursor.first() if self.at is None else self.cursor.next())
-            self.skip_overlay(bisect_right(self.overlay.order, here))  # another thread may have written since
-            return self.pick()
-        if self.on_lmdb:
+        elif self.on_lmdb:
             self.skip_lmdb(self.cursor.next())
         else:
             self.skip_overlay(self.index + 1)
@@ -381,18 +368,12 @@ class LogCursor:
         here = self.here
         if here is None:
             return self.last()
-        if self.moves != self.overlay.moves:
+        if self.moves != self.overlay.moves or self.forward:
             self.forward = False
             cursor = self.cursor
             self.skip_lmdb(cursor.prev() if cursor.set_range(here) else cursor.last())
             self.skip_overlay(bisect_left(self.overlay.order, here) - 1)
-            return self.pick()
-        if self.forward:
-            self.forward = False
-            self.skip_lmdb(self.cursor.last() if self.at is None else self.cursor.prev())
-            self.skip_overlay(bisect_left(self.overlay.order, here) - 1)
-            return self.pick()
-        if self.on_lmdb:
+        elif self.on_lmdb:
             self.skip_lmdb(self.cursor.prev())
         else:
             self.skip_overlay(self.index - 1)

@@ -11,11 +11,10 @@ own word on whether it fits: StoreFull is the call's.
 
 from __future__ import annotations
 
-import mmap
 import resource
 from typing import TYPE_CHECKING, Any
 
-from raxlog.storage.files import directory, disk, lmdb_file
+from raxlog.storage.files import directory, disk, lmdb_errors, lmdb_file
 from raxlog.storage.files.lmdb_file import RESERVE
 
 from .overlay import Overlay, run_of  # cimport
@@ -30,17 +29,7 @@ if TYPE_CHECKING:
 SOURCE_HASH = ""
 
 APPLIED, AGED, GIVEN = 1, 4, 5
-ENOUGH = 1 << 62  # pages: the store map need not see to room for a transaction
 AHEAD = 128  # pages taken from the disk at a time, at least
-
-
-def has_address_space(size: int) -> bool:
-    """Whether the process may map so many bytes more: LMDB gives up the map it has before it asks for another."""
-    try:
-        mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=0).close()
-        return True
-    except (OSError, OverflowError):
-        return False
 
 
 class Room:
@@ -136,22 +125,30 @@ class Room:
         return False
 
     def grow(self, pages: int) -> bool:
-        """Have LMDB map so many pages, and as many again, with no transaction open in this process. False: no room."""
-        self.mapped = self.log.real.info()["map_size"] // self.page
-        for wanted in (2 * pages, pages):
-            if pages > self.mapped and has_address_space((wanted - self.mapped) * self.page):
-                self.map.gate.shut(lambda wanted=wanted: self.map.set_size(wanted * self.page))  # type: ignore[misc]
-                self.mapped = wanted
-        return pages <= self.mapped
+        """Have LMDB map so many pages, with no transaction open in this process. False: no room."""
+        while True:
+            self.mapped = self.log.real.info()["map_size"] // self.page
+            if pages <= self.mapped:
+                return True
+            if not self.map.grow():
+                return False
 
     def require(self, txn: Any) -> None:
         """StoreFull where a transaction of LMDB's own makes the store larger than it may become."""
-        store_map = self.map
-        store_map.enough_for = -1
-        try:
-            store_map.require_room(lmdb_file.pages_in(txn.stat(self.log.real.open_db(None, txn=txn))))
-        finally:
-            store_map.enough_for = ENOUGH
+        real = self.log.real
+        occupied = lmdb_file.pages_in(txn.stat(real.open_db(None, txn=txn)))
+        if occupied <= lmdb_file.pages_in(real.stat()):
+            return
+        if self.ceiling is not None and occupied > self.ceiling // self.page:
+            raise lmdb_errors.no_room(self.folder.parent)
+        used = real.info()["last_pgno"] + 1
+        if occupied + RESERVE > used:
+            try:
+                disk.allocate(self.folder / directory.DATA, used * self.page, (occupied + RESERVE) * self.page)
+            except OSError as error:
+                if isinstance(error, TimeoutError):
+                    raise  # a signal's handler did
+                raise lmdb_errors.translate_error(self.folder.parent, error) from error
 
     def note_freed(self, txn: LogTransaction) -> int:
         """The pages that a transaction's changes give back, of values that LMDB holds: counted once a key."""

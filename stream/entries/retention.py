@@ -18,15 +18,15 @@ _MOST = (1 << 63) - 1
 
 
 class Retention(NamedTuple):
-    """The rules by which a stream's oldest entries go; one without any keeps everything.
+    """The rules by which a stream's oldest entries are removed; without any rule everything is kept.
 
-    ``maxlen``      entries: keep the newest
+    ``maxlen``      keep this many of the newest entries
     ``max_age``     seconds, by the milliseconds of the entries' IDs
     ``max_bytes``   bytes of all its nodes as stored
-    ``acked``       True: what every consumer group has been given and has acknowledged goes. A stream
-                    without a group that counts keeps all
-    ``idle_group``  seconds: a group counts no more once its consumers have not read for so long (and some
-                    5 s), and the entry that it holds back is as old. One without consumers counts
+    ``acked``       True: remove entries that every consumer group has been given and has acknowledged. A
+                    stream without a group that counts keeps everything
+    ``idle_group``  seconds: a group stops counting for ``acked`` once its consumers have not read for that long
+                    (plus 5 s) and the entry that it holds back is that old. A group without consumers counts
     """
 
     maxlen: int | None = None

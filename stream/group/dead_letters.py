@@ -42,7 +42,7 @@ _PIECE = 1000  # letters a commit
 
 
 class DeadLetter(NamedTuple):
-    """One dead letter: ``id`` in the dead letters' stream, ``entry`` as it was, with its own ID."""
+    """One dead letter: ``id`` is its ID in the dead letters' stream, ``entry`` the original, with its own ID."""
 
     id: StreamID
     entry: Entry
@@ -54,7 +54,7 @@ class DeadLetter(NamedTuple):
 
     @property
     def origin(self) -> StreamID:
-        """The entry's ID in its stream."""
+        """The ID that the entry had in its stream."""
         return self.entry.id
 
 
@@ -88,7 +88,7 @@ class DeadLetters:
         return f"<raxlog.DeadLetters {headers.shown(self.name)} of group {headers.shown(self._group)}>"
 
     def get(self, id: IDLike) -> DeadLetter | None:
-        """The letter with this ID, None if there is none."""
+        """The letter with this ID; None if there is none."""
         entry = get(self._source, self.name, parse_id(id), None)
         return None if entry is None else self._letter(entry)
 
@@ -115,10 +115,10 @@ class DeadLetters:
         self._source.submit(operation)
 
     def replay(self, *ids: IDLike, where: Callable[[DeadLetter], object] | None = None) -> int:
-        """Append the entries of letters to their stream again, with new IDs; how many.
+        """Append the entries of dead letters to their stream again, with new IDs; returns how many.
 
-        The letters with these IDs, or those that ``where`` is true for, or all. Every entry is appended, and
-        its letter deleted, in one commit; 1,000 letters a commit. All groups of the stream are given them.
+        The letters with these IDs, or those for which ``where`` is true, or all. One commit appends each entry
+        and deletes its letter; it takes up to 1,000 letters. All groups of the stream receive the entries.
         """
         def move(some: list[StreamID], txn: WriteTransaction) -> int:
             letters = writer.locate(txn, self.name)
@@ -134,7 +134,7 @@ class DeadLetters:
         return sum(in_pieces(self._source, self._chosen(ids, where), move, _PIECE))
 
     def purge(self, *ids: IDLike, where: Callable[[DeadLetter], object] | None = None) -> int:
-        """Delete letters, chosen as by replay(); how many. 1,000 a commit."""
+        """Delete letters, chosen as for replay(); returns how many. 1,000 per commit."""
         def remove(some: list[StreamID], txn: WriteTransaction) -> int:
             letters = writer.locate(txn, self.name)
             return 0 if letters is None else deleting.delete(txn, letters, some)

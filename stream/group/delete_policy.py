@@ -33,7 +33,7 @@ POLICIES = (KEEPREF, DELREF, ACKED)
 
 
 class DeleteResult(IntEnum):
-    """What became of one ID, in the numbers XDELEX and XACKDEL use."""
+    """What happened to one ID, with the numbers of XDELEX and XACKDEL."""
 
     DELETED = 1
     MISSING = -1

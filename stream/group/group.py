@@ -60,9 +60,9 @@ T = TypeVar("T")
 
 
 class Group:
-    """A handle on one consumer group of a stream. Cheap to make, safe to share by threads.
+    """A handle on one consumer group of a stream. Cheap to make; threads can share it.
 
-    Methods raise NoGroup where the group (or its stream) is not there, but for ack().
+    Methods raise NoGroup if the group or its stream does not exist, except ack().
     """
 
     __slots__ = ("_encoding", "_model", "_seen", "_source", "name", "stream")
@@ -80,7 +80,7 @@ class Group:
         return f"<raxlog.Group {shown(self.name)} of stream {shown(self.stream)} in {str(self._source.env.path)!r}>"
 
     def bound(self, source: Source) -> Group:
-        """A handle on the same group, whose calls go elsewhere (entries/session.py)."""
+        """A handle on the same group whose calls are part of something else, such as a transaction."""
         return Group(source, self.stream, self.name, self._encoding, self._model)
 
     def shown(self, entries: list[Entry]) -> list[Entry]:
@@ -92,29 +92,29 @@ class Group:
     def read(self, consumer: Name, count: int | None = None, *, block: float | None = None,
              ids: IDLike = ">", noack: bool = False, ack: Iterable[IDLike] = (), ack_owned: bool = False,
              claim_idle: float | None = None, stop: StopFlag | None = None) -> Delivered[Entry]:
-        """Deliver entries to a consumer, which is created if it is new. XREADGROUP.
+        """Deliver entries to a consumer, which is created if it is new. Redis: XREADGROUP.
 
         ``ids=">"``     entries that the group has not delivered yet; each becomes pending
-        ``ids="0"``     (or any ID) this consumer's own pending entries behind that ID, again;
-                        one that has been deleted comes without fields
-        ``count``       at most so many (None: all there are)
-        ``block``       wait so many seconds for the first entry; 0 waits for ever, None not at all;
+        ``ids="0"``     (or any ID) this consumer's own pending entries after that ID, again; a deleted
+                        entry has no fields
+        ``count``       at most this many (None: all there are)
+        ``block``       wait this many seconds for the first entry; 0: for ever, None: not at all;
                         TransactionError in a transaction
         ``stop``        a raxlog.Stop (or threading.Event) that ends the wait: once it is set, the
                         read acknowledges, takes nothing, and returns []
         ``noack``       new entries do not become pending: at most once
-        ``ack``         acknowledge these first, in the same commit, of any consumer; in a transaction
-                        ack(consumer=) and then a read are one commit, too
-        ``ack_owned``   of these only what is still pending with this consumer; what another has claimed stays
-        ``claim_idle``  take over what has been pending elsewhere for so many seconds (released
-                        entries first, then the most idle), then fill up with new entries
+        ``ack``         acknowledge these first, in the same commit, whichever consumer has them; in a
+                        transaction, ack(consumer=) and then a read are one commit, too
+        ``ack_owned``   acknowledge only those of ``ack`` that are still pending for this consumer
+        ``claim_idle``  take over entries that have been pending elsewhere for this many seconds (released
+                        entries first, then those idle longest), then fill up with new entries
 
-        The list says whether the consumer is new (``consumer_created``), an entry how often it has been
-        delivered (``deliveries``), this time included, and for how long a claimed one had been idle (``idle``).
-        Durable when it returns; one commit, or without ``claim_idle`` in pieces outside a transaction: 10,000
-        entries a commit, up to what was there when it began. A read that finds nothing commits nothing; the
-        consumer's seen-time is on disk with its next commit, or every five seconds with all of the group.
-        LockTimeout where another holds the writer's lock and there is something to deliver.
+        The list has ``consumer_created``, whether the consumer is new. Each entry has ``deliveries``, how often it
+        has been delivered including this time, and ``idle``, how long a claimed entry had been idle.
+        Durable when it returns. One commit; outside a transaction and without ``claim_idle``, commits of 10,000
+        entries each, up to the last entry that existed when it began. A read that finds nothing commits nothing;
+        the consumer's seen-time is written with its next commit, or within five seconds with those of its group.
+        LockTimeout if another process holds the writer's lock and there is something to deliver.
         """
         reader = member_name(consumer, "consumer")
         whole("count", count, 0, none=", or None for all")
@@ -151,17 +151,17 @@ class Group:
         return Delivered(self.shown(found), created)
 
     def ack(self, *ids: IDLike, consumer: Name | None = None) -> int:
-        """Acknowledge entries: they are pending no more. How many were. XACK.
+        """Acknowledge entries, which then are no longer pending; returns how many were. Redis: XACK.
 
-        0 also where there is no such group.
+        Returns 0 if the group does not exist.
 
-        By Redis' rule it does not matter which consumer has them. With ``consumer`` it does: NotOwner,
-        with nothing acknowledged, unless all are pending with this consumer. (Another may have claimed
-        one, and acknowledged it.) NotOwner undoes a transaction as a whole, so of work that two consumers
-        did outside it the results of one are stored. What a transaction itself has read or claimed stays
-        its consumer's.
+        As in Redis, any consumer may own them. With ``consumer``, NotOwner is raised, and nothing is
+        acknowledged, unless all are pending for this consumer. (Another may have claimed an entry and
+        acknowledged it.) NotOwner undoes a transaction as a whole, so if two consumers have worked on the
+        same entry, only one stores its results. Entries that a transaction itself has read or claimed
+        cannot be claimed by others.
 
-        Without ``consumer``, and outside a transaction, in pieces: 10,000 a commit.
+        Without ``consumer`` and outside a transaction, each commit acknowledges up to 10,000.
         """
         wanted = row_of(ids)
         owner = None if consumer is None else member_name(consumer, "consumer")
@@ -175,10 +175,10 @@ class Group:
         return sum(in_pieces(self._source, wanted, act, 16 * PIECE if owner is None else max(1, len(wanted))))
 
     def renew(self, consumer: Name, *ids: IDLike) -> list[StreamID]:
-        """Restart the idle time of this consumer's pending entries, as the lease of a long job wants it.
+        """Restart the idle time of this consumer's pending entries, to renew the lease of a long job.
 
-        Returns the IDs that are not, or no longer, pending with this consumer, for example because another
-        one has claimed or acknowledged them. Delivers nothing, and leaves the delivery counts as they are. One commit.
+        Returns the IDs that are not (or no longer) pending for this consumer, for example because another one has
+        claimed or acknowledged them. Delivers nothing and leaves the delivery counts unchanged. One commit.
         """
         owner, wanted = member_name(consumer, "consumer"), row_of(ids)
         return [make_id(*sid) for sid in self._act(
@@ -186,14 +186,14 @@ class Group:
 
     def nack(self, *ids: IDLike, mode: str = "fail", delay: float = 0.0, retrycount: int | None = None,
              force: bool = False, consumer: Name | None = None) -> int:
-        """Give pending entries back to the group, for any consumer to claim. How many. XNACK.
+        """Give pending entries back to the group, for any consumer to claim; returns how many. Redis: XNACK.
 
-        ``mode``   "fail" keeps the delivery count, "silent" takes this delivery back (count
-                   - 1), "fatal" sets it to 2**63 - 1: poison
+        ``mode``   "fail" keeps the delivery count, "silent" does not count this delivery, "fatal" sets
+                   the count to 2**63 - 1, for an entry that should not be tried again
         ``delay``  seconds before ``read(claim_idle=…)`` may deliver them again. claim() and
-                   autoclaim() return them at once, as Redis does a released entry
-        ``retrycount`` sets the count instead; ``force`` makes entries pending that are not; with
-        ``consumer`` NotOwner, and nothing done, unless all are pending with this consumer, as of ack()
+                   autoclaim() return them at once, as Redis does with released entries
+        ``retrycount`` sets the count instead. ``force`` makes entries pending that are not. With
+        ``consumer``, NotOwner is raised, and nothing is done, unless all are pending for this consumer, as for ack()
         """
         if mode not in _NACKS:
             raise InvalidArgument(f"mode={mode!r} is unknown; it is one of {', '.join(_NACKS)}")
@@ -211,12 +211,12 @@ class Group:
         return self._act(operation)
 
     def ack_delete(self, *ids: IDLike, refs: str = KEEPREF, consumer: Name | None = None) -> list[DeleteResult]:
-        """Acknowledge entries, and delete those that the policy allows. XACKDEL.
+        """Acknowledge entries, and delete those that the policy allows. Redis: XACKDEL.
 
-        MISSING for what was not pending here (and is not deleted), REFERENCED for what was
-        acknowledged and stays, because under "acked" another group still needs it. With
-        ``consumer`` NotOwner, as of ack(), and nothing is done. Without, and outside a
-        transaction, in pieces: 2,000 a commit. Costs ack() and delete_ex().
+        MISSING for an entry that was not pending here (it is not deleted), REFERENCED for one that was
+        acknowledged but stays, because under "acked" another group still needs it. With ``consumer``,
+        NotOwner as for ack(), with nothing done. Without ``consumer`` and outside a transaction, each commit
+        takes up to 2,000. Costs as much as ack() and delete_ex().
         """
         wanted = [parse_id(sid) for sid in ids]
         checked_policy(refs)
@@ -239,30 +239,31 @@ class Group:
                transaction: bool = False, lease: float = 30.0, attempts: int = 20, retry: object = None,
                timeout: float | None = None, drain: float = 10.0, dead_letters: Name | None = None,
                result_ttl: float | None = None) -> Worker | WorkerProcesses:
-        """A worker that runs ``handler(entry)`` for each entry of the group; ``worker.run()`` begins.
+        """Make a worker that runs ``handler(entry)`` for each entry of the group; ``worker.run()`` starts it.
 
-        Any number of them, in any process, share the entries, each at least once. A handler that returns is
-        done: its entry is acknowledged, in the commit that reads the next ones. One that raises has failed:
+        Any number of workers, in any process, share the entries; each entry is run at least once. If the handler
+        returns, its entry is acknowledged in the commit that reads the next entries. If it raises, it has failed:
 
-        ``attempts``      after so many deliveries the entry goes to the dead letters, else it comes again
-        ``retry``         after this delay: a Backoff, seconds, a list of seconds, or a function of the deliveries
-        ``Retry(after)``, ``Snooze(seconds)``, ``Discard(why)``    raised by the handler, decide otherwise
-        ``lease``         seconds after which other workers take over from one that has died; one that lives renews
-                          it, so a handler may take longer
-        ``timeout``       seconds after which TimeLimit is raised in the handler; where that does not end it, the
-                          entry has failed, and the thread is left behind
-        ``threads``       how many handlers run at the same time; each reads for itself
-        ``processes``     forks that do so each, of this process, which only restarts them when they die
-        ``transaction``   run ``handler(entry, tx)`` in a transaction, which acknowledges too: what it writes by
-                          ``tx`` is there exactly once. Other writers wait for it
+        ``attempts``      how often the entry is delivered at most; then it goes to the dead letters
+        ``retry``         the delay before the next delivery: a Backoff, seconds, a list of seconds, or a function of
+                          the deliveries
+        ``Retry(after)``, ``Snooze(seconds)``, ``Discard(why)``    raised by the handler, override this
+        ``lease``         seconds after which other workers take over the entries of a dead worker; a living worker
+                          renews its leases, so a handler may take longer
+        ``timeout``       seconds after which TimeLimit is raised in the handler; if that does not end it, the
+                          entry has failed, and the thread is abandoned
+        ``threads``       how many handlers run at the same time; each thread reads for itself
+        ``processes``     how many child processes each run these threads; this process only restarts them when they die
+        ``transaction``   run ``handler(entry, tx)`` in a transaction that also acknowledges: writes through ``tx``
+                          happen exactly once. Other writers wait for it
         ``drain``         seconds that handlers have to end once the worker is stopped
-        ``name``          of the consumer, unique among all workers; made up where left out
-        ``dead_letters``  a stream's name in place of "STREAM.GROUP.dead"
-        ``result_ttl``    seconds for which wait_result() finds what a handler has returned, or the error for which
-                          an entry was given up: kept in a commit before the one that ends the entry
+        ``name``          of the consumer, unique among all workers; generated by default
+        ``dead_letters``  a stream's name instead of "STREAM.GROUP.dead"
+        ``result_ttl``    seconds for which wait_result() finds the return value of a handler, or the error for which
+                          an entry was given up; written in a commit before the one that ends the entry
 
-        InvalidArgument for what makes no sense; TransactionError in a transaction. The commits are those of
-        read(), nack() and dead_letters; an entry that another worker has taken over is left to that one.
+        InvalidArgument for invalid values; TransactionError in a transaction. The commits are those of read(), nack()
+        and dead_letters. A worker leaves alone an entry that another worker has taken over.
         """
         from ..jobs.processes import WorkerProcesses  # noqa: PLC0415 - loaded where it is used
         from ..jobs.worker import Worker  # noqa: PLC0415
@@ -285,11 +286,11 @@ class Group:
         return WorkerProcesses(make, worker.name, processes) if processes else worker
 
     def keep_results(self, results: Mapping[IDLike, Result], ttl: float) -> None:
-        """Keep results for ``ttl`` seconds, for wait_result(); one commit. A worker with result_ttl does so by itself.
+        """Keep results for ``ttl`` seconds, for wait_result(); one commit. A worker with result_ttl does this itself.
 
-        An older result of an entry is replaced; an entry need not be there. A value is what msgpack can hold (None,
-        bool, int, float, str, bytes, and lists and dicts of these; a tuple becomes a list); any other is kept as an
-        error that says so.
+        An older result of an entry is replaced; the entry need not exist. A value can be anything that msgpack can
+        encode (None, bool, int, float, str, bytes, and lists and dicts of these; a tuple becomes a list). For any other
+        value, an error that says so is kept instead.
         """
         rows = [(name_of(self.name, sid), result.packed()) for sid, result in results.items()]
         kept_for = duration_ms("ttl", ttl)
@@ -301,10 +302,10 @@ class Group:
         self._act(operation)
 
     def wait_result(self, id: IDLike, timeout: float | None = None, *, stop: StopFlag | None = None) -> Result | None:
-        """The result of an entry, waited for: Result(value, error), where one of the two is None.
+        """Wait for the result of an entry: Result(value, error), of which at least one is None.
 
-        None after ``timeout`` seconds (0: do not wait; None: for ever), or once ``stop`` is set; and where its
-        time to be kept has passed. Costs some microseconds, and no thread of its own while it waits.
+        Returns None after ``timeout`` seconds (0: do not wait; None: for ever), once ``stop`` is set, or if the
+        result has expired. Costs some microseconds, and no thread of its own while it waits.
         """
         deadline = None if timeout is None else time.monotonic() + duration_ms("timeout", timeout) / 1000
         condition = Condition(result_moves, self.stream, name_of(self.name, id))
@@ -321,7 +322,7 @@ class Group:
 
     @property
     def dead_letters(self) -> DeadLetters:
-        """The entries that its workers have given up: to be looked at, replayed and purged."""
+        """The entries that its workers have given up, to inspect, replay or purge."""
         return self._letters(None)
 
     def _letters(self, name: Name | None) -> DeadLetters:
@@ -342,13 +343,13 @@ class Group:
     def claim(self, consumer: Name, *ids: IDLike, min_idle: float = 0.0, idle: float | None = None,
               time: float | None = None, retrycount: int | None = None, force: bool = False,
               justid: bool = False, lastid: IDLike | None = None) -> Delivered[Entry] | Delivered[StreamID]:
-        """Move pending entries to a consumer, if idle for ``min_idle`` seconds. XCLAIM.
+        """Move pending entries to a consumer, if idle for ``min_idle`` seconds. Redis: XCLAIM.
 
         ``idle`` (seconds) or ``time`` (Unix seconds) set the delivery time; a time in the future or
-        a negative idle mean now. ``retrycount`` sets the count, which else goes up by one,
-        unless ``justid``: then IDs are returned and nothing counts. ``force`` makes entries
+        a negative idle mean now. ``retrycount`` sets the delivery count; otherwise it rises by one,
+        except with ``justid``, which returns IDs and counts nothing. ``force`` makes entries
         pending that are not. ``lastid`` moves the group's last delivered ID forward.
-        A released entry can be claimed at once: the delay of nack() is for read().
+        A released entry can be claimed at once: the delay of nack() applies to read() only.
         """
         owner = member_name(consumer, "consumer")
         wanted: list[deliver.ID] = [parse_id(sid) for sid in ids]
@@ -386,14 +387,14 @@ class Group:
 
     def autoclaim(self, consumer: Name, min_idle: float = 0.0, start: IDLike = "0", count: int = 100,
                   justid: bool = False) -> tuple[StreamID, Delivered[Entry] | Delivered[StreamID], list[StreamID]]:
-        """Claim what is idle long enough, in ID order from ``start``. XAUTOCLAIM.
+        """Claim entries that are idle long enough, in ID order from ``start``. Redis: XAUTOCLAIM.
 
         Returns a tuple: the ID to continue from (0-0 at the end), the entries, and the IDs of deleted
         entries that were removed from the pending list. Looks at up to 10 * ``count`` entries.
-        A released entry can be claimed at once: the delay of nack() is for read().
-        Decodes the entries it returns and no others. Outside a transaction a ``count`` above
-        2,000 goes in pieces, a commit each. If a later commit fails, the call returns what it has
-        claimed, and the call that continues from there raises the error.
+        A released entry can be claimed at once: the delay of nack() applies to read() only.
+        Decodes only the entries it returns. Outside a transaction, a ``count`` above 2,000 is
+        divided into several commits. If a later one fails, the call returns the entries claimed so
+        far, and the next call, which continues from there, raises the error.
         """
         owner = member_name(consumer, "consumer")
         if type(count) is not int or count < 1:
@@ -447,11 +448,11 @@ class Group:
 
     def pending(self, start: IDLike | None = None, end: IDLike = "+", count: int | None = None,
                 consumer: Name | None = None, min_idle: float | None = None) -> PendingSummary | list[Pending]:
-        """What has been delivered and not acknowledged. XPENDING.
+        """The entries that were delivered and not acknowledged. Redis: XPENDING.
 
-        Without arguments a PendingSummary; with ``start`` a list of Pending from ``start`` to
-        ``end``, at most ``count``, of one ``consumer``, idle for ``min_idle`` seconds: those are
-        found by their times.
+        Without arguments, a PendingSummary. With ``start``, a list of Pending from ``start`` to
+        ``end``, at most ``count``, optionally only those of one ``consumer`` or idle for ``min_idle``
+        seconds; the latter are found by their times.
         """
         if start is None:
             if consumer is not None or min_idle is not None or count is not None:
@@ -513,7 +514,7 @@ class Group:
         return PendingSummary(state.pending, make_id(*first), make_id(*last), owners)
 
     def consumers(self) -> list[ConsumerInfo]:
-        """The group's consumers, by name. XINFO CONSUMERS."""
+        """The group's consumers, by name. Redis: XINFO CONSUMERS."""
         now = now_ms()
         with self._source.read() as txn:
             state, number, _ = self._found(txn)
@@ -528,16 +529,16 @@ class Group:
             ]
 
     def info(self) -> GroupInfo:
-        """The group in figures. XINFO GROUPS."""
+        """The figures of the group. Redis: XINFO GROUPS."""
         with self._source.read() as txn:
             state, number, header = self._found(txn)
             return describe_group(txn, state, number, header, self._encoding)
 
     @property
     def lag(self) -> int:
-        """Live entries that the group has not delivered yet: exact, whatever was deleted or set.
+        """The number of live entries that the group has not delivered yet: exact after any deletion or set_id().
 
-        Some ten microseconds; a group filtered by subject looks at each entry it lags behind.
+        Takes some ten microseconds; a group filtered by subject examines each entry after its position.
         """
         with self._source.read() as txn:
             state, number, header = self._found(txn)
@@ -545,7 +546,7 @@ class Group:
 
     @property
     def subjects(self) -> list[bytes]:
-        """The patterns the group is filtered by (Stream.create_group); none for a group that gets every entry."""
+        """The patterns by which the group is filtered (Stream.create_group); empty if it gets every entry."""
         with self._source.read() as txn:
             return self._found(txn)[0].subjects
 
@@ -558,10 +559,10 @@ class Group:
     # -- the group itself ---------------------------------------------------------------
 
     def set_id(self, id: IDLike, *, entries_read: int | None = None, dry_run: bool = False) -> int | None:
-        """Set the last delivered ID, forward or back; ``$`` is the stream's last. XGROUP SETID.
+        """Set the last delivered ID, forward or back; ``$`` is the stream's last ID. Redis: XGROUP SETID.
 
         A datetime means the ID just before the first one of that time, so that everything from then on is
-        delivered. With ``dry_run`` nothing changes, and the lag that would result is returned; otherwise None.
+        delivered. With ``dry_run`` nothing changes, and the resulting lag is returned; otherwise None.
         """
         parsed = None
         if id not in ("$", b"$"):
@@ -584,9 +585,9 @@ class Group:
         return None
 
     def pause(self, until: datetime | None = None) -> None:
-        """Deliver nothing, by any read of new entries or of idle ones, until that time or resume(). Durable.
+        """Deliver no new and no idle entries to any read until that time or resume(). Durable.
 
-        What is pending can be acknowledged, released and claimed by ID as ever. Readers wait. ``until`` has a
+        Pending entries can still be acknowledged, released and claimed by ID. Reads wait. ``until`` must have a
         time zone.
         """
         ms = MAX64 if until is None else parse_id(until).ms
@@ -595,12 +596,12 @@ class Group:
         self._set_paused(ms)
 
     def resume(self) -> None:
-        """Deliver again."""
+        """End a pause."""
         self._set_paused(0)
 
     @property
     def paused(self) -> bool:
-        """Whether the group has been paused, and that has not ended."""
+        """Whether the group is paused now."""
         with self._source.read() as txn:
             return self._found(txn)[0].paused > now_ms()
 
@@ -613,9 +614,9 @@ class Group:
         self._act(operation)
 
     def destroy(self) -> bool:
-        """Delete the group, its consumers and its PEL; False if it was not there. XGROUP DESTROY.
+        """Delete the group, its consumers and its PEL; False if it did not exist. Redis: XGROUP DESTROY.
 
-        Readers that wait for it wake with NoGroup. Its space is given back in bounded steps.
+        Readers that wait for it wake with NoGroup. Its space is freed in further commits of bounded size.
         """
 
         def operation(txn: WriteTransaction) -> bool:
@@ -631,7 +632,7 @@ class Group:
         return gone
 
     def create_consumer(self, name: Name) -> bool:
-        """Create a consumer; False if it was there. XGROUP CREATECONSUMER."""
+        """Create a consumer; False if it exists. Redis: XGROUP CREATECONSUMER."""
         raw = member_name(name, "consumer")
 
         def operation(txn: WriteTransaction, stream: writer.StreamWriter, group: GroupState) -> bool:
@@ -643,13 +644,13 @@ class Group:
         return self._act(operation)
 
     def delete_consumer(self, name: Name, *, pending: str = "refuse", to: Name | None = None) -> int:
-        """Delete a consumer; how many pending entries it had. XGROUP DELCONSUMER, made safe.
+        """Delete a consumer; returns how many pending entries it had. Redis: XGROUP DELCONSUMER, made safe.
 
         ``pending="refuse"``  ConsumerBusy if it has any (the default)
-        ``to="other"``        they move to another consumer, with their times and counts
-        ``pending="drop"``    they are never delivered again: Redis' only way
+        ``to="other"``        move them to another consumer, with their times and counts
+        ``pending="drop"``    forget them, so that they are never delivered again, as Redis does
 
-        Outside a transaction the last two go in pieces, about 10,000 entries a commit; the last
+        Outside a transaction, the last two use commits of about 10,000 entries; the last commit
         deletes the consumer.
         """
         raw = member_name(name, "consumer")

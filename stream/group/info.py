@@ -23,7 +23,7 @@ class Pending(NamedTuple):
 
 
 class PendingSummary(NamedTuple):
-    """How many pending entries a group has, the first and the last, and how many by consumer."""
+    """How many pending entries a group has, the first and the last ID, and how many each consumer has."""
 
     total: int
     first: StreamID | None
@@ -32,7 +32,7 @@ class PendingSummary(NamedTuple):
 
 
 class ConsumerInfo(NamedTuple):
-    """One consumer: its pending entries, seconds since it last tried and last got something."""
+    """One consumer: its pending entries, and the seconds since it last tried to read and last received an entry."""
 
     name: Text
     pending: int
@@ -41,7 +41,7 @@ class ConsumerInfo(NamedTuple):
 
 
 class GroupInfo(NamedTuple):
-    """One group, as in XINFO GROUPS. The lag is exact; ``redis_lag`` is Redis', None where Redis cannot know it."""
+    """One group, as in XINFO GROUPS. ``lag`` is exact; ``redis_lag`` is that of Redis, None if Redis cannot know it."""
 
     name: Text
     consumers: int

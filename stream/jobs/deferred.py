@@ -37,7 +37,7 @@ _RETRY = 20  # ms until it tries again
 
 
 class Deferred:
-    """An entry that is appended to its stream once it is due. Where it was got inside a transaction, it acts there."""
+    """An entry that is appended to its stream once it is due. In a transaction, cancel() is part of it."""
 
     __slots__ = ("_due", "_encoding", "_flat", "_number", "_place", "_source", "_stream")
 
@@ -52,32 +52,32 @@ class Deferred:
         self._flat = flat
 
     def bound(self, source: Source) -> Deferred:
-        """The same, with calls that go elsewhere (entries/session.py)."""
+        """The same entry, with calls that are part of something else, such as a transaction."""
         return Deferred(source, self._stream, self._encoding, self._number, self._due, self._place, self._flat)
 
     @property
     def token(self) -> str:
-        """What names it in every process: see Stream.cancel_deferred()."""
+        """The name of this deferred entry in every process: see Stream.cancel_deferred()."""
         return f"{self._number}-{self._due}-{self._place}"
 
     @property
     def due(self) -> datetime:
-        """Its time, in UTC."""
+        """The time at which it is due, in UTC."""
         return _EPOCH + timedelta(milliseconds=self._due)
 
     @property
     def fields(self) -> dict[Any, Any]:
-        """Its fields, as those of an Entry."""
+        """Its fields, like those of an Entry."""
         entry = Entry(0, 0, self.pairs)
         return (entry if self._encoding is None else entry.decoded(self._encoding, UNDECODABLE)).fields
 
     @property
     def pairs(self) -> list[tuple[bytes, bytes]]:
-        """Its names and values as they are stored, in their order."""
+        """Its names and values as stored, in their order."""
         return list(zip(self._flat[::2], self._flat[1::2], strict=True))
 
     def cancel(self) -> bool:
-        """Stream.cancel_deferred() of its token."""
+        """Stream.cancel_deferred() with its token."""
         return cancel(self._source, self._stream, self.token)
 
     def __repr__(self) -> str:

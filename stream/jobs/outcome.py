@@ -17,7 +17,7 @@ RetryDelay = Callable[[int], float]  # seconds after so many deliveries
 
 
 class Retry(Exception):
-    """A failure, to be tried again after so many seconds; None: as the worker's ``retry`` has it."""
+    """Raised by a handler that has failed, to be retried after this many seconds; None: after the worker's delay."""
 
     def __init__(self, after: float | None = None) -> None:
         super().__init__("the handler asked for another try")
@@ -25,7 +25,7 @@ class Retry(Exception):
 
 
 class Snooze(Exception):
-    """Not now: deliver the entry again after so many seconds, and do not count this delivery."""
+    """Raised by a handler to have its entry delivered again after this many seconds, without counting this delivery."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"the handler asked for the entry in {seconds} s")
@@ -33,21 +33,22 @@ class Snooze(Exception):
 
 
 class Discard(Exception):
-    """Hopeless: put the entry into the dead letters at once."""
+    """Raised by a handler to put its entry into the dead letters at once."""
 
     def __init__(self, why: str = "") -> None:
         super().__init__(why)
 
 
 class TimeLimit(BaseException):
-    """Raised within a handler that has run for longer than the worker's ``timeout``. No handler should catch it."""
+    """Raised within a handler that has run for longer than the worker's ``timeout``. Handlers should not catch it."""
 
 
 @dataclass(frozen=True)
 class Backoff:
-    """Delays that grow: ``first`` seconds, then ``factor`` times as long each time, at most ``cap``.
+    """Growing delays: ``first`` seconds, then ``factor`` times as long each time, at most ``cap``.
 
-    ``jitter``: up to this share of a delay is added at random, so that what failed together comes apart.
+    ``jitter``: up to this share of a delay is added at random, so that entries that failed together are not
+    retried together.
     """
 
     first: float = 1.0
@@ -62,7 +63,7 @@ class Backoff:
             raise InvalidArgument(f"factor={self.factor!r} must be a number from 1 on")
 
     def __call__(self, deliveries: int) -> float:
-        """The delay after so many deliveries, from 1 on."""
+        """The delay after this many deliveries, from 1 on."""
         try:
             delay = min(self.cap, self.first * self.factor ** (deliveries - 1))
         except OverflowError:

@@ -23,7 +23,7 @@ _AT_ONCE = 10  # expired results that each new one removes
 
 
 class Result(NamedTuple):
-    """What the handler has returned for an entry, and, where it was given up, the error."""
+    """The return value of the handler for an entry or, if the entry was given up, the error."""
 
     value: Any
     error: str | None = None

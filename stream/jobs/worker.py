@@ -79,7 +79,7 @@ class _Lane:
 
 
 class Worker:
-    """Made by Group.worker(), which explains it."""
+    """Runs a function for each entry of a group. Made by Group.worker(), which explains the settings."""
 
     def __init__(self, group: Group, letters: DeadLetters, handler: Callable[..., object], shown: Callable[..., Any], *,
                  name: Name | None, threads: int, lease: float, attempts: int, retry: object, timeout: float | None,
@@ -117,7 +117,7 @@ class Worker:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Entries by what became of them here: "done", "failed", "snoozed", "dead", and "lost" to another worker."""
+        """The number of entries by outcome: "done", "failed", "snoozed", "dead", and "lost" to another worker."""
         return dict(sum((lane.counts for lane in (*self._lanes, *self._gone)), Counter()))
 
     def __repr__(self) -> str:
@@ -125,17 +125,18 @@ class Worker:
         return f"<raxlog.Worker {shown(self.name)} of {self._group!r}{counts}>"
 
     def stop(self) -> None:
-        """End the worker: no entry is begun any more. From any thread, and from signal handlers."""
+        """End the worker: no further entry is begun. May be called from any thread, and from signal handlers."""
         self._stop.set()
 
     def run(self, signals: bool = True, burst: bool = False, until: Callable[[], bool] = lambda: False) -> None:
-        """Work until stop(), or, in the main thread and with ``signals``, until SIGTERM or Ctrl-C.
+        """Work until stop() or, in the main thread and with ``signals``, until SIGTERM or Ctrl-C.
 
-        With ``burst`` it also ends when there is nothing to be read: what waits for its retry, or for the end of
-        a lease, is left to the next run. ``until`` ends it, too, once it returns True: asked every 0.2 s.
+        With ``burst`` it also ends when there is nothing to read; entries that wait for a retry, or for the end of
+        a lease, are left to the next run. It also ends once ``until`` returns True; this is called every 0.2 s.
 
-        Then what runs has ``drain`` seconds to end; what has not ended is given back, and its thread left behind.
-        Raises what has ended a lane: NoGroup, say, where the group has been destroyed.
+        Running handlers then have ``drain`` seconds to end. Entries whose handlers have not ended are given back,
+        and those threads are abandoned. Raises the error that ended a thread, such as NoGroup if the group has been
+        destroyed.
         """
         self._burst = burst
         beat = threading.Thread(target=self._beat, name="raxlog worker: beat", daemon=True)

@@ -33,16 +33,15 @@ SUBJECT_FIELD = b"$subject"  # reserved: the first field of an entry that was pu
 
 
 class Entry:
-    """One entry of a stream: ``entry.id``, ``entry.fields``, or both by unpacking it.
+    """One entry of a stream: ``entry.id`` and ``entry.fields``; unpacking it gives both.
 
-    Read through a consumer group, ``deliveries`` is how often it has been delivered, this time
-    included (0 otherwise), and ``idle`` how many seconds a claimed one had been idle
-    (None otherwise). An entry of a consumer's history that has been deleted since has
-    no fields.
+    If it was read through a consumer group, ``deliveries`` is how often it has been delivered, this
+    time included (otherwise 0), and ``idle`` how many seconds a claimed entry had been idle
+    (otherwise None). If an entry of a consumer's history has since been deleted, it has no fields.
 
     ``ms`` and ``seq`` are the halves of the ID. Field names and values are ``bytes``, or
-    ``str`` after decoded(). Equal to an entry with the same ID and the same pairs in the same
-    order; not hashable; picklable.
+    ``str`` after decoded(). An entry equals any other with the same ID and the same pairs in the same
+    order; it cannot be hashed, but can be pickled.
     """
 
     __slots__ = ("_encoding", "_model", "deliveries", "idle", "ms", "names", "seq", "values")
@@ -72,20 +71,20 @@ class Entry:
 
     @property
     def fields(self) -> dict[Any, Any]:
-        """The fields as a new dict. Of a name that occurs twice the last value counts."""
+        """The fields as a new dict. If a name occurs twice, its last value counts."""
         return as_dict(self.names, self.values)
 
     @property
     def pairs(self) -> list[tuple[Any, Any]]:
-        """The fields as stored: in their order, with names that occur twice."""
+        """The fields as stored: in their order, including names that occur twice."""
         return list(zip(self.names, self.values, strict=True))
 
     @property
     def subject(self) -> Any:
-        """The subject the entry was published under; None if it was appended to its stream.
+        """The subject under which the entry was published; None if it was appended to its stream.
 
-        It is the value of a first field named ``$subject``, which ``fields`` and ``pairs`` show
-        as any other: so it goes with every copy of the entry.
+        It is the value of the first field if that is named ``$subject``. ``fields`` and ``pairs`` show that
+        field like any other, so every copy of the entry keeps the subject.
         """
         if self.names and self.names[0] in (SUBJECT_FIELD, "$subject"):
             return self.values[0]
@@ -93,23 +92,23 @@ class Entry:
 
     @property
     def value(self) -> Any:
-        """What was appended under a codec; without one, the fields as text, but for the subject.
+        """The value that was appended under a codec; without a codec, the fields as text, without the subject.
 
-        An object of the type that the handle was given, else a new dict; decoded at each access.
-        MalformedValue for what cannot be decoded, is not such an object, or was deleted while it was pending.
+        An object of the handle's type, or a new dict if the handle has none; decoded at each access.
+        MalformedValue if it cannot be decoded, is not valid for the type, or was deleted while it was pending.
         """
         return decoded(self, getattr(self, "_encoding", None) or "utf-8", getattr(self, "_model", None))
 
     def typed(self, model: Model | None) -> Self:
-        """Have ``value`` return objects of the model; returns the entry."""
+        """Make ``value`` return objects of the model; returns the entry."""
         self._model = model
         return self
 
     def decoded(self, encoding: str | None = None, errors: str | None = None) -> Entry:
-        """The same entry with ``str`` for ``bytes``; itself, if it has been decoded.
+        """The same entry with ``str`` instead of ``bytes``; itself if it is already decoded.
 
-        Without arguments as UTF-8, with lone surrogates for what is none ("surrogateescape"), as
-        open(encoding=) does. With an ``encoding`` UnicodeDecodeError, unless ``errors`` is given.
+        Without arguments decodes UTF-8, with lone surrogates for other bytes ("surrogateescape"), like
+        open(encoding=). With an ``encoding``, raises UnicodeDecodeError unless ``errors`` is given.
         """
         if self.names and isinstance(self.names[0], str):
             return self

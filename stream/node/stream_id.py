@@ -111,7 +111,7 @@ class StreamID(_Pair):
 
     @classmethod
     def from_bytes(cls, data: bytes) -> StreamID:
-        """The ID whose ``bytes()`` these are: exactly 16, big-endian."""
+        """The inverse of ``bytes(sid)``: an ID from exactly 16 bytes, big-endian."""
         if len(data) != 16:
             raise InvalidStreamID(f"an ID has 16 bytes, these are {len(data)}")
         ms, seq = _BYTES.unpack(data)

@@ -135,7 +135,8 @@ def test_help_lists_each_command_once_below_the_title_of_its_group(raxlog_cli: R
     assert below.keys() >= set(COMMANDS)
     assert all(out.count(f"\n  {name} ") == 1 for name in COMMANDS)
     assert [below[name] for name in ("range", "ack", "pub", "doctor", "completion")] == [
-        "streams and their entries", "consumer groups and workers", "publish and subscribe", "care of a store", "also"]
+        "streams and their entries", "consumer groups and workers", "publish and subscribe", "maintenance of a store",
+        "also"]
 
 
 def completed(raxlog_cli: Run, monkeypatch: pytest.MonkeyPatch, *words: str, shell: str = "bash") -> list[str]:

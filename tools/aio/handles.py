@@ -37,7 +37,7 @@ T = TypeVar("T")
 
 
 class AsyncDeferred(Handle[Deferred]):
-    """An entry to come: as raxlog.Deferred."""
+    """A deferred entry: like raxlog.Deferred."""
 
     token = Attribute[Deferred, str](lambda one: one.token)
     due = Attribute[Deferred, datetime](lambda one: one.due)
@@ -47,7 +47,7 @@ class AsyncDeferred(Handle[Deferred]):
 
 
 class AsyncDeadLetters(Handle[DeadLetters]):
-    """The dead letters of a group, oldest first, for ``async for``: as raxlog.DeadLetters."""
+    """The dead letters of a group, oldest first, for ``async for``: like raxlog.DeadLetters."""
 
     name = Attribute[DeadLetters, bytes](lambda letters: letters.name)
     length = on("reads", DeadLetters.__len__)
@@ -60,7 +60,7 @@ class AsyncDeadLetters(Handle[DeadLetters]):
 
 
 class AsyncGroup(Handle[Group]):
-    """A handle on one consumer group, as raxlog.Group, whose methods it has."""
+    """A handle on one consumer group, with the methods of raxlog.Group."""
 
     name = Attribute[Group, bytes](lambda group: group.name)
     stream = Attribute[Group, bytes](lambda group: group.stream)
@@ -68,9 +68,9 @@ class AsyncGroup(Handle[Group]):
     async def read(self, consumer: Name, count: int | None = None, *, block: float | None = None,
                    ids: IDLike = ">", noack: bool = False, ack: Iterable[IDLike] = (), ack_owned: bool = False,
                    claim_idle: float | None = None) -> Delivered[Entry]:
-        """Deliver entries to a consumer: as Group.read(), in one commit. Waits without a thread.
+        """Deliver entries to a consumer: like Group.read(), in one commit. Waits without a thread.
 
-        A task that is cancelled takes nothing: what was being delivered is taken back before it ends.
+        If the task is cancelled, it takes nothing: a delivery under way is taken back before the task ends.
         """
         after = None if ids in (">", b">") else history_start(ids)
         whole("count", count, 0, none=", or None for all")
@@ -82,7 +82,7 @@ class AsyncGroup(Handle[Group]):
         return Delivered(self._plain.shown(answer[0][1]) if answer else [], bool(answer.created))
 
     async def wait_result(self, id: IDLike, timeout: float | None = None) -> Result | None:
-        """The result of an entry, waited for: as Group.wait_result(). Waits without a thread."""
+        """Wait for the result of an entry: like Group.wait_result(), without a thread."""
         seen = {Condition(result_moves, self.stream, name_of(self.name, id)): None}
 
         async def look() -> Look[Result | None]:
@@ -121,7 +121,7 @@ class AsyncGroup(Handle[Group]):
 
 
 class AsyncStream(Handle[Stream]):
-    """A handle on one stream, as raxlog.Stream, whose methods it has."""
+    """A handle on one stream, with the methods of raxlog.Stream."""
 
     name = Attribute[Stream, bytes](lambda stream: stream.name)
 
@@ -158,15 +158,15 @@ class AsyncStream(Handle[Stream]):
         return self.range()
 
     def follow(self, after: IDLike = "$", timeout: float | None = None) -> AsyncFollower:
-        """The entries behind ``after`` as they come, for ``async for``: as Stream.follow(), without a thread.
+        """Iterate over new entries after ``after`` with ``async for``: like Stream.follow(), without a thread.
 
-        A task that is cancelled stops it; a further ``async for`` goes on there. Reads at once, some 10 µs.
+        Cancelling the task stops it; a further ``async for`` continues there. The call itself reads for some 10 µs.
         """
         return AsyncFollower(self._threads, self._plain.follow(after, 0), timeout)
 
 
 class AsyncState(Handle[State]):
-    """The durable key-value space of a store: as raxlog.State, with methods for its operators."""
+    """The durable key-value space of a store: like raxlog.State, with methods instead of operators."""
 
     get = on("reads", State.get)
     items = on("reads", State.rows)
@@ -176,9 +176,9 @@ class AsyncState(Handle[State]):
 
 
 class AsyncStore(Handle[Store]):
-    """A store as the tasks of one loop hold it: as raxlog.Store, whose methods it has.
+    """A store for the tasks of one loop, with the methods of raxlog.Store.
 
-    Returned by open(), not yet opened: ``async with`` it, or await it, and aclose() it at the end.
+    open() returns it not yet opened: use it in ``async with``, or await it and call aclose() at the end.
     """
 
     path = Attribute[Store, Path](lambda store: store.path)
@@ -215,9 +215,9 @@ class AsyncStore(Handle[Store]):
     async def aclose(self, timeout: float | None = None) -> None:
         """Complete the calls under way, close the store, and end its threads.
 
-        Tasks that wait in a read get StoreClosed, and so does every later call. After ``timeout`` seconds (the
-        store's lock_timeout) what has not begun gets it, too. StoreError a second later, with the store not
-        closed, where a call that has begun does not end: a transact() or run() that hangs.
+        Tasks that wait in a read get StoreClosed, and so does every later call. So do calls that have not begun
+        after ``timeout`` seconds (by default the store's lock_timeout). If a call that has begun does not end,
+        because a function of transact() or run() hangs, StoreError is raised a second later, and the store stays open.
         """
         if self._closing is None or (self._closing.done() and (self._closing.cancelled() or self._closing.exception())):
             self._threads.lanes["writes"].require_loop()
@@ -228,10 +228,10 @@ class AsyncStore(Handle[Store]):
     # -- writing ------------------------------------------------------------------------
 
     async def transact(self, function: Callable[[Transaction], T]) -> T:
-        """``function(tx)`` within a transaction of its own, as a whole, in the thread that writes; its result.
+        """Run ``function(tx)`` in a transaction of its own, in the writing thread; returns its result.
 
-        All or nothing, one commit: as ``with store.transaction() as tx``. What it raises undoes it. Nothing can be
-        awaited in it, since every other writer waits: InvalidArgument for an ``async def``.
+        All or nothing, one commit, as ``with store.transaction() as tx``. An exception undoes it. Nothing can be
+        awaited in it, because every other writer waits: InvalidArgument for an ``async def``.
         """
         def run() -> T:
             with self._plain.transaction() as tx:
@@ -246,7 +246,7 @@ class AsyncStore(Handle[Store]):
         return await self._threads.call("writes", run, is_alone=True)
 
     async def run(self, function: Callable[P, T], /, *args: P.args, **options: P.kwargs) -> T:
-        """Call any function that would hold up the loop, in the thread for long calls; one after the other.
+        """Call any function that would block the loop, in the thread for long calls, one after the other.
 
         ``await store.run(message.ack)``, ``await store.run(store.plain.subjects.match, "orders.new")``.
         """
@@ -254,11 +254,11 @@ class AsyncStore(Handle[Store]):
 
     @property
     def plain(self) -> Store:
-        """The store itself, for what is not here: ``subjects``, ``channels``, ``remote``, ``watch``; see run()."""
+        """The plain store, for ``subjects``, ``channels``, ``remote``, ``watch`` and others missing here; see run()."""
         return self._plain
 
     async def publish(self, subject: Text, fields: Fields) -> Reached:
-        """Publish a message: as Store.publish(), as a part of the next commit."""
+        """Publish a message: like Store.publish(), as part of the next commit."""
         publication = self._threads.pubsub.publication(subject, fields)
         return await self._threads.call("writes", partial(self._threads.batch.submit, publication))
 
@@ -293,7 +293,7 @@ class AsyncStore(Handle[Store]):
 
     async def read(self, streams: Asked[N], count: int | None = None, block: float | None = None, *,
                    total: int | None = None, max_bytes: int | None = None) -> Found[N]:
-        """Entries behind an ID of each of several streams: as Store.read(). Waits without a thread."""
+        """Read entries after a given ID from each of several streams: like Store.read(). Waits without a thread."""
         looks = look_behind(self._threads.source, streams, count, total, max_bytes, self._threads.streams.encoding)
         look = partial(self._threads.call, "reads", partial(next, looks))
         return await until(self._threads, look, seconds_of(block))
@@ -302,7 +302,7 @@ class AsyncStore(Handle[Store]):
                          block: float | None = None, *, total: int | None = None, max_bytes: int | None = None,
                          noack: bool = False, claim_idle: float | None = None,
                          ack: Mapping[N, Iterable[IDLike]] | None = None) -> Found[N]:
-        """Deliver from several streams: as Store.read_group(). Waits, and is cancelled, as AsyncGroup.read()."""
+        """Deliver from several streams: like Store.read_group(). Waits and can be cancelled like AsyncGroup.read()."""
         wanted, targets, keys = parse_group_read(
             group, consumer, streams, count, total, max_bytes, noack, claim_idle, ack, None)
         answer = await read_group(self._threads, wanted, targets, block)
@@ -310,17 +310,17 @@ class AsyncStore(Handle[Store]):
 
     def readiness(self, streams: Asked[N], *, group: Name | None = None, claim_idle: float | None = None,
                   timeout: float | None = None) -> Readiness[bool]:
-        """Wait until a read would find something, and read nothing.
+        """Wait until a read would find something, without reading.
 
             async with store.readiness({"orders": ">"}, group="billing", timeout=5) as ready:
                 while await ready():                      # False (None) after 5 s, from the call of readiness() on
                     if batch := await store.stream("orders").group("billing").read("w1", count=10):
                         break
 
-        ``streams``, and with ``group`` ``claim_idle``, are those of read() and read_group(). From ``async with`` on
-        the task has a place in the line of the group's readers, threads and tasks of this process, and keeps it where
-        its read finds nothing: another process can be faster. While the first of a line is inside the ``async with``
-        the others wait. It costs a look, some 20 µs, and no thread. True also where a read would raise NoGroup.
+        ``streams``, and with ``group`` also ``claim_idle``, are those of read() and read_group(). From ``async with``
+        on, the task has a place in the queue of the group's readers (threads and tasks of this process), and keeps it
+        if its read finds nothing because another process was faster. While the first of the queue is inside the
+        ``async with``, the others wait. Costs some 20 µs and no thread. True also if a read would raise NoGroup.
         """
         return readiness(self._threads, streams, group, claim_idle, timeout)
 

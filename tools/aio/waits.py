@@ -41,10 +41,10 @@ Delivery = tuple[dict[bytes, Position | None], Answer]  # where the groups stood
 
 
 class Readiness(Generic[T]):
-    """A place in the line of readers that wait for the same, for its ``async with``: see AsyncStore.readiness().
+    """A place in the queue of readers that wait for the same, within its ``async with``: see AsyncStore.readiness().
 
-    Called, it waits for its turn and for something to be there. It delivers nothing, so a task that leaves, or is
-    cancelled, has taken nothing; the next in the line then looks.
+    When called, it waits for its turn and for entries. It delivers nothing, so a task that leaves or is cancelled
+    has taken nothing; the next in the queue then looks.
     """
 
     def __init__(self, threads: Threads, look: Callable[[], Awaitable[Look[T]]], seconds: float,
@@ -71,7 +71,7 @@ class Readiness(Generic[T]):
             self._waiting.leave(self._waiter)
 
     async def __call__(self) -> T | None:
-        """What a look finds, once it is this one's turn and there is something; None after the time. StoreClosed."""
+        """True once it is this one's turn and there is something to read; None after the timeout. StoreClosed."""
         if self._last is not None:  # what that one found may be nothing for this reader: so until it changes
             await self.arm(*self._last)
         while await self._comes():

@@ -18,15 +18,15 @@ TABLE = {
     "lone": ("commits", "a durable append, one caller"),
     "reader": ("commits", "the same, while another process reads every 5 ms"),
     "handover": ("commits", "an entry appended here, taken and acknowledged by another process"),
-    "threads": ("commits", "durable appends by 16 threads, beside SQLite's by one"),
-    "processes": ("commits", "durable appends by 8 processes, beside those by one"),
+    "threads": ("commits", "durable appends by 16 threads, compared with SQLite's by one"),
+    "processes": ("commits", "durable appends by 8 processes, compared with one"),
     "queue": ("queues", "read + ack of 100, in two calls and fused"),
     "batches": ("commits", "1,000 entries a commit"),
 }
 CASES = {
     **TABLE,
     "growth": ("growth", "the curve: 10,000 entries and more, 1-16 threads, 1-8 processes"),
-    "jobs": ("jobs", "workers beside huey and taskiq; entries deferred"),
+    "jobs": ("jobs", "workers, compared with huey and taskiq; deferred entries"),
     "scans": ("streams", "a whole stream to dicts, and bytes on disk"),
     "counts": ("streams", "rank, select, count and split; opening"),
     "memory": ("streams", "memory while entries go in and out"),
@@ -36,9 +36,9 @@ CASES = {
     "globs": ("publishing", "channels and their patterns"),
     "subjects": ("subjects", "matching among as many subscriptions as --entries"),
     "cliffs": ("cliffs", "calls by how much work they have"),
-    "stalls": ("cliffs", "how long an append waits beside a long call"),
+    "stalls": ("cliffs", "how long an append waits during a long call"),
     "arrow": ("arrow", "decoding to Arrow"),
-    "spark": ("spark", "scans by Spark, beside Parquet"),
+    "spark": ("spark", "scans by Spark, compared with Parquet"),
 }
 
 

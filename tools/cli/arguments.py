@@ -155,11 +155,11 @@ RANGE = (argument("start", metavar="START", nargs="?", default="-", read=bound(p
                   help="last ID, or a time (default: +, the last)"))
 IDS = argument("ids", metavar="ID", nargs="+", read=parse_id, help="the entries' IDs")
 TIME = flag("--time", "also print the time that an ID holds (UTC)")
-JSON = flag("--json", "print JSON: one document, or one line an entry")
-RAW = flag("--raw", "fields as they are stored, whatever the codec")
+JSON = flag("--json", "print JSON: one document, or one line per entry")
+RAW = flag("--raw", "fields as stored, whatever the codec")
 WRITING = (
     argument("--durability", choices=DURABILITIES, default="commit",
-             help="commit: on disk when the command returns (default); relaxed: a power cut may undo the last commits; "
+             help="commit: on disk when the command returns (default); relaxed: a power cut may take the last 100 ms; "
              "buffered: appends are committed in the background, and all are on disk when the command returns"),
     argument("--lock-timeout", type=seconds, default=30.0, metavar="SECONDS",
              help="how long to wait for another writer (default: 30)"),

@@ -58,7 +58,7 @@ class Door:
                     self._thread.join()
 
     def _begin(self) -> None:
-        store = Store.open(self._path, durability=self._options.durability, uses_journal=self._options.uses_journal)
+        store = Store.open(self._path, durability=self._options.durability)
         ready = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(store, ready)),
                                         name=f"raxlog clients of {self._path}", daemon=True)

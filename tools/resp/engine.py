@@ -210,7 +210,7 @@ class Engine:
         self.is_open = False
         try:
             self.store.close()
-            store = Store.open(self.store.path, durability=options.durability, uses_journal=options.uses_journal)
+            store = Store.open(self.store.path, durability=options.durability)
             self.threads.use(store)
             self._use(store)
             for session in sessions:

@@ -30,14 +30,14 @@ def explore(workload: Workload, check: Check, *, modes: Sequence[stage.Mode], se
     """Run ``workload(folder, ack)`` and crash it; run ``check(folder, acks)`` on what is left.
 
     The workload writes files in ``folder`` and calls ``ack(x)``, with any value that can be pickled,
-    once x is promised to be safe. The check gets the acks before the crash, and raises if the folder
-    does not hold what was promised; it may write. Both run in processes of their own, so both are
-    functions of a module (not lambdas or nested), or functools.partial of such.
+    once it promises that x is safe. The check gets the acks made before the crash, and raises an exception
+    if the folder does not hold what was promised; it may write. Both run in processes of their own, so they
+    must be functions of a module (not lambdas or nested), or functools.partial of such.
 
     ``modes``    KillAt, PowerCut, Storm, Errors, Interrupts
-    ``seed``     the same seed draws the same cases; None: random, see the report
+    ``seed``     the same seed draws the same cases; None: random, shown in the report
     ``budget``   seconds for all modes together; the report names what was left out
-    ``timeout``  seconds for one run or check; longer is a failure, "stuck"
+    ``timeout``  seconds for one run or check; a longer one counts as a failure, "stuck"
     ``keep``     the folder for failing cases; default: raxlog-crashtest-… in the temporary folder
 
     Costs one start of an interpreter, then a fork for each run. InvalidArgument if the functions

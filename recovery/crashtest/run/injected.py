@@ -24,14 +24,14 @@ from .stage import Stage
 
 @dataclass(frozen=True)
 class Errors:
-    """Let calls of the operating system fail.
+    """Make calls of the operating system fail.
 
     ``error``    "ENOSPC", "EIO", … any name of errno; or "short": half a write, no error
     ``calls``    the classes that may fail: create, write, size, rename, unlink, name, sync; all by default
-    ``sticky``   from the N-th call on all fail, not only one
+    ``sticky``   from the N-th call on, all fail instead of only that one
     ``late``     the call does its work and fails nevertheless
-    ``most``     at most so many N, drawn at random; None: all
-    ``allowed``  the errors that the workload may raise then; empty: any. A signal never is
+    ``most``     try at most this many N, drawn at random; None: all
+    ``allowed``  the errors that the workload may then raise; empty: any. Dying by a signal is never allowed
     """
 
     error: str = "ENOSPC"

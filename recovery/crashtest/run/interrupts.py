@@ -39,7 +39,7 @@ class Interrupted:
 
 
 def interrupted(error: BaseException | None) -> bool:
-    """Whether Interrupts has raised this exception, or caused it, if it is an error of raxlog's.
+    """Whether Interrupts has raised this exception or, if it is an error of raxlog, has caused it.
 
     An interrupted Thread.start() raises KeyError or RuntimeError instead.
     """
@@ -54,11 +54,11 @@ class Interrupts:
 
     ``how``     "traced": before the N-th bytecode, with plain kernels (RAXLOG_PURE=1) for all modes of this
                 explore(). "signals": N microseconds after the first ack, by SIGALRM
-    ``most``    at most so many, at random N; None: at each
-    ``each``    so many in one run; traced, each after another ack
+    ``most``    at most this many, at random N; None: at each N
+    ``each``    this many in one run; when traced, each after another ack
     ``raises``  the classes, in turn
-    ``inside``  the packages whose code is interrupted, when the workload has called it
-    ``at``      these N, in one run: repeats a failing case
+    ``inside``  the packages whose code is interrupted, once the workload has called it
+    ``at``      exactly these N, in one run, to repeat a failing case
     """
 
     how: str = "traced"

@@ -32,9 +32,9 @@ from .stage import Stage
 
 
 class Points:
-    """KillAt.points: kills at every crash_point() whose name matches a pattern ("app.*"), at each of its hits.
+    """KillAt.points: kill at every crash_point() whose name matches a pattern ("app.*"), at each of its hits.
 
-    ``most_hits`` limits the hits of one point, which are spread over all of them.
+    ``most_hits`` limits the number of hits per point; those chosen are spread over all hits.
     """
 
     needs_recorder: ClassVar[bool] = False  # the points are in the code itself
@@ -102,10 +102,10 @@ class _PointLog:
 
 
 class SystemCalls:
-    """KillAt.system_call: kills before the N-th call that changes the folder: ``"all"``, or the numbers, from 1.
+    """KillAt.system_call: kill before the N-th call that changes the folder: ``"all"``, or the numbers, from 1.
 
     ``calls`` names the classes that count (create, write, size, rename, unlink, name, sync;
-    default: all). With ``halves`` a write of several sectors is also cut in the middle.
+    default: all). With ``halves``, a write of several sectors is also cut in the middle.
     Needs a C compiler, and Linux.
     """
 

@@ -39,8 +39,8 @@ _FOREVER = 1e6  # seconds
 class PowerCut:
     """Cut the power at every moment of one run, and check what the disk may hold then.
 
-    ``images`` is how many different ones to try, if the run has so many. ``ignore`` are patterns
-    of files whose content does not matter after a crash: they stay as the program last saw
+    ``images`` is how many different images of the disk to try, if the run has that many. ``ignore`` are
+    patterns of files whose content does not matter after a crash: they stay as the program last saw
     them. Needs a C compiler, and Linux. Costs a run, and a check for each image.
     """
 

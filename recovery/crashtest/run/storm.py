@@ -32,11 +32,11 @@ _ENOUGH_TO_TELL = 10  # rounds without a kill: the storm has tested nothing
 class Storm:
     """Kill the workload at random moments, ``rounds`` times.
 
-    ``longest``  seconds after the first ack (or the start) within which the kill falls
-    ``lives``    runs in one folder before a new one is taken
+    ``longest``  the kill falls within this many seconds after the first ack (or the start)
+    ``lives``    runs in one folder before a new one is used
     ``stops``    the share of rounds in which one process is also stopped (SIGSTOP) for up to 50 ms
-    ``one_first``  the share of rounds in which one process of several dies some time before the rest
-    A workload that ends before the kill is checked too; later kills fall within the time it took.
+    ``one_first``  the share of rounds in which one of several processes dies some time before the others
+    A workload that ends before the kill is checked too; later kills then fall within the time it took.
     """
 
     rounds: int = 200

@@ -15,23 +15,22 @@ from typing import Any
 import pytest
 import raxlog
 from children import Child
+from raxlog.storage.files import log_file
 from raxlog.storage.lifecycle import compaction
 
-RING = 1 << 16  # bytes: it is used again and again during a copy
 SEED = int(os.environ.get("RAXLOG_SEED", time.time_ns() % 1_000_000_007))
 
 Say = Callable[[Any], None]
 
 
 @pytest.fixture(autouse=True)
-def logged(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let new stores have a log."""
-    monkeypatch.setenv("RAXLOG_LOG", str(RING))
+def small_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let new stores have a small log: it is used again and again during a copy."""
+    monkeypatch.setattr(log_file, "RING", log_file.LEAST)
 
 
 def fill(path: Path, entries: int = 300) -> None:
-    """A store that has something to give back, with a small ring."""
-    raxlog.open(path, max_map_size=8 * RING).close()
+    """A store that has something to give back."""
     with raxlog.open(path, durability="relaxed") as store:
         store.stream("kept").extend({"n": n, "x": "y" * 200} for n in range(entries))
         store.stream("gone").extend({"x": bytes(4000)} for _ in range(entries))

@@ -13,8 +13,6 @@ from typing import Any
 import pytest
 import raxlog
 from children import Child, wait_until_stopped
-from counting import JOURNAL_ALONE
-from crash_parts import in_memory
 
 SEED = int(os.environ.get("RAXLOG_SEED", time.time_ns() % 1_000_000_007))
 AT_ONCE = 0.5  # seconds
@@ -103,24 +101,28 @@ def test_readonly_openers_beside_stopped_writers_see_all_that_was_acknowledged(t
 
 
 def stopped_behind_its_record(path: Path) -> Callable[[Callable[[Any], None]], None]:
-    """A writer that stands still once its record is in the journal, and before LMDB has committed."""
+    """A writer that stands still once its record is in the log, and before that counts."""
 
     def work(say: Callable[[Any], None]) -> None:
         store = raxlog.open(path)
-        with store.transaction() as tx:
-            tx.stream("s").append({"n": "not returned"})
-            txn = tx.flushed()
-            assert txn.env.map.journal is not None
-            assert txn.env.map.journal.write(txn.id, txn.record)
-            say("recorded")
-            os.kill(os.getpid(), signal.SIGSTOP)
+        write = os.pwrite
+
+        def write_and_stop(file: int, content: bytes, at: int) -> int:
+            done = write(file, content, at)
+            if b"not returned" in content:
+                os.pwrite = write
+                say("recorded")
+                os.kill(os.getpid(), signal.SIGSTOP)
+            return done
+
+        os.pwrite = write_and_stop
+        store.stream("s").append({"n": "not returned"})
         say("committed")
         store.close()
 
     return work
 
 
-@JOURNAL_ALONE
 @pytest.mark.parametrize("options", [{}, {"readonly": True}], ids=["for writing", "readonly"])
 def test_a_record_of_a_call_that_has_not_returned_is_neither_waited_for_nor_shown(
     path: Path, options: dict[str, Any]
@@ -141,70 +143,36 @@ def test_a_record_of_a_call_that_has_not_returned_is_neither_waited_for_nor_show
     assert raxlog.check(path).ok
 
 
-@JOURNAL_ALONE
-def test_what_a_killed_call_left_does_not_come_after_an_opening_that_did_not_show_it(path: Path) -> None:
-    """Another process that opens has the lock to apply it: this one waits for that."""
+@pytest.mark.parametrize("options", [{}, {"readonly": True}], ids=["for writing", "readonly"])
+def test_what_a_killed_call_left_does_not_come_after_an_opening_that_did_not_show_it(
+    path: Path, options: dict[str, Any]
+) -> None:
+    """Another process has it open all the time, and has seen nothing of it: the next opening takes it in for all."""
     with raxlog.open(path) as store:
         store.stream("s").append({"n": "acknowledged"}, id="1-0")
-    with Child(stopped_behind_its_record(path)) as child:
-        assert child.heard() == "recorded"
-        wait_until_stopped(child.pid)
-        child.kill()
 
-    def apply(say: Callable[[Any], None]) -> None:
-        from raxlog.storage.files.writer_lock import WriterLock  # noqa: PLC0415 - in the child only
+    def stay(say: Callable[[Any], None]) -> None:
+        with raxlog.open(path) as other:
+            say(len(other.stream("s")))
+            signal.sigwait({signal.SIGUSR1})
+            say(len(other.stream("s")))
+            other.stream("s").append({"n": "more"})
 
-        lock = WriterLock(path / "writer")
-        lock.acquire(1)
-        say("has the lock")
-        time.sleep(0.01)
-        lock.release()
-        raxlog.open(path).close()
-
-    with Child(apply) as child:
-        assert child.heard() == "has the lock"
-        with raxlog.open(path) as store:
-            shown = len(store.stream("s"))
-            child.finish()
-            assert len(store.stream("s")) == shown
-    assert raxlog.check(path).ok
-
-
-@JOURNAL_ALONE
-def test_what_a_power_cut_left_in_the_journal_is_waited_for_not_passed_over(path: Path) -> None:
-    """A process that has come to apply it stands still: a reader must not show less than was acknowledged."""
-    with in_memory() as place:
-        path = place / "s.rax"
-
-        def cut(say: Callable[[Any], None]) -> None:
-            store = raxlog.open(path)
-            store.stream("s").append({"n": 0})
-            store._env.files.presence.doubt()  # type: ignore[union-attr]  # its slot is as of another boot
-            stopped_behind_its_record(path)(say)
-
-        with Child(cut) as child:
-            assert child.heard() == "recorded"
-            wait_until_stopped(child.pid)
-            child.kill()
-
-        def apply(say: Callable[[Any], None]) -> None:
-            from raxlog.storage.files.writer_lock import WriterLock  # noqa: PLC0415 - in the child only
-
-            lock = WriterLock(path / "writer")
-            lock.acquire(1)
-            say("has the lock")
-            time.sleep(1)
-            lock.release()
-            say("gave it back")
-            time.sleep(5)
-
-        with Child(apply) as child:
-            assert child.heard() == "has the lock"
-            with raxlog.open(path, readonly=True) as store:
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+    try:
+        with Child(stay) as other:
+            assert other.heard() == 1
+            with Child(stopped_behind_its_record(path)) as child:
+                assert child.heard() == "recorded"
+                wait_until_stopped(child.pid)
+                child.kill()
+            with raxlog.open(path, **options) as store:
                 assert len(store.stream("s")) == 2
-            assert child.heard() == "gave it back"
-        with raxlog.open(path) as store:
-            assert store.last_end.how == "power cut"
-            assert len(store.stream("s")) == 2
-        with raxlog.open(path) as store:
-            assert store.last_end.how == "clean"
+                other.send(signal.SIGUSR1)
+                assert other.finish() == [2]
+                assert len(store.stream("s")) == 3
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR1})
+    with raxlog.open(path) as store:
+        assert len(store.stream("s")) == 3
+    assert raxlog.check(path).ok

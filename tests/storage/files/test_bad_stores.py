@@ -94,9 +94,9 @@ def put_raw(path: Path, key: bytes, value: bytes) -> None:
 def test_a_store_of_a_newer_format_is_refused(path: Path) -> None:
     with lmdb.open(str(path / "000001")) as env, env.begin() as txn:
         row = records.unseal(keys.STORE_KEY, txn.get(keys.STORE_KEY))
-    put_raw(path, keys.STORE_KEY, records.seal(keys.STORE_KEY, [keys.FORMAT + 1, *row[1:]]))
+    put_raw(path, keys.STORE_KEY, records.seal(keys.STORE_KEY, [keys.STORE_FORMAT + 1, *row[1:]]))
     before = dump(path)
-    with refused(raxlog.UnsupportedFormat, str(path), f"format {keys.FORMAT + 1}", "newer raxlog"):
+    with refused(raxlog.UnsupportedFormat, str(path), f"format {keys.STORE_FORMAT + 1}", "newer raxlog"):
         raxlog.open(path)
     assert dump(path) == before
 

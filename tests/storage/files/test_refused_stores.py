@@ -13,7 +13,6 @@ import lmdb
 import pytest
 import raxlog
 from children import Child
-from counting import JOURNAL_ALONE
 from environment_cases import cut_off_reserve, map_size, numbers
 from raxlog.storage.format import keys, records
 
@@ -27,7 +26,7 @@ def _rewrite_store_record(path: Path, change: Callable[[list[Any]], None]) -> No
 
 def test_a_store_of_a_newer_format_is_refused(path: Path) -> None:
     raxlog.open(path).close()
-    _rewrite_store_record(path, lambda row: row.__setitem__(0, keys.FORMAT + 1))
+    _rewrite_store_record(path, lambda row: row.__setitem__(0, keys.STORE_FORMAT + 1))
     for readonly in (False, True):
         with pytest.raises(raxlog.UnsupportedFormat, match="newer raxlog"):
             raxlog.open(path, readonly=readonly)
@@ -95,21 +94,16 @@ def test_a_data_file_that_is_cut_off_is_an_error_never_a_crash(path: Path, size:
         assert child.finish() == [[300]]
 
 
-@JOURNAL_ALONE
 def test_a_file_that_lmdb_left_shorter_than_it_counts_still_opens(path: Path) -> None:
-    """LMDB does not write pages that were taken and freed in one transaction, also at the end."""
+    """LMDB does not write pages that were taken and freed in one transaction, also at the end. Older stores have it."""
     with raxlog.open(path) as store:
         store.stream("s").append({"n": 1})
-        env = store._env
-
-        def take_and_free(txn: Any) -> None:
-            key = keys.family(0, 0x7F)
-            txn.put(key, bytes(2_000_000))
-            txn.delete(key)
-
+    with lmdb.open(str(path / "000001"), map_size=1 << 30) as env:
         for _ in range(3):
-            env.commits.submit(take_and_free, 10.0)
-        info = env.live().info()
+            with env.begin(write=True) as txn:
+                txn.put(b"large", bytes(2_000_000))
+                txn.delete(b"large")
+        info = env.info()
     short = (path / "000001" / "data.mdb").stat().st_size < (info["last_pgno"] + 1) * 4096
     assert short, "LMDB has changed: this test has lost its subject"
     with raxlog.open(path) as store:

@@ -24,10 +24,9 @@ Say = Callable[[Any], None]
 
 
 @pytest.fixture(autouse=True)
-def logged(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the store, with a small log."""
-    monkeypatch.setenv("RAXLOG_LOG", str(RING))
-    raxlog.open(path, max_map_size=8 * RING).close()
+def small_log(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let new stores have a small log."""
+    monkeypatch.setattr(log_file, "RING", RING)
 
 
 class Follower:

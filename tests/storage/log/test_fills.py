@@ -23,12 +23,6 @@ ROUNDS = 60 if os.environ.get("RAXLOG_LONG") else 6
 Say = Callable[[Any], None]
 
 
-@pytest.fixture(autouse=True)
-def logged(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let new stores have a log of a size that a small disk has room for."""
-    monkeypatch.setenv("RAXLOG_LOG", str(1 << 20))
-
-
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of six megabytes, where this user may mount one."""

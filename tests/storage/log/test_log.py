@@ -14,15 +14,18 @@ from pathlib import Path
 import pytest
 import raxlog
 from raxlog.storage.files import log_file
+from raxlog.storage.log import log
 from xxhash import xxh3_64_intdigest
 
 RING = 1 << 16
 
 
-@pytest.fixture(autouse=True)
-def logged(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let new stores have a log, a small one."""
-    monkeypatch.setenv("RAXLOG_LOG", str(RING))
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A store whose log is small."""
+    place = tmp_path / "s.rax"
+    raxlog.open(place, max_map_size=8 * RING).close()
+    return place
 
 
 @pytest.fixture
@@ -75,21 +78,6 @@ def test_what_a_killed_process_has_committed_is_there(killed: Path) -> None:
         store.stream("s").append({"n": 40}, id="41-0")
     with raxlog.open(killed, readonly=True) as store:
         assert numbers(store) == list(range(41))
-
-
-def test_a_store_is_opened_in_its_own_form(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with raxlog.open(path) as store:
-        store.stream("s").append({"n": 1})
-    monkeypatch.delenv("RAXLOG_LOG")
-    with raxlog.open(tmp_path / "plain") as store, raxlog.open(path) as other:
-        store.stream("s").append({"n": 1})
-        other.stream("s").append({"n": 2})
-        assert numbers(other) == [1, 2]
-    assert log_of(path).exists()
-    assert not log_of(tmp_path / "plain").exists()
-    monkeypatch.setenv("RAXLOG_LOG", "1")
-    with raxlog.open(tmp_path / "plain") as store:
-        assert numbers(store) == [1]
 
 
 @pytest.mark.parametrize(("spoil", "said"), [
@@ -235,8 +223,6 @@ def test_a_compacted_store_has_a_log_again(path: Path) -> None:
 
 
 def test_a_stopped_process_in_a_checkpoint_is_named(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from raxlog.storage.log import log  # noqa: PLC0415
-
     monkeypatch.setattr(log, "PATIENCE", 0.5)
     with raxlog.open(path) as store:
         program = f"""
@@ -267,15 +253,12 @@ with store._env.map.log.held(True):
 
 
 def test_a_relaxed_writer_waits_for_a_checkpoint_before_its_changes_fill_the_memory(
-    path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A delta of some bytes keeps a whole node in memory: the ring alone would let far more come."""
-    from raxlog.storage.log import log  # noqa: PLC0415
-
     cap = 1 << 18
-    monkeypatch.setenv("RAXLOG_LOG", str(1 << 22))
     monkeypatch.setattr(log, "MOST_MEMORY", cap)
-    with raxlog.open(path, durability="relaxed") as store:
+    with raxlog.open(tmp_path / "large.rax", durability="relaxed") as store:
         ids = store.stream("s").extend([{"n": n, "x": "y" * 100} for n in range(30_000)])
         inside = store._env.map.log
         assert inside is not None
@@ -343,3 +326,90 @@ def test_a_closed_store_leaves_none_of_its_files_open(path: Path) -> None:
     assert held()
     store.close()
     assert held() == []
+
+
+def test_every_kind_of_change_is_in_the_log(path: Path, tmp_path: Path) -> None:
+    """A copy made after each is as after a kill, or a power cut; the data file has none of it."""
+    with raxlog.open(path) as store:
+        events = store.stream("s")
+        ids = events.extend([{"n": n} for n in range(500)])
+        group = events.create_group("g", "0")
+        steps: list[Callable[[], object]] = [
+            lambda: events.append({"n": 500}),
+            lambda: group.read("w", count=200),
+            lambda: group.ack(*ids[:150]),
+            lambda: events.delete(*ids[100:130]),
+            lambda: events.trim(maxlen=300),
+            lambda: store.state.__setitem__(b"k", b"v"),
+            lambda: store.rename_stream("s", "t"),
+            lambda: store.stream("u").append({"a": 1}),
+            lambda: store.delete_stream("u"),
+        ]
+        for number, step in enumerate(steps):
+            data = (path / "000001" / "data.mdb").read_bytes()
+            step()
+            assert (path / "000001" / "data.mdb").read_bytes() == data
+            shutil.copytree(path, tmp_path / str(number))
+            with raxlog.open(tmp_path / str(number)) as again:
+                assert seen(again) == seen(store)
+
+
+def seen(store: raxlog.Store) -> object:
+    """All that a user can see of a store."""
+    return [
+        (
+            name,
+            [(entry.id, entry.pairs) for entry in store.stream(name).range()],
+            store.stream(name).info(),
+            [(g.name, g.last_delivered_id, g.pending, g.lag) for g in store.stream(name).groups()],
+            [
+                (p.id, p.consumer, p.deliveries)
+                for g in store.stream(name).groups()
+                for p in store.stream(name).group(g.name).pending("-", "+", 1000)
+            ],
+        )
+        for name in store.streams()
+    ] + [dict(store.state)]
+
+
+def test_a_record_whose_commit_failed_is_void(path: Path) -> None:
+    """The disk takes no more: the append is refused, and stays refused."""
+    code = """
+import resource
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+for n in range(100):
+    store.stream("s").append({"n": n, "text": "x" * 900})
+resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, resource.RLIM_INFINITY))
+for n in range(100, 2000):
+    try:
+        store.stream("s").append({"n": n, "text": "x" * 900})
+    except raxlog.StoreFull:
+        break
+print(n, flush=True)
+os._exit(0)
+"""
+    program = f"import os, raxlog, signal\nstore = raxlog.open({str(path)!r})\n{code}"
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=60)
+    with raxlog.open(path) as store:
+        assert 100 <= int(done.stdout) < 1999
+        assert numbers(store) == list(range(int(done.stdout)))
+        store.stream("s").append({"n": "more"})
+
+
+def test_relaxed_commits_are_on_the_disk_a_tenth_of_a_second_later(path: Path) -> None:
+    with raxlog.open(path, durability="relaxed") as store:
+        inside = store._env.map.log
+        assert inside is not None
+        for _ in range(5):
+            store.stream("s").append({"n": 1})
+            time.sleep(0.3)  # on a machine that is busy
+            assert inside.words[log.FLUSHED] == inside.words[log.END]
+
+
+@pytest.mark.parametrize("ceiling", [1 << 16, 1 << 17])
+def test_a_store_with_hardly_any_room_works(tmp_path: Path, ceiling: int) -> None:
+    with raxlog.open(tmp_path / "s.rax", max_map_size=ceiling) as store:
+        for n in range(20):
+            store.stream("s").append({"n": n})
+    with raxlog.open(tmp_path / "s.rax") as store:
+        assert numbers(store) == list(range(20))

@@ -22,7 +22,7 @@ FOOTER = 10
 VERSIONS = {15: ("5.0", 9), 19: ("7.0", 10), 21: ("7.2", 11)}
 
 
-@pytest.fixture(params=["redis on this machine", "redis 8.2"])
+@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.redis) for name in ("redis on this machine", "redis 8.2")])
 def server(request: pytest.FixtureRequest) -> Iterator[Any]:
     """A client of an empty server, which hands on replies as they come."""
     newer = request.param == "redis 8.2"

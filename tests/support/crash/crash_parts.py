@@ -133,16 +133,16 @@ def _swaps() -> tuple[Any, Any]:
     return compacted_workload.append_and_compact, compacted_workload.nothing_is_lost
 
 
-def _journal() -> tuple[Any, Any]:
-    import journal_workload  # noqa: PLC0415 - as above
+def _log() -> tuple[Any, Any]:
+    import log_workload  # noqa: PLC0415 - as above
 
-    return journal_workload.append, journal_workload.check
+    return log_workload.append, log_workload.check
 
 
 def _queue() -> tuple[Any, Any]:
-    import journal_workload  # noqa: PLC0415 - as above
+    import log_workload  # noqa: PLC0415 - as above
 
-    return journal_workload.consume, journal_workload.check_consumed
+    return log_workload.consume, log_workload.check_consumed
 
 
 CUTS: dict[str, Callable[[], tuple[Any, Any]]] = {
@@ -153,7 +153,7 @@ CUTS: dict[str, Callable[[], tuple[Any, Any]]] = {
     "tidied": lambda: (partial(steps.tidied, steps=44, every=5),
                        partial(steps.check_tidied, known=steps.golden(44))),
     "swaps": _swaps,
-    "journal": _journal,
+    "log": _log,
     "queue": _queue,
 }
 
@@ -220,7 +220,7 @@ STRUCK = 40  # asynchronous exceptions in one run, beside the signals
 
 
 COMMITS = tuple(f"raxlog.storage.{one}" for one in (
-    "commit.commits", "commit.interrupts", "commit.write_transaction", "commit.journal", "engine.environment",
+    "commit.commits", "commit.interrupts", "commit.write_transaction", "engine.environment",
     "log.log", "log.overlay", "log.room",
     "engine.store_map", "files.store_files"))
 OPENINGS = tuple(f"raxlog.{one}" for one in (
@@ -230,7 +230,7 @@ OPENINGS = tuple(f"raxlog.{one}" for one in (
         "commit.journal", "engine.environment", "engine.reader_gate", "engine.store_map", "files.directory",
         "files.disk", "files.generation", "files.store_files", "files.map_lock", "files.meta_pages", "files.ofd_lock",
         "files.presence", "files.writer_lock", "lifecycle.compaction", "lifecycle.registry", "log.log",
-        "log.log_environment", "wake.wake_file", "wake.watcher"))))
+"wake.wake_file", "wake.watcher"))))
 
 
 def interrupts(workload: str, how: str, most: int, seed: int, keep: Path, *,

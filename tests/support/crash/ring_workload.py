@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ def append(folder: Path, ack: Any, *, durability: str = "commit", steps: int = 7
     ``forgets``, the control: a checkpoint says that the ring can be used again, and has put nothing into LMDB.
     """
     draw, n = random.Random(11), 0
-    os.environ["RAXLOG_LOG"] = str(LEAST)
     with raxlog.open(folder / "s.rax", durability=durability, max_map_size=8 * LEAST) as store:
         log: Any = store._env.map.log
         log.every = 1 << 13

@@ -167,7 +167,7 @@ def apply_changes(changed: dict[bytes, bytes], changes: bytes) -> None:
     while changes:
         kind, length = take(1)[0], int.from_bytes(take(2), "little")
         demand(kind in (0, 1, 2), f"a change of the unknown kind {kind}")
-        sizes = [int.from_bytes(take(4), "little") for _ in range((0, 1, 3)[kind])]
+        sizes = [int.from_bytes(take(4), "little") for _ in range((0, 1, 2)[kind])]
         key = take(length)
         demand(key not in seen, "a key occurs twice in a record")
         seen.add(key)
@@ -176,10 +176,10 @@ def apply_changes(changed: dict[bytes, bytes], changes: bytes) -> None:
         elif kind == 1:
             changed[key] = take(sizes[0])
         else:
-            front, back, middle = sizes
+            front, rest = sizes
             old = changed[key]
-            demand(48 + front <= len(old) and back <= len(old), "a delta keeps more than there was")
-            changed[key] = take(48) + old[48 : 48 + front] + take(middle) + (old[-back:] if back else b"")
+            demand(48 + front <= len(old), "a delta keeps more than there was")
+            changed[key] = take(48) + old[48 : 48 + front] + take(rest)
 
 
 def with_journal(everything: dict[bytes, bytes], data: bytes, newest: int) -> dict[bytes, bytes]:
@@ -221,7 +221,7 @@ def understand(everything: dict[bytes, bytes]) -> Store:
     families = families_of(everything)
     (store_value,) = families[0, 0x01].values()
     store = record(store_value)
-    demand(store[0] == FORMAT, "the store has another format")
+    demand(store[0] in (1, 2), "the store has another format")
     streams = {}
     for key, value in families.get((0, 0x02), {}).items():
         (number, *_) = record(value)

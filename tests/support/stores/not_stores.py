@@ -32,7 +32,7 @@ def newer(path: Path) -> Path:
         pass
     with lmdb.open(str(path / "000001"), map_size=1 << 20) as env, env.begin(write=True) as txn:
         row = records.unseal(keys.STORE_KEY, bytes(txn.get(keys.STORE_KEY)))
-        txn.put(keys.STORE_KEY, records.seal(keys.STORE_KEY, [keys.FORMAT + 1, *row[1:]]))
+        txn.put(keys.STORE_KEY, records.seal(keys.STORE_KEY, [keys.STORE_FORMAT + 1, *row[1:]]))
     return path
 
 

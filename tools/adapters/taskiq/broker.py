@@ -45,14 +45,14 @@ _log = logging.getLogger("raxlog.taskiq")
 class RaxlogBroker(AsyncBroker):
     """A taskiq broker whose queue is in a store, which clients and any number of worker processes open.
 
-    ``path``      of the store, created where there is none
-    ``stream``    the queue: nothing but tasks is in it. ``group``: its workers
-    ``lease``     seconds after which other workers take over from one that was killed; one that lives renews it,
-                  so a task may take longer
-    ``attempts``  how often a task is delivered whose workers die; then it goes to the group's dead letters
+    ``path``      of the store, created if it does not exist
+    ``stream``    the queue, which holds only tasks; ``group``: its workers
+    ``lease``     seconds after which other workers take over the tasks of a killed worker; a living worker renews
+                  its leases, so a task may take longer
+    ``attempts``  how often a task is delivered if its workers die; then it goes to the group's dead letters
 
-    The label ``delay`` has a task come so many seconds later. startup() opens the store, for the loop that it is
-    called in. InvalidArgument for a lease below 0.5 s.
+    The label ``delay`` makes a task come that many seconds later. startup() opens the store for the loop in which it
+    is called. InvalidArgument for a lease below 0.5 s.
     """
 
     def __init__(self, path: str | os.PathLike[str], stream: str = "taskiq", group: str = "workers", *,
@@ -67,13 +67,13 @@ class RaxlogBroker(AsyncBroker):
         self._queue: Queue | None = None
 
     async def startup(self) -> None:
-        """Open the store, and create what is missing of store, stream and group."""
+        """Open the store, and create the store, stream and group if they do not exist."""
         if self._queue is None:
             self._queue = await Queue.open(*self._place)
         await super().startup()
 
     async def shutdown(self) -> None:
-        """Give back what this process has not acknowledged, and close the store."""
+        """Give back the tasks that this process has not acknowledged, and close the store."""
         try:
             await super().shutdown()
         finally:
@@ -91,7 +91,7 @@ class RaxlogBroker(AsyncBroker):
             await queue.store.transact(lambda tx: tx.stream(name).defer(fields, delay=float(delay)))
 
     def listen(self) -> AsyncGenerator[AckableMessage, None]:
-        """The tasks, as this process has slots for them."""
+        """Yield the tasks, each as soon as this process has a slot for it."""
         return opened(self._queue).messages(self._lease, self._attempts)
 
 

@@ -22,13 +22,15 @@ T = TypeVar("T")
 
 
 class RaxlogResultBackend(AsyncResultBackend[T]):
-    """A taskiq result backend in a store: the broker's own, or another.
+    """A taskiq result backend in a store, which may be that of the broker.
 
-    ``path``        of the store, created where there is none
-    ``result_ttl``  seconds for which results and progress are kept: a day. Each new one deletes up to ten expired ones
+    ``path``        of the store, created if it does not exist
+    ``result_ttl``  seconds for which results and progress are kept (default: a day). Each new result deletes up to ten
+                    expired ones
 
-    They belong to the stream taskiq.results, which has no entries, and are kept as JSON. What pydantic has no JSON for
-    is not kept, and taskiq logs an error; a dataclass or a time, say, comes back as what the task's annotation names.
+    Results belong to the stream taskiq.results, which has no entries, and are kept as JSON. A value that pydantic
+    cannot turn into JSON is not kept, and taskiq logs an error. The task's annotation determines the type of a
+    restored value, such as a dataclass or a time.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, result_ttl: float = 86_400.0) -> None:
@@ -53,7 +55,7 @@ class RaxlogResultBackend(AsyncResultBackend[T]):
         return await self._find("result", task_id) is not None
 
     async def get_result(self, task_id: str, with_logs: bool = False) -> TaskiqResult[T]:
-        """ResultGetError where it is not there yet, or has expired."""
+        """The result of a task. ResultGetError if it does not exist yet, or has expired."""
         found = await self._find("result", task_id)
         if found is None:
             raise ResultGetError

@@ -43,8 +43,8 @@ complete -c raxlog -f -a '(_raxlog)'""",
 
 @command(
     "completion", (argument("shell", metavar="SHELL", choices=list(_SCRIPTS), help="bash, zsh or fish"),),
-    """Prints what the shell reads when it starts. The function in it asks raxlog at each TAB, which takes a
-tenth of a second, so raxlog must be on the shell's PATH.""",
+    """Prints a script that the shell reads when it starts. Its function asks raxlog at each TAB, which takes
+a tenth of a second, so raxlog must be on the shell's PATH.""",
     "raxlog completion fish | source            # in ~/.config/fish/config.fish",
     "# ~/.bashrc; for zsh the same with 'zsh' in ~/.zshrc, after compinit:",
     'command -v raxlog >/dev/null && eval "$(raxlog completion bash)"',

@@ -40,11 +40,12 @@ def _listed(names: dict[str, tuple[str, str]]) -> str:
               help="entries of scans, counts and queues; where the growth curve ends (1,000,000)"),
      argument("--dir", metavar="FOLDER", help="a folder on the disk to measure (default: that of temporary files)"),
      argument("--plot", metavar="FILE.png", help="draw the figures (needs raxlog[bench])"),
-     flag("--cpu", "where raxlog's processor time goes: by package and function, and how much is the kernel's; "
-          "compiled functions are seen with RAXLOG_PURE=1 only")),
+     flag("--cpu", "show where raxlog's processor time goes, by package and function, and the kernel's share; compiled "
+          "functions are only visible with RAXLOG_PURE=1")),
     f"""Contenders run in turn, a slice each. The table has medians with quartiles, the ratio to the first
-contender slice by slice, and the processor time (user and kernel) of one operation with its ratio;
-next to them the disk, 4 KB written and flushed. Trust ratios within a run: disks and machines drift.
+contender slice by slice, and the processor time (user and kernel) of one operation with its ratio.
+For comparison it shows how fast the disk writes and flushes 4 KB. Trust only ratios within a run,
+because disks and machines drift.
 
 what a commit costs:
 {_listed(TABLE)}

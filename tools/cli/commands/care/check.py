@@ -27,10 +27,10 @@ _SHOWN = 50  # problems or losses in a table; --json has all
 @command(
     "check", OF_STORE,
     """Checks every invariant of the store: pages, checksums, nodes and their entries, counters, ordinals,
-groups and their pending entries in both directions, subjects; looks every key up again. It runs
-in a process of its own, so damage cannot kill the caller, changes nothing, and may run next to
-writers; the space they free during the check is reused after it. The exit status is 1 if there are
-problems.""",
+groups and their pending entries in both directions, subjects; then looks every key up again. The
+check runs in a process of its own, so damage cannot kill the caller. It changes nothing and may run
+while others write; space that they free is reused after the check. The exit status is 1 if there
+are problems.""",
     "raxlog check events.rax",
     "raxlog check events.rax --json",
 )
@@ -74,12 +74,12 @@ def _where(problem: Problem) -> str:
 @command(
     "salvage",
     (*OF_STORE, argument("destination", metavar="DEST", help="the new store; the path must be free"),
-     flag("--doubtful", "also copy what may be outdated: trimmed, acknowledged or deleted since")),
-    """Copies everything that passes its checks from a damaged store into a new one at DEST: the old one is
-read page by page and never written to. Works on flipped bits, overwritten pages, a file that is cut off,
-and without CURRENT, lock file or meta pages. What is lost is reported, with ID ranges; the exit status
-is 1 then. Nothing that was trimmed, acknowledged or deleted comes back: what may be an old copy is left
-out, unless --doubtful asks for it.""",
+     flag("--doubtful", "also copy records that may be outdated: since trimmed, acknowledged or deleted")),
+    """Copies everything that passes its checks from a damaged store into a new one at DEST. The old store
+is read page by page and never written to. Works with flipped bits, overwritten pages, a truncated
+file, and without CURRENT, lock file or meta pages. Losses are reported with ID ranges, and the exit
+status is then 1. Nothing that was trimmed, acknowledged or deleted comes back: records that may be
+old copies are left out, unless --doubtful is given.""",
     "raxlog salvage events.rax rescued.rax",
     "raxlog check rescued.rax",
 )

@@ -18,9 +18,9 @@ _COLUMNS = ("{task.description}", "DownloadColumn", "TransferSpeedColumn")
 
 @command(
     "maintain", (*OF_STORE, *WRITING),
-    """Removes the oldest entries of each stream with a retention ('raxlog configure --retention'), by whole nodes,
-as its appends do. For streams that get no appends, by cron for example. The file does not shrink: its space
-is used again, and 'raxlog compact' returns it.""",
+    """Removes the oldest entries of each stream with a retention ('raxlog configure --retention'), in
+whole nodes, as appends to it do. Use it, from cron for example, for streams that get no appends. The
+file does not shrink: its space is reused, and 'raxlog compact' returns it.""",
     "raxlog maintain events.rax",
 )
 def _maintain(args: argparse.Namespace) -> None:
@@ -35,10 +35,10 @@ def _maintain(args: argparse.Namespace) -> None:
 
 @command(
     "compact", (*OF_STORE, *WRITING),
-    """Copies what is live into a new data file and switches to it, which returns the space of what was
-deleted and trimmed to the disk. Readers and writers go on (writers of a store without a log wait,
-about a second for a gigabyte), and every process that has the store open switches by itself. Needs
-space for the new file next to the old one. A kill or a power cut at any moment loses nothing.""",
+    """Copies the live data into a new data file and switches to it, which returns the space of deleted and
+trimmed entries to the file system. Readers and writers continue, and every process that has the store
+open switches by itself. Needs space for the new file in addition to the old one. A kill or a power cut
+at any moment loses nothing.""",
     "raxlog compact events.rax",
     "raxlog compact events.rax --lock-timeout 120 --json",
 )

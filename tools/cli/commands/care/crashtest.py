@@ -29,8 +29,8 @@ LONG = ("kills", "calls", "images", "errors", "flips", "contention", "interrupts
               help="a Python file with workload(folder, ack) and check(folder, acks)"),
      one_of(argument("--replay", metavar="KEPT", help="run the check on a kept case again"),
             flag("--long", "run raxlog's own crash tests in their long form (hours)")),
-     argument("--workload", default="workload", metavar="NAME", help="what writes (default: workload)"),
-     argument("--check", default="check", metavar="NAME", help="what checks (default: check)"),
+     argument("--workload", default="workload", metavar="NAME", help="the function that writes (default: workload)"),
+     argument("--check", default="check", metavar="NAME", help="the function that checks (default: check)"),
      argument("--points", action="append", default=[], metavar="PATTERN",
               help="also kill at these crash points, like 'app.*'; may be repeated"),
      argument("--only", action="append", choices=[*_MODES, *(one for one in LONG if one not in _MODES)],
@@ -39,23 +39,24 @@ LONG = ("kills", "calls", "images", "errors", "flips", "contention", "interrupts
      argument("--images", type=positive, default=2000, metavar="N", help="images of power cuts (2000)"),
      argument("--rounds", type=positive, default=100, metavar="N", help="rounds of the storm (100)"),
      argument("--interrupts", type=positive, metavar="N",
-              help="also raise so many exceptions inside raxlog, in a process that goes on"),
+              help="also raise this many exceptions inside raxlog, in a process that goes on"),
      argument("--ignore", action="append", default=[], metavar="PATTERN",
               help="files whose content does not matter after a power cut, like '*.lock'; may be repeated"),
      argument("--seed", type=int, metavar="N", help="draw the same cases as a run that printed this seed"),
-     argument("--budget", type=float, metavar="SECONDS", help="end after so long, and list what was left out"),
+     argument("--budget", type=float, metavar="SECONDS", help="end after this long, and list what was left out"),
      argument("--keep", metavar="FOLDER", help="where failing cases are kept (default: a temporary folder)"),
-     argument("--jobs", type=positive, default=1, metavar="N", help="with --long: so many at a time (1)"),
+     argument("--jobs", type=positive, default=1, metavar="N", help="with --long: this many at a time (1)"),
      argument("--results", metavar="PATH",
               help="with --long: the figures of each piece, a line of JSON as it ends; a run that was broken off "
               "continues after them (default: a temporary folder)"),
      argument("--html", metavar="PATH", help="write the report as a page, with the timeline drawn")),
-    """The file has workload(folder, ack), which writes and calls ack(x) for what it was promised, and
-check(folder, acks), which raises if what it finds is not what was promised. Images of what a
-disk may hold after a power cut are checked; the workload is killed before each system call
-that changes the folder, and at random moments; its calls fail in turn. Exit status 0 if all of
-that was survived, 1 if not, or if a part could not be run here. --replay runs the check again
-on a case that was kept; --long runs raxlog's own crash tests for hours, from its repository.""",
+    """The file has two functions. workload(folder, ack) writes files and calls ack(x) once x is promised
+to be safe. check(folder, acks) raises an exception if the folder does not hold what was promised.
+The command checks images of what a disk may hold after a power cut, kills the workload before each
+system call that changes the folder and at random moments, and makes its calls fail in turn. Exit
+status 0 if the program survives all of these, 1 if not, or if a part could not be run here. --replay
+runs the check again on a case that was kept. --long runs raxlog's own crash tests for hours, from its
+repository.""",
     "raxlog crashtest my_consumer.py --points 'app.*' --html report.html",
     "raxlog crashtest --replay /tmp/raxlog-crashtest-7/power-cut-x1y2",
 )

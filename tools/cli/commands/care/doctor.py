@@ -40,10 +40,11 @@ def _finding(what: str, value: str, warning: str = "", wrong: str = "") -> dict[
 @command(
     "doctor",
     (argument("path", metavar="STORE|FOLDER", nargs="?", default=".",
-              help="a store, or where one is to be (default: .)"),),
-    """Looks at the kernels, the file system, its room, the process' limits; measures the disk's flushes for a
-third of a second; of a STORE it shows how it was left, in a FOLDER it makes one and removes it. A line
-each with ok, warning or wrong, and below what to do. Exit status 1 if something is wrong.""",
+              help="a store, or a folder that is to hold one (default: .)"),),
+    """Examines the kernels, the file system, its free space and the limits of the process, and measures
+the disk's flushes for a third of a second. For a STORE it shows how it was left; in a FOLDER it makes
+a store and removes it. Each finding is a line with ok, warning or wrong; below is what to do. Exit
+status 1 if something is wrong.""",
     "raxlog doctor",
     "raxlog doctor events.rax --json",
 )

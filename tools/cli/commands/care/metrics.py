@@ -50,9 +50,9 @@ _CONSUMER = {
 
 
 @command(
-    "metrics", (*OF_STORE, flag("--consumers", "also those of each consumer")),
-    """Prints the figures of the store, its streams and its groups in Prometheus' text format. Needs the extra
-raxlog[ui]. With --json they are printed as store.status() has them.""",
+    "metrics", (*OF_STORE, flag("--consumers", "also the figures of each consumer")),
+    """Prints the figures of the store, its streams and its groups in Prometheus' text format. Needs the
+extra raxlog[ui]. With --json, prints them in the form of store.status().""",
     "raxlog metrics events.rax",
     "raxlog metrics events.rax --consumers",
 )

@@ -24,17 +24,17 @@ _COLUMNS = ("{task.description}", "TaskProgressColumn", "TimeElapsedColumn")
     "snapshot",
     (*OF_STORE, argument("destination", metavar="DEST", help="where the snapshot goes; the path must be free"),
      argument("--incremental-to", metavar="SNAPSHOT",
-              help="write only what has changed since this snapshot of the store"),
+              help="write only the changes since this snapshot of the store"),
      one_of(argument("--shards", type=positive, metavar="N",
                      help="cut each stream into N ranges of IDs; DEST may be a URL then"),
             argument("--shard-bytes", type=positive, metavar="BYTES",
-                     help="the same, a shard for so many bytes of a stream's nodes")),
+                     help="the same, with about this many bytes of nodes per shard")),
      argument("--keep", type=positive, metavar="N",
-              help="then remove the store's older snapshots next to DEST: N stay, and those they build on")),
+              help="then remove the store's older snapshots next to DEST, except N and those on which they are based")),
     """Copies one consistent state of the store, while writers go on. A full snapshot is a
-read-only store, which all reading commands open. An increment holds only what has changed since an
-earlier snapshot; shards are ranges of IDs in compressed files, for machines that share no disk.
-With shards DEST may be any URL that fsspec supports.""",
+read-only store, which all reading commands open. An increment holds only the changes since an
+earlier snapshot. Shards are ranges of IDs in compressed files, for machines that share no disk.
+With shards, DEST may be any URL that fsspec supports.""",
     "raxlog snapshot events.rax backups/monday",
     "raxlog snapshot events.rax backups/tuesday --incremental-to backups/monday --keep 7",
     "raxlog snapshot events.rax s3://bucket/events --shards 16",
@@ -52,7 +52,7 @@ def _snapshot(args: argparse.Namespace) -> None:
 
 
 def _opened(path: str) -> Store:
-    """The store, opened for writing where that is allowed: that applies what a power cut left in its journal."""
+    """The store, opened for writing where that is allowed: that finishes what a compaction left."""
     try:
         return Store.open(path, create=False)
     except ReadOnlyStore:
@@ -63,9 +63,9 @@ def _opened(path: str) -> Store:
     "restore",
     (argument("snapshot", metavar="SNAPSHOT", help="a full snapshot, or an increment"),
      argument("destination", metavar="DEST", help="where the store goes; the path must be free")),
-    """Makes a new store, equal to the one that was copied record for record. Every byte is verified,
-and DEST appears only when it is complete. The store has a UUID of its own, so its next snapshot
-must be a full one.""",
+    """Makes a new store that equals the copied one, record for record. Every byte is verified, and DEST
+appears only when it is complete. The store has a UUID of its own, so its next snapshot must be a
+full one.""",
     "raxlog restore backups/tuesday events.rax",
 )
 def _restore(args: argparse.Namespace) -> None:
@@ -77,8 +77,9 @@ def _restore(args: argparse.Namespace) -> None:
 
 @command(
     "verify", (argument("snapshot", metavar="SNAPSHOT", help="a snapshot of any kind; the URL of a set of shards"),),
-    """Compares every byte of a snapshot, and of what an increment builds on, with the checksums taken
-when it was made. The exit status is 1 if one is wrong, and each damaged chunk is named.""",
+    """Compares every byte of a snapshot, and of the snapshots on which an increment is based, with the
+checksums taken when it was made. The exit status is 1 if one is wrong, and each damaged chunk is
+named.""",
     "raxlog verify backups/tuesday",
 )
 def _verify(args: argparse.Namespace) -> int:

@@ -44,16 +44,16 @@ _RANGE = 100
     (argument("file", metavar="FILE", nargs="?",
               help="what to import: NDJSON, CSV or lines (default: the git history here, and other real text of "
               "this machine)"),
-     argument("--keep", metavar="DIR", help="make the store DIR/demo.rax, and leave it there"),
+     argument("--keep", metavar="DIR", help="make the store DIR/demo.rax, and keep it"),
      argument("--entries", type=positive, default=100_000, metavar="N",
               help="take at most N events (default: 100000)"),
      argument("--rounds", type=positive, default=5, metavar="N", help="how often to kill (default: 5)"),
-     argument("--seed", type=whole, metavar="N", help="for the moments and places (default: a new one)")),
-    """Imports real text into a new store, then starts a writer as a process of its own that appends
-the entries durably one by one and notes each acknowledged ID, kills it with SIGKILL at a random
-moment, opens the store again and compares: every acknowledged entry must be there, intact and
-in order, and at most one more. Then it reads ranges, looks up entries, counts, ranks and
-positions, and prints rates. Exit status 0 only if everything was there, else 1.""",
+     argument("--seed", type=whole, metavar="N", help="seed of the moments and places (default: a new one)")),
+    """Imports real text into a new store. Then it starts a writer in another process, which appends entries
+durably one by one and notes each acknowledged ID, and kills it with SIGKILL at a random moment. It
+opens the store again and compares: every acknowledged entry must be there, intact and in order, and
+at most one more. Finally it reads ranges, looks up entries, counts, ranks and positions, and prints
+rates. Exit status 0 only if everything was there, otherwise 1.""",
     "raxlog demo",
     "raxlog demo events.ndjson --keep /tmp/look --rounds 10",
 )

@@ -39,8 +39,8 @@ from ...status import DONE, NO, USAGE, CommandError
 from ...stores import existing, reading, stream_of, writing
 
 _REFS = argument("--refs", choices=POLICIES, default=KEEPREF,
-                 help="keepref: pending entries stay pending (default); delref: they leave every group; "
-                 "acked: only what every group has acknowledged goes")
+                 help="keepref: pending entries stay pending (default); delref: every group forgets them; acked: only "
+                 "entries that every group has acknowledged are removed")
 
 
 def _trimming(required: bool) -> tuple[Add, ...]:
@@ -101,9 +101,10 @@ def _parsed(typed: str) -> Any:
      *_trimming(required=False), *WRITING),
     """Prints the entry's ID once the entry is on disk. Creates the store and the stream if they
 do not exist. A field is split at its first '='; fields may repeat. An ID of your own must be
-greater than every ID before it (else exit status 1, as where --expect-last is not met). --maxlen or
---minid trim in the same commit. If the stream has a codec, a value that is JSON is stored as that (qty=2
-is a number, zip='"01"' is text), unless --raw. Put '--' before fields that begin with a dash.""",
+greater than every ID before it. If it is not, or if --expect-last does not match, the exit
+status is 1. --maxlen or --minid trim in the same commit. If the stream has a codec, a value
+that is valid JSON is stored as such (qty=2 is a number, zip='"01"' is text), unless --raw is
+given. Put '--' before fields that begin with a dash.""",
     "raxlog add events.rax orders item=book qty=2",
     "raxlog add events.rax orders item=pen --id 1526919030474-55 --maxlen 1000",
 )
@@ -127,8 +128,8 @@ def _add(args: argparse.Namespace) -> None:
 
 @command(
     "delete", (*OF_STREAM, IDS, _REFS, *WRITING),
-    """Prints how many were deleted. Exit status 1 if none was. What a consumer group has pending is shown
-as deleted when it is read again, unless --refs delref.""",
+    """Prints how many were deleted. Exit status 1 if none was. If a consumer group has a deleted entry
+pending, it is shown as deleted when it is read again, unless --refs delref is given.""",
     "raxlog delete events.rax orders 1526919030474-55 1526919030474-56",
 )
 def _delete(args: argparse.Namespace) -> int:
@@ -142,7 +143,7 @@ def _delete(args: argparse.Namespace) -> int:
 
 @command(
     "trim", (*OF_STREAM, *_trimming(required=True), *WRITING),
-    """Prints how many entries were evicted. Give one of --maxlen and --minid.""",
+    """Prints how many entries were evicted. Give either --maxlen or --minid.""",
     "raxlog trim events.rax orders --maxlen 100000 --approximate --limit 0",
 )
 def _trim(args: argparse.Namespace) -> None:
@@ -224,10 +225,11 @@ def _retention(typed: str) -> Retention:
               'several; "" removes it'),
      argument("--codec", choices=CODECS, help="of values appended from now on"),
      *WRITING),
-    """--compression and the node limits apply to new nodes. A change of the window or the cap forgets
-all idempotent appends, as XCFGSET does. By --retention the oldest entries go: those beyond maxlen,
-max_age or max_bytes, and with "acked" what every consumer group has acknowledged, but for groups that
-were not read from for idle_group seconds. See also: raxlog maintain. Prints what has changed.""",
+    """--compression and the node limits apply to new nodes. Changing the window or the cap forgets
+all idempotent appends, as XCFGSET does. --retention removes the oldest entries: those beyond maxlen,
+max_age or max_bytes, and with "acked" those that every consumer group has acknowledged, except
+groups that were not read from for idle_group seconds. See also: raxlog maintain. Prints the changed
+settings.""",
     "raxlog configure events.rax orders --compression zstd",
     'raxlog configure events.rax jobs --retention "acked idle_group=3600 max_age=604800"',
 )

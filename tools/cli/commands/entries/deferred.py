@@ -22,12 +22,12 @@ def _show(args: argparse.Namespace, one: Deferred) -> None:
 @command(
     "defer",
     (*OF_STREAM, argument("fields", metavar="FIELD=VALUE", nargs="+", read=pair, help="the entry's fields"),
-     one_of(argument("--delay", type=seconds, metavar="SECONDS", help="so long from now"),
+     one_of(argument("--delay", type=seconds, metavar="SECONDS", help="this long from now"),
             argument("--at", metavar="TIME", type=moment, help="at this time, as in 2026-11-24T08:00:00Z"),
             required=True), RAW, *WRITING),
-    """Prints the token of an entry that is appended at its time, by whatever process reads from the stream, or
-appends to it, from then on. It is on disk now. Creates the store and the stream if they do not exist.
-Fields are encoded as by 'add'.""",
+    """Puts the entry on disk and prints its token. When it is due, the next process that reads from the
+stream or appends to it adds it to the stream. Creates the store and the stream if they do not
+exist. Fields are encoded as by 'add'.""",
     "raxlog defer events.rax mail to=ann@example.org --delay 3600",
 )
 def _defer(args: argparse.Namespace) -> None:
@@ -39,9 +39,10 @@ def _defer(args: argparse.Namespace) -> None:
 
 
 @command(
-    "deferred", (*OF_STREAM, argument("--cancel", metavar="TOKEN", nargs="+", help="drop these"), *WRITING),
-    """A line for each deferred entry, in the order of their time: its token, its time, its fields. With --cancel it
-prints how many were dropped; exit status 1 if none was: they had come, or been cancelled.""",
+    "deferred", (*OF_STREAM, argument("--cancel", metavar="TOKEN", nargs="+", help="cancel these"), *WRITING),
+    """Prints a line for each deferred entry, in the order of their times: its token, its time, its
+fields. With --cancel it prints how many were cancelled; exit status 1 if none was, because all had
+already been appended or cancelled.""",
     "raxlog deferred events.rax mail",
 )
 def _deferred(args: argparse.Namespace) -> int:

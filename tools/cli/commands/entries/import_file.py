@@ -136,35 +136,36 @@ class Import:
      argument("stream", metavar="STREAM", nargs="?", read=stream_name,
               help="the stream's name; with --redis a pattern of names"),
      argument("file", metavar="FILE", nargs="?", default="-", help="what to read (default: -, standard input)"),
-     argument("--rdb", metavar="FILE", help="take the keys of a file that Redis has saved"),
-     argument("--redis", metavar="URL", help="take the keys of a server, as in redis://localhost:6379/0"),
-     flag("--replace", "with --rdb and --redis: also what is in the store already"),
+     argument("--rdb", metavar="FILE", help="import the keys of a file that Redis has saved"),
+     argument("--redis", metavar="URL", help="import the keys of a server, as in redis://localhost:6379/0"),
+     flag("--replace", "with --rdb and --redis: also replace existing keys"),
      argument("--format", choices=input_formats.FORMATS,
-              help="default: guessed from the file's name, else from its first bytes"),
-     argument("--batch", type=positive, default=1000, metavar="N", help="entries a commit (default: 1000)"),
+              help="default: guessed from the file's name, or from its first bytes"),
+     argument("--batch", type=positive, default=1000, metavar="N", help="entries per commit (default: 1000)"),
      argument("--field", default="line", metavar="NAME", help="the field for plain lines (default: line)"),
-     argument("--id-field", metavar="NAME", help="take this field as the entry's ID"),
+     argument("--id-field", metavar="NAME", help="use this field as the entry's ID"),
      argument("--delimiter", metavar="CHAR",
               help="the separator of CSV columns (default: a comma; a tab for *.tsv)"),
      argument("--from-line", type=positive, default=1, metavar="N", help="start at line N of the input"),
      flag("--skip-bad", "leave out records that cannot be stored, and count them"), *WRITING),
-    """Reads a file, or standard input, and appends an entry for each record; a batch of them is one
-commit. Creates the store and the stream if they do not exist.
+    """Reads a file, or standard input, and appends an entry for each record, in one commit per
+batch. Creates the store and the stream if they do not exist.
 
-  ndjson   an object a line; numbers and nested values are stored as their JSON text,
-           {"base64": "…"} as the bytes it stands for
+  ndjson   an object per line; numbers and nested values are stored as their JSON text,
+           {"base64": "…"} as the decoded bytes
   csv      the first row names the fields; UTF-8, or any other bytes as they are
   lines    each line is an entry with the field --field
-  entries  what 'raxlog range --json' prints, IDs included
+  entries  the output of 'raxlog range --json', IDs included
 
 With --id-field the IDs must ascend: ms-seq, ms, or ms-* for several in a millisecond. A
-record that cannot be stored ends the import (exit status 2), naming file and line, or is
-left out with --skip-bad. However an import ends, it prints how many entries are durable and
-from which line to continue; Ctrl-C waits for the current commit.
+record that cannot be stored ends the import (exit status 2) with an error that names file and line;
+with --skip-bad it is left out. However an import ends, it prints how many entries are durable and
+at which line to continue; Ctrl-C waits for the current commit.
 
---rdb and --redis take all streams, with their groups and what is pending, node by node and byte
-for byte, strings and lists, and when they go. A key that is in the store already stays as it is.
-Keys of other kinds are left out and counted. --redis needs redis-py: pip install raxlog[redis].""",
+--rdb and --redis import all streams, with their groups and pending entries, node by node and byte
+for byte, and also strings, lists and the times at which keys expire. A key that already exists in
+the store stays as it is. Keys of other kinds are left out and counted. --redis needs redis-py:
+pip install raxlog[redis].""",
     "raxlog import events.rax orders orders.csv --id-field time",
     "journalctl -o json | raxlog import events.rax journal -",
     "raxlog range events.rax orders --json | raxlog import copy.rax orders --format entries",

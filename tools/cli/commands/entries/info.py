@@ -38,17 +38,17 @@ _WORTH_A_LINE = 1 << 20  # bytes free
      argument("stream", metavar="STREAM", nargs="?", read=stream_name,
               help="the stream's name; without it all are listed"),
      one_of(flag("--rax", "draw the stream's rax, as raxShow does"),
-            argument("--node", metavar="ID", read=parse_id, help="draw the node that holds this ID, or would"),
+            argument("--node", metavar="ID", read=parse_id, help="draw the node that holds, or would hold, this ID"),
             flag("--full", "also entries, and the groups' pending entries")),
      argument("--count", type=whole, metavar="N",
               help=f"with --full: at most N of each list (default: {COUNT}; 0: all)")),
-    """Without STREAM a table of the streams: entries, nodes, first live and last generated ID. With
-STREAM everything XINFO STREAM shows, and its consumer groups; with --full what XINFO STREAM FULL
-shows: the first entries, and of each group its consumers, and what each has pending since when
-(UTC; with --json Unix time in seconds). --rax draws the radix tree over the 16-byte master IDs
-of the nodes. --node draws one node: the block around it, its master entry, and every entry,
-deleted ones included, with flags, offset and bytes. A damaged stream is named in the table, and
-the exit status is then 3.""",
+    """Without STREAM, prints a table of the streams: entries, nodes, first live and last generated ID.
+With STREAM, prints everything that XINFO STREAM shows, and its consumer groups. With --full, prints
+what XINFO STREAM FULL shows: the first entries, and for each group its consumers and what each
+has pending since when (UTC; with --json Unix time in seconds). --rax draws the radix tree over the
+16-byte master IDs of the nodes. --node draws one node: the block around it, its master entry, and
+every entry, including deleted ones, with flags, offset and bytes. A damaged stream is named in the
+table, and the exit status is then 3.""",
     "raxlog info events.rax",
     "raxlog info events.rax orders --full --count 3",
     "raxlog info events.rax orders --rax",

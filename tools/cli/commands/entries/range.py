@@ -30,11 +30,11 @@ _LOOK_ANYWAY = 1.0  # seconds; an append wakes at once, a deletion is found by l
      argument("--count", type=whole, metavar="N", help="at most N entries"),
      flag("--reverse", "the same range from its end"), RAW, TIME),
     """START and END are IDs as Redis writes them, both included: - and + for the first and the
-last, 'ms' for all of a millisecond, '(ms-seq' to exclude that ID. Entries come in the order
+last, 'ms' for all of a millisecond, '(ms-seq' to exclude that ID. Entries are printed in the order
 of their IDs, a line each: the ID, then field=value, separated by tabs. With --json a line is
-{"id": "ms-seq", "fields": {…}}; fields is a list of [name, value] where a name occurs twice
-or is not UTF-8. Of an entry that a codec has encoded the decoded fields are printed, with --json as
-"value"; --raw prints them as they are stored, for 'raxlog import'. Exit status 1 if the range has no entry.""",
+{"id": "ms-seq", "fields": {…}}; fields is a list of [name, value] if a name occurs twice
+or is not UTF-8. If a codec has encoded an entry, its decoded fields are printed, with --json as
+"value"; --raw prints them as stored, for 'raxlog import'. Exit status 1 if the range has no entry.""",
     "raxlog range events.rax orders - + --count 2",
     "raxlog range events.rax orders '(1526919030474-55' --json",
 )
@@ -69,9 +69,9 @@ def _get(args: argparse.Namespace) -> None:
      argument("--count", type=whole, metavar="N",
               help="stop after N entries, those at the beginning included (default: follow for ever)"),
      flag("--wait", "wait for a store, or a stream, that does not exist yet"), RAW, TIME),
-    """Prints as 'range' does, then waits for new entries and prints each as it comes, until it has
-printed --count entries or is stopped with Ctrl-C. It prints what any process appends. A missing
-stream is an error (exit status 1), also once it is deleted, unless --wait.""",
+    """Prints entries as 'range' does, then waits and prints each new entry that any process appends,
+until it has printed --count entries or is stopped with Ctrl-C. A stream that does not exist, or
+is deleted, is an error (exit status 1), unless --wait is given.""",
     "raxlog tail events.rax orders -n 5",
     "raxlog tail events.rax orders -n 0 --count 1      # wait for the next one",
     "raxlog tail events.rax orders --wait              # start it before the store exists",

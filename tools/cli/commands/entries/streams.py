@@ -15,7 +15,8 @@ from ...arguments import OF_STORE, TIME, command
 
 @command(
     "streams", (*OF_STORE, TIME),
-    """Prints the names, one a line, in the order of their bytes; with --time the last generated ID of each, too.""",
+    """Prints the names, one a line, in the order of their bytes; with --time also the last generated ID
+of each.""",
     "raxlog streams events.rax",
 )
 def _streams(args: argparse.Namespace) -> None:

@@ -44,8 +44,8 @@ from ...stores import existing, group_of, stream_of, writing
 
 @command(
     "groups", (*OF_STREAM, TIME),
-    """A line for each group: its consumers, its pending entries, its last delivered ID, and its lag: how
-many live entries follow that ID. The lag is always exact.""",
+    """Prints a line for each group: its consumers, its pending entries, its last delivered ID, and its lag,
+the number of live entries after that ID. The lag is always exact.""",
     "raxlog groups events.rax orders",
 )
 def _groups(args: argparse.Namespace) -> None:
@@ -70,8 +70,8 @@ def group_json(group: GroupInfo) -> dict[str, Any]:
 
 @command(
     "lag", OF_GROUP,
-    """Prints one number, and nothing else: the live entries not yet delivered to the group.
-Pending entries do not count; 'raxlog pending' shows those.""",
+    """Prints a single number: the live entries not yet delivered to the group. Pending entries do not
+count; 'raxlog pending' shows those.""",
     "raxlog lag events.rax orders billing",
 )
 def _lag(args: argparse.Namespace) -> None:
@@ -100,7 +100,7 @@ def _place(text: str, *ends: str) -> str:
      flag("--create-stream", "create the stream, and the store, if missing"),
      flag("--exist-ok", "leave a group of that name as it is"),
      argument("--subject", action="append", metavar="PATTERN",
-              help="only what was published under such subjects; repeatable"), *WRITING),
+              help="only entries published under such subjects; repeatable"), *WRITING),
     """Every entry after --start is delivered to the group once, to whichever consumer reads first.
 Exit status 1 if the group exists (unless --exist-ok), or the stream does not (unless
 --create-stream).""",
@@ -121,7 +121,7 @@ def _create_group(args: argparse.Namespace) -> None:
 
 @command(
     "destroy-group", (*OF_GROUP, *WRITING),
-    """Its consumers and its pending entries are deleted too, the stream's entries stay. A read that waits
+    """Its consumers and its pending entries are deleted too; the stream's entries stay. A read that waits
 for the group in another process raises an error. This cannot be undone.""",
     "raxlog destroy-group events.rax orders billing",
 )
@@ -140,7 +140,7 @@ def _destroy_group(args: argparse.Namespace) -> None:
     (*OF_GROUP,
      argument("id", metavar="ID", read=lambda text: _place(text, "$", "-", "+"),
               help="the new last delivered ID, or a time; $ for the stream's last, 0 for none"), *WRITING),
-    """Forward skips entries, back delivers them once more. Pending entries stay pending.""",
+    """Moving it forward skips entries; moving it back delivers them once more. Pending entries stay pending.""",
     "raxlog set-group-id events.rax orders billing 0       # everything again",
     "raxlog set-group-id events.rax orders billing '$'     # only what is new",
 )
@@ -155,9 +155,9 @@ def _set_group_id(args: argparse.Namespace) -> None:
 @command(
     "pause",
     (*OF_GROUP, argument("--until", metavar="TIME", type=moment,
-                         help="until then, as in 2026-11-24T08:00:00Z (default: until 'raxlog resume')"), *WRITING),
-    """The group delivers nothing until then: its readers and workers wait. What they have can be
-acknowledged as ever.""",
+                         help="until when, as in 2026-11-24T08:00:00Z (default: until 'raxlog resume')"), *WRITING),
+    """Until then, readers and workers of the group wait. Entries that they already have can still be
+acknowledged.""",
     "raxlog pause events.rax orders billing",
 )
 def _pause(args: argparse.Namespace) -> None:
@@ -167,7 +167,9 @@ def _pause(args: argparse.Namespace) -> None:
 
 
 @command(
-    "resume", (*OF_GROUP, *WRITING), "The group delivers again.", "raxlog resume events.rax orders billing",
+    "resume", (*OF_GROUP, *WRITING),
+    """Ends a pause at once; waiting readers and workers continue.""",
+    "raxlog resume events.rax orders billing",
 )
 def _resume(args: argparse.Namespace) -> None:
     with group_of(args, writing) as group:
@@ -177,8 +179,8 @@ def _resume(args: argparse.Namespace) -> None:
 
 @command(
     "consumers", OF_GROUP,
-    """A line for each consumer: its pending entries, the seconds since it last asked for something
-(idle) and since it last got something (inactive; - if never).""",
+    """Prints a line for each consumer: its pending entries, the seconds since it last tried to read
+(idle) and since it last received an entry (inactive; - if never).""",
     "raxlog consumers events.rax orders billing",
 )
 def _consumers(args: argparse.Namespace) -> None:
@@ -197,7 +199,7 @@ def _consumers(args: argparse.Namespace) -> None:
 
 @command(
     "create-consumer", (*OF_CONSUMER, *WRITING),
-    """Reading creates a consumer as well; this one asks for nothing. Exit status 1 if it exists.""",
+    """Reading creates a consumer as well; this command reads nothing. Exit status 1 if it exists.""",
     "raxlog create-consumer events.rax orders billing worker-1",
 )
 def _create_consumer(args: argparse.Namespace) -> None:

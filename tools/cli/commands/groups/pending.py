@@ -36,7 +36,7 @@ from ...status import DONE, NO
 from ...stores import group_of, writing
 
 _DELIVERY = (argument("--retrycount", type=whole, metavar="N", help="set the delivery count to N"),
-             flag("--force", "also entries that are not pending: they become it"))
+             flag("--force", "also entries that are not pending, which become pending"))
 
 
 @command(
@@ -47,12 +47,12 @@ _DELIVERY = (argument("--retrycount", type=whole, metavar="N", help="set the del
               help="last ID, or time, to list (default: +, the last)"),
      flag("--list", "a line for each entry; START and the filters imply it"),
      argument("--consumer", metavar="NAME", read=consumer_name, help="only this consumer's"),
-     argument("--min-idle", type=seconds, metavar="SECONDS", help="only those idle so long"),
+     argument("--min-idle", type=seconds, metavar="SECONDS", help="only entries idle for this long"),
      argument("--count", type=whole, metavar="N", help="at most N entries"), TIME),
-    """What has been delivered and not acknowledged: in sum and by consumer, or with --list (or START,
-or any filter) a line for each entry: its consumer, seconds since it was delivered, and how
-often it has been. What 'raxlog nack' released has no consumer and no idle time. Exit status 1 if
-a list is empty.""",
+    """Prints the number of pending entries, in all and by consumer. With --list (or START, or any
+filter), prints a line for each entry: its consumer, the seconds since it was delivered, and how
+often it has been delivered. An entry released by 'raxlog nack' has no consumer and no idle time.
+Exit status 1 if a list is empty.""",
     "raxlog pending events.rax orders billing",
     "raxlog pending events.rax orders billing --consumer worker-1 --min-idle 60 --count 10",
 )
@@ -102,14 +102,14 @@ def _taking(what: str) -> tuple[Add, Add]:
 
 @command(
     "claim",
-    (*OF_CONSUMER, IDS, *_taking("only those idle so long (default: 0)"),
-     one_of(argument("--idle", type=seconds, metavar="SECONDS", help="as if delivered so long ago (default: now)"),
+    (*OF_CONSUMER, IDS, *_taking("only entries idle for this long (default: 0)"),
+     one_of(argument("--idle", type=seconds, metavar="SECONDS", help="as if delivered this long ago (default: now)"),
             argument("--time", type=seconds, metavar="UNIX", help="as if delivered at this Unix time, in seconds")),
      *_DELIVERY,
      argument("--lastid", metavar="ID", read=parse_id, help="move the group's last delivered ID forward to this one"),
      *WRITING),
-    """Moves pending entries from any consumer to CONSUMER, and prints them. With --min-idle an entry delivered
-less than that ago stays with its consumer. Exit status 1 if none was claimed.""",
+    """Moves pending entries from any consumer to CONSUMER, and prints them. With --min-idle, an entry that
+was delivered more recently stays with its consumer. Exit status 1 if none was claimed.""",
     "raxlog claim events.rax orders billing worker-2 1526919030474-55 --min-idle 60",
 )
 def _claim(args: argparse.Namespace) -> int:
@@ -133,14 +133,14 @@ def _claimed_text(entry: Entry | StreamID) -> str:
 
 @command(
     "autoclaim",
-    (*OF_CONSUMER, *_taking("those idle so long (default: 0, everything)"),
+    (*OF_CONSUMER, *_taking("entries idle for this long (default: 0, all)"),
      argument("--start", default="0", metavar="ID", read=bound(parse_start),
               help="where to begin, an ID or a time (default: 0, at the beginning)"),
      argument("--count", type=positive, default=100, metavar="N", help="at most N entries (default: 100)"), *WRITING),
-    """Claims entries idle for --min-idle, in the order of IDs, and prints where to continue. What 'raxlog nack'
-released is claimed too, regardless of its --delay. Pending entries that have been deleted are removed. With
---json one document: {"cursor": ID or null at the end, "entries": […], "deleted": […]}. Exit status
-1 if there was nothing.""",
+    """Claims entries idle for --min-idle, in the order of IDs, and prints where to continue. Entries
+released by 'raxlog nack' are claimed too, regardless of their --delay. Pending entries that have
+been deleted are removed. With --json prints one document: {"cursor": ID or null at the end,
+"entries": […], "deleted": […]}. Exit status 1 if there was nothing.""",
     "raxlog autoclaim events.rax orders billing worker-2 --min-idle 60 --count 10",
 )
 def _autoclaim(args: argparse.Namespace) -> int:
@@ -163,11 +163,11 @@ def _autoclaim(args: argparse.Namespace) -> int:
      argument("--mode", choices=("silent", "fail", "fatal"), default="fail",
               help="fail: the delivery counts (default); silent: it does not; fatal: the count becomes the greatest"),
      argument("--delay", type=seconds, default=0.0, metavar="SECONDS",
-              help="'read --claim-idle' takes them after that"),
+              help="'read --claim-idle' delivers them only after this time"),
      *_DELIVERY, *WRITING),
-    """Releases pending entries to the group: any consumer's 'read --claim-idle' takes them, at once or after
---delay; 'claim' and 'autoclaim' take them at once. Prints how many were pending. Exit status 1 if none
-was.""",
+    """Releases pending entries to the group. 'read --claim-idle' of any consumer delivers them, at once or
+after --delay; 'claim' and 'autoclaim' take them at once. Prints how many were pending. Exit status 1
+if none was.""",
     "raxlog nack events.rax orders billing 1526919030474-55 --delay 30",
 )
 def _nack(args: argparse.Namespace) -> int:

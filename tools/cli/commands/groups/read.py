@@ -56,7 +56,7 @@ def _ids(text: str) -> list[StreamID]:
               "only, + for the last one"),
      argument("--count", type=positive, metavar="N", help="at most N entries of each stream"),
      argument("--block", type=seconds, metavar="SECONDS",
-              help="wait so long for the first entry; 0: no limit (default: do not wait)"),
+              help="wait this long for the first entry; 0: no limit (default: do not wait)"),
      RAW,
      titled("in a consumer group",
             argument("--group", metavar="GROUP", read=group_name, help="read as a consumer of this group"),
@@ -64,18 +64,17 @@ def _ids(text: str) -> list[StreamID]:
                      help="which consumer; created if it is new"),
             flag("--history", "this consumer's own pending entries, again"),
             argument("--after", metavar="ID", read=bound(parse_id), help="with --history: only those after this ID"),
-            argument("--claim-idle", type=seconds, metavar="SECONDS", help="first claim what is idle so long"),
+            argument("--claim-idle", type=seconds, metavar="SECONDS", help="first claim entries idle for this long"),
             argument("--ack", type=_ids, action="extend", metavar="ID,ID…", help="acknowledge these first"),
             flag("--noack", "new entries do not become pending: at most once")), TIME, *WRITING),
-    """In a group (--group, --consumer) it delivers entries not yet delivered to the group; they stay
-pending until 'raxlog ack', or the next read with --ack, in one commit. --claim-idle takes over
-what a dead consumer has left, --history reads the consumer's own pending entries again. Without
-a group it prints what follows an ID, of one stream or of several.
-
-A line is an entry, as 'raxlog range' prints it, its stream before it where several are read;
-one that was deleted while it was pending is its ID alone. With --json a line is {"stream": …,
-"id": …, "fields": …}, in a group with "deliveries" and "idle" (seconds, where it was claimed).
-Exit status 1 if there was nothing to read.""",
+    """In a group (--group, --consumer), delivers entries that were not yet delivered to the group. They
+stay pending until 'raxlog ack', or until the next read acknowledges them with --ack in its own
+commit. --claim-idle takes over the entries of a dead consumer; --history reads the consumer's own
+pending entries again. Without a group, prints the entries after an ID, of one or several streams.
+Each line is an entry as 'raxlog range' prints it, preceded by its stream if several are read. An
+entry that was deleted while pending is printed as its ID alone. With --json a line is
+{"stream": …, "id": …, "fields": …}, in a group with "deliveries" and, if it was claimed, "idle"
+(seconds). Exit status 1 if there was nothing to read.""",
     "raxlog read events.rax orders --group billing --consumer worker-1 --count 10 --block 5",
     "raxlog read events.rax orders --group billing --consumer worker-1 --ack 5-0,6-0 --claim-idle 60",
     "raxlog read events.rax 'orders=$' 'mail=1526919030474-55' --block 0",
@@ -145,11 +144,12 @@ def _once(streams: Iterable[tuple[str, Any]]) -> dict[bytes, Any]:
     "ack",
     (*OF_GROUP, IDS,
      argument("--consumer", metavar="NAME", read=consumer_name,
-              help="only if this consumer has all of them, else none"),
+              help="only if all are pending for this consumer; otherwise none"),
      flag("--delete", "delete the entries as well, in the same commit"),
-     argument("--refs", choices=POLICIES, help="with --delete: what of other groups (see 'delete --help')"), *WRITING),
-    """Prints how many of them were pending. Exit status 1 if none was. With --consumer an ID that is
-not pending with that consumer is an error that names its owner, and none is acknowledged.""",
+     argument("--refs", choices=POLICIES,
+              help="with --delete: what happens in other groups (see 'delete --help')"), *WRITING),
+    """Prints how many of them were pending. Exit status 1 if none was. With --consumer, an ID that is
+not pending for that consumer is an error that names its owner, and nothing is acknowledged.""",
     "raxlog ack events.rax orders billing 1526919030474-55 1526919030474-56",
     "raxlog ack events.rax orders billing 1526919030474-57 --consumer worker-1",
 )

@@ -28,27 +28,27 @@ from ...stores import group_of, writing
 
 @command(
     "worker",
-    (argument("handler", metavar="MODULE:FUNCTION", help="what to call with each entry"), *OF_GROUP,
-     argument("--threads", type=positive, default=1, metavar="N", help="handlers at the same time (default: 1)"),
+    (argument("handler", metavar="MODULE:FUNCTION", help="the function to call with each entry"), *OF_GROUP,
+     argument("--threads", type=positive, default=1, metavar="N", help="handlers that run at once (default: 1)"),
      argument("--processes", type=whole, default=0, metavar="N",
-              help="worker processes, restarted when they die (default: this one alone)"),
-     flag("--burst", "end when there is nothing to be read"),
-     flag("--transaction", "call the function with a transaction, too, which also acknowledges"),
+              help="worker processes, restarted when they die (default: only this one)"),
+     flag("--burst", "end when there is nothing to read"),
+     flag("--transaction", "also pass the function a transaction, which acknowledges the entry"),
      argument("--lease", type=seconds, default=30.0, metavar="SECONDS",
               help="how long after a worker's death others take over its entries (default: 30)"),
-     argument("--attempts", type=positive, default=20, metavar="N", help="deliveries at most (default: 20)"),
+     argument("--attempts", type=positive, default=20, metavar="N", help="maximum number of deliveries (default: 20)"),
      argument("--retry", metavar="SECONDS,…",
               help="delays after the first failure, the second … (default: 1 s, doubled each time, up to an hour)"),
      argument("--timeout", type=seconds, metavar="SECONDS", help="how long a handler may take (default: for ever)"),
      argument("--drain", type=seconds, default=10.0, metavar="SECONDS",
-              help="how long handlers may go on once it is stopped (default: 10)"),
+              help="how long handlers may still run once the worker is stopped (default: 10)"),
      argument("--result-ttl", type=seconds, metavar="SECONDS",
-              help="keep what the function returns so long, for group.wait_result()"),
-     argument("--name", metavar="NAME", read=consumer_name, help="the consumer's name (default: made up)"), *WRITING),
-    """Calls (or awaits) the function with each entry of the group, any number of workers side by side, until SIGTERM
-or Ctrl-C. An entry is acknowledged when the function returns; where it raises, the entry comes again
-after a delay, and goes to the dead letters after --attempts deliveries ('raxlog dlq'). MODULE is
-looked for in the current folder, too.""",
+              help="keep the function's return value this long, for group.wait_result()"),
+     argument("--name", metavar="NAME", read=consumer_name, help="the consumer's name (default: generated)"), *WRITING),
+    """Calls (or awaits) the function with each entry of the group, until SIGTERM or Ctrl-C. Any number of
+workers can run at the same time. An entry is acknowledged when the function returns. If it raises
+an exception, the entry is delivered again after a delay; after --attempts deliveries it goes to the
+dead letters ('raxlog dlq'). MODULE is also looked for in the current folder.""",
     "raxlog worker shop:send_mail events.rax orders mail --processes 4 --timeout 60",
 )
 def _worker(args: argparse.Namespace) -> int:
@@ -95,12 +95,13 @@ def _function(name: str) -> Callable[..., object]:
 @command(
     "dlq",
     (argument("action", choices=("list", "show", "replay", "purge"), help="what to do"), *OF_GROUP,
-     argument("ids", metavar="ID", nargs="*", read=parse_id, help="these letters only"),
-     argument("--reason", choices=("failed", "discarded", "exhausted", "malformed"), help="only those given up for it"),
+     argument("ids", metavar="ID", nargs="*", read=parse_id, help="only these letters"),
+     argument("--reason", choices=("failed", "discarded", "exhausted", "malformed"), help="only those of this reason"),
      TIME, *WRITING),
-    """The dead letters of a group. list: a line each, its ID, the entry's ID, the deliveries, the reason and the
-error; show: all of each, with its traceback; replay: append the entries to their stream again;
-purge: delete them. Without IDs all of them. Exit status 1 if there are none.""",
+    """Works on the dead letters of a group. list: prints a line for each, with its ID, the entry's ID, the
+deliveries, the reason and the error; show: prints all of each, with its traceback; replay: appends
+the entries to their stream again; purge: deletes them. Without IDs, all of them. Exit status 1 if
+there are none.""",
     "raxlog dlq list events.rax orders mail",
     "raxlog dlq replay events.rax orders mail 1526919030474-0",
 )

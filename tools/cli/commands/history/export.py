@@ -47,23 +47,24 @@ _ROW_GROUP = 1 << 20  # rows that a reader of Parquet can skip at once
      argument("--id", metavar="NAME", help="add a column with the ID as text: ms-seq"),
      argument("--timestamp", metavar="NAME", help="add a column with the ID's milliseconds as a time"),
      argument("--mode", type=str.upper, choices=MODES, default=PERMISSIVE,
-              help="a value that is not of its column's type is null (default), or ends the export (FAILFAST)"),
-     flag("--skip-damaged", "leave out and name nodes that cannot be read"),
+              help="a value that is not of its column's type becomes null (default), or ends the export (FAILFAST)"),
+     flag("--skip-damaged", "skip nodes that cannot be read, and name them"),
      argument("--compression", choices=_COMPRESSIONS, default="zstd", help="not for CSV (default: zstd)"),
-     flag("--force", "replace FILE, or the server's keys, where they exist")),
-    """Writes the entries from START to END to a file that DuckDB, Polars, pandas and Spark read. They are decoded
-straight into columns, some millions a second. Needs pyarrow: pip install pyarrow.
+     flag("--force", "replace FILE, or the server's keys, if they exist")),
+    """Writes the entries from START to END to a file that DuckDB, Polars, pandas and Spark can read.
+They are decoded straight into columns, some millions a second. Needs pyarrow: pip install pyarrow.
 
-Without --columns there are id_ms, id_seq and the columns of the stream's schema (see configure), or
-fields, a map of each entry's fields. --columns lists
-fields and their types: string, binary, bigint, int, double, boolean,
-timestamp, decimal(p,s); an entry without the field has null there. A name with spaces or
-commas is put in backquotes. CSV needs --columns. Parquet names stream, store, first and last ID.
+Without --columns, the columns are id_ms, id_seq and those of the stream's schema (see configure), or
+fields, a map of each entry's fields. --columns lists fields and their types: string, binary, bigint,
+int, double, boolean, timestamp, decimal(p,s). If an entry lacks a field, its value is null. Put a name
+with spaces or commas in backquotes. CSV needs --columns. The metadata of a Parquet file has the stream,
+the store, and the first and last ID.
 
 The file appears when it is complete. Exit status 1 if the range has no entry.
 
---redis gives a server whole streams, with their groups and what is pending, node by node and byte for byte,
-strings and lists, and when they go. Needs redis-py: pip install raxlog[redis].""",
+--redis copies whole streams to a server, with their groups and pending entries, node by node and byte
+for byte, and also strings, lists and the times at which keys expire. Needs redis-py:
+pip install raxlog[redis].""",
     "raxlog export events.rax orders orders.parquet",
     'raxlog export events.rax orders sales.csv --id id --columns "item string, price decimal(10,2)"',
     "raxlog export events.rax orders may.parquet 1525132800000 1527811199999 --timestamp time",

@@ -38,7 +38,7 @@ _RANGE = (*OF_STREAM, argument("--start", metavar="ID", default="earliest", read
                    help="first ID, or a time (default: earliest)"),
           argument("--end", metavar="ID", default="latest", read=time_as_id,
                    help="last ID, included, or a time (default: latest)"),
-          argument("--as-of", metavar="TIME", help="where STORE holds several snapshots: the newest up to this time, "
+          argument("--as-of", metavar="TIME", help="if STORE holds several snapshots: the newest up to this time, "
                    "2026-11-22T10:00:00Z or milliseconds since 1970; or up to 'transaction 57'"),
           argument("--partitions", type=positive, metavar="N", help="cut it into N partitions"),
           argument("--max-records", type=positive, metavar="N", help="at most N entries in a partition"))
@@ -98,12 +98,12 @@ def _picture(parts: list[Part], options: Options) -> str:
      argument("--schema", metavar="COLUMNS",
               help="fields to read as columns: 'item string, qty int'; id_ms and id_seq can be among them "
               "(default: id_ms, id_seq, fields as a map)"),
-     argument("--cores", type=positive, metavar="N", help="how many to use (default: all)"),
+     argument("--cores", type=positive, metavar="N", help="processor cores to use (default: all)"),
      flag("--verbose", "show what Java and Spark print"),
      argument("--rows", type=positive, default=1000, metavar="N", help="print at most N rows (default: 1000)")),
-    """Starts a Spark on this machine, which takes some ten seconds, runs the query and prints a table;
-with --json a line a row. Needs Java 17 and the extra 'spark'. Columns that --schema names are
-decoded alone, which is faster than the map. Exit status 1 if the query has no rows.""",
+    """Starts Spark on this machine, which takes some ten seconds, runs the query and prints a table;
+with --json a line per row. Needs Java 17 and the extra 'spark'. With --schema only those columns are
+decoded, which is faster than the map. Exit status 1 if the query has no rows.""",
     "raxlog scan backup.rax orders --schema 'item string, qty int' \\\n"
     "    --sql 'select item, sum(qty) from entries group by item order by 2 desc'",
 )

@@ -39,9 +39,9 @@ class _Token:
     "subjects",
     (*OF_STORE,
      argument("within", metavar="PATTERN", nargs="?", default=">", read=typed(subjects.pattern),
-              help="only what overlaps this pattern")),
-    """A tree of tokens; after each subject how many plain subscriptions it has, bindings included, and
-how many members of queues. Exit status 1 if there is none.""",
+              help="only subjects that overlap this pattern")),
+    """Prints a tree of tokens. Each subject has the number of its plain subscriptions, bindings included,
+and of the members of its queues. Exit status 1 if there is none.""",
     "raxlog subjects events.rax",
     "raxlog subjects events.rax 'orders.eu.*' --json",
 )
@@ -76,8 +76,8 @@ def _drawn(token: bytes, branch: _Token, first: str, rest: str) -> Iterator[str]
 @command(
     "interest", (*OF_STORE, argument("subject", metavar="SUBJECT", read=typed(subjects.literal),
                          help="the subject, without wildcards")),
-    """A line for each binding, durable and live subscription that a message to the subject would reach;
-of those with a queue one member receives it. Exit status 1 if there is none.""",
+    """Prints a line for each binding, durable and live subscription that a message to the subject would
+reach; of those with a queue, one member receives it. Exit status 1 if there is none.""",
     "raxlog interest events.rax orders.eu.new",
 )
 def _interest(args: argparse.Namespace) -> int:

@@ -40,9 +40,9 @@ from ..entries.add import pair
                          help="where to publish; with --channel a channel's name"),
      argument("fields", metavar="FIELD=VALUE", nargs="+", help="the message; with --channel one text"),
      flag("--channel", "publish on a channel, as Redis' PUBLISH does"), *WRITING),
-    """Every stream bound to the subject and every durable subscription has the message when the command
-returns, or none has; live subscriptions are sent it. Prints what it reached, and the IDs of the
-entries. Exit status 1 if it reached nothing.""",
+    """When the command returns, either every stream bound to the subject and every durable subscription
+has the message, or none has; live subscriptions are sent it. Prints the number of recipients and
+the IDs of the entries. Exit status 1 if there was no recipient.""",
     "raxlog pub events.rax orders.eu.new item=book qty=2",
     "raxlog pub events.rax news.it 'ciao a tutti' --channel",
 )
@@ -78,18 +78,17 @@ def _pub_on_channel(args: argparse.Namespace) -> int:
      argument("--queue", metavar="NAME", read=os.fsencode,
               help="share the messages with the other members of this group"),
      argument("--durable", metavar="NAME", read=os.fsencode,
-              help="continue where this name was left; acknowledge what is printed"),
-     flag("--channel", "the SUBJECTs are channels of Redis' kind"),
+              help="continue from the stored position of this name; acknowledge printed messages"),
+     flag("--channel", "the SUBJECTs are Redis channels"),
      flag("--glob", "the SUBJECTs are globs over channels"),
      argument("--count", type=positive, metavar="N", help="end after N messages"),
-     argument("--timeout", type=seconds, metavar="SECONDS", help="end when none has come for so long"), *WRITING),
-    """Live: what is published while the command runs, by any process, and nothing from before. With
---durable the store keeps the position of the name, also while no command runs; each message is
-acknowledged once it is printed, so it comes at least once; 'raxlog unsub' removes the name.
-Ends with Ctrl-C, after --count messages, or when none has come for --timeout seconds. Exit status
-1 if none came at all. Creates the store if nothing is there.
-
-In a pattern * stands for one token and a last > for one or more.""",
+     argument("--timeout", type=seconds, metavar="SECONDS", help="end when none has come for this long"), *WRITING),
+    """Prints messages that any process publishes while the command runs; earlier ones are not printed.
+With --durable the store keeps the position under that name even while no command runs. Each message
+is acknowledged once it is printed, so it is printed at least once; 'raxlog unsub' removes the name.
+Ends with Ctrl-C, after --count messages, or if none came for --timeout seconds. Exit status 1 if
+none came at all. Creates the store if it does not exist. In a pattern, * stands for one token and
+> at the end for one or more.""",
     "raxlog sub events.rax 'orders.*.new'",
     "raxlog sub events.rax 'orders.>' --durable billing --json",
     "raxlog sub events.rax 'news.*' --glob",
@@ -151,8 +150,8 @@ def _print(message: ChannelMessage | Message, as_json: bool) -> None:
     "unsub",
     (*OF_STORE, argument("name", metavar="NAME", read=typed(durable_name),
                          help="the durable name, as given to 'raxlog sub --durable'"), *WRITING),
-    """Its messages not delivered or not acknowledged are deleted too, and its listeners end. They are in
-the stream '$durable.NAME', which 'raxlog streams' lists. Exit status 1 if there is no durable
+    """Its undelivered and unacknowledged messages are deleted, and its listeners end. These messages are
+in the stream '$durable.NAME', which 'raxlog streams' lists. Exit status 1 if there is no durable
 subscription of that name. This cannot be undone.""",
     "raxlog unsub events.rax billing",
 )
@@ -171,8 +170,8 @@ _PATTERN = typed(subjects.pattern)
     (*OF_STORE, argument("subject", metavar="SUBJECT", read=_PATTERN, help="a subject, or a pattern with * and >"),
      argument("stream", metavar="STREAM", read=stream_name, help="the stream's name; the first message creates it"),
      *WRITING),
-    """From now on, in the commit of each publish. The subject goes with the entry as its
-first field, $subject. Binding the same again changes nothing.""",
+    """From now on, each publish appends the message in its own commit. The subject becomes the entry's
+first field, $subject. Repeating a binding changes nothing.""",
     "raxlog bind events.rax 'orders.>' orders",
 )
 def _bind(args: argparse.Namespace) -> None:
@@ -205,7 +204,7 @@ def _unbind(args: argparse.Namespace) -> int:
     "bindings",
     (*OF_STORE, argument("stream", metavar="STREAM", nargs="?", read=stream_name,
                          help="only those of this stream")),
-    """In the order they were made.""",
+    """Prints a line for each binding, in the order in which they were made.""",
     "raxlog bindings events.rax",
 )
 def _bindings(args: argparse.Namespace) -> None:

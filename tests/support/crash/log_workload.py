@@ -1,0 +1,143 @@
+"""Workloads whose state is a function of the number of their commits, on a log of 64 KB; and ways to break the log."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+from typing import Any
+
+import raxlog
+from raxlog.storage.log import log
+
+# A control runs in the process that performs the workload, which is told by its environment: on the plain sources.
+_PLANTED = os.environ.get("RAXLOG_TEST_LOG", "")
+if _PLANTED == "no flush":
+    log.os.O_DSYNC = 0  # type: ignore[misc]
+elif _PLANTED == "a ring that is used too early":
+    log.Log.make_ring_room = lambda *_: None  # type: ignore[method-assign]
+    log.Log.checkpoint = lambda *_: None  # type: ignore[method-assign]
+
+
+def made(path: Path) -> Path:
+    """A store with a small log."""
+    raxlog.open(path, max_map_size=8 << 16).close()
+    return path
+
+
+def append(folder: Path, ack: Any, *, steps: int = 100) -> None:
+    """Small commits, and now and then one that has no room in the log; a trim after two thirds."""
+    draw = random.Random(5)
+    with raxlog.open(made(folder / "s.rax"), map_size=1 << 20) as store:
+        events = store.stream("s")
+        ack(0)
+        n = 0
+        for step in range(steps):
+            count = 40 if step % 20 == 19 else 1
+            events.extend([{"n": n + i, "text": "x" * draw.randrange(1, 3000)} for i in range(count)])
+            n += count
+            ack(n)
+            if step == steps * 2 // 3 - 1:
+                events.trim(maxlen=10)
+                ack(-n)
+
+
+def check(folder: Path, acks: list[Any]) -> None:
+    """All that was promised is there, nothing is half there, and the store takes more."""
+    if not (folder / "s.rax").exists():
+        assert not acks, acks
+        return
+    with raxlog.open(folder / "s.rax") as store:
+        events = store.stream("s")
+        found = [int(entry.fields[b"n"]) for entry in events.range()]
+        after = found[-1] + 1 if found else 0
+        assert found == list(range(after - len(found), after)), found
+        assert after >= max([0, *acks]), (after, acks)
+        for trimmed in (-ack for ack in acks if ack < 0):
+            assert found[0] == trimmed - 10, (found[0], trimmed)
+        events.append({"n": after})
+        assert len(events) == len(found) + 1
+
+
+def consume(folder: Path, ack: Any, *, steps: int = 32) -> None:
+    """A group reads and acknowledges without a check between."""
+    with raxlog.open(made(folder / "q.rax"), map_size=1 << 20) as store:
+        stream = store.stream("q")
+        group = stream.create_group("g", "0", create_stream=True)
+        stream.extend([{"n": n} for n in range(GIVEN * steps)])
+        held: list[Any] = []
+        for step in range(steps):
+            if step % 3:
+                given = group.read("w", GIVEN, ack=held)
+            else:
+                group.ack(*held)
+                ack(2 * step)  # nothing is pending
+                given = group.read("w", GIVEN)
+            held = [entry.id for entry in given]
+            ack(2 * step + 1)
+
+
+GIVEN = 4
+
+
+def check_consumed(folder: Path, acks: list[Any]) -> None:
+    """The group is where one of its steps has left it, none before the last that was promised."""
+    if not (folder / "q.rax").exists():
+        assert not acks, acks
+        return
+    with raxlog.open(folder / "q.rax") as store:
+        stream = store.stream("q")
+        if "q" not in [name.decode() for name in store.streams()]:
+            assert not acks, acks
+            return
+        group = stream.group("g")
+        ids = [entry.id for entry in stream.range()]
+        last = group.last_delivered_id
+        given = ids.index(last) + 1 if last in ids else 0
+        pending = [row.id for row in group.pending("-", "+", 1000)]
+        assert given % GIVEN == 0
+        assert pending in ([], ids[given - GIVEN:given]), (given, pending)
+        state = 2 * (given // GIVEN) - (1 if pending else 0)
+        assert state >= max([0, *acks]), (state, acks)
+        assert [entry.id for entry in group.read("w", GIVEN)] == ids[given:given + GIVEN]
+
+
+def relax(folder: Path, ack: Any) -> None:
+    """Relaxed commits of several keys each, now and then a flush, which promises what is before it."""
+    draw = random.Random(7)
+    names = "abc"
+    for opening in range(3):
+        with raxlog.open(made(folder / "s.rax"), map_size=1 << 20, durability="relaxed") as store:
+            for step in range(opening * 50, opening * 50 + 50):
+                with store.transaction() as tx:
+                    for name in draw.sample(names, draw.randrange(1, 4)):
+                        tx.stream(name).append({"n": step, "x": "y" * draw.choice([10, 600, 2500])})
+                        tx.state[name] = b"%d" % step
+                    tx.stream("all").append({"n": step})
+                if draw.random() < 0.1:
+                    store.flush()
+                    ack(step + 1)
+        ack(opening * 50 + 50)
+
+
+def check_relaxed(folder: Path, acks: list[Any]) -> None:
+    """A prefix of the commits, whole, and at least what was promised; and the store takes more."""
+    if not (folder / "s.rax").exists():
+        assert not acks, acks
+        return
+    with raxlog.open(folder / "s.rax", durability="relaxed") as store:
+        there = [int(entry.fields[b"n"]) for entry in store.stream("all").range()]
+        assert there == list(range(len(there))), there
+        assert len(there) >= max([0, *acks]), (len(there), acks)
+        draw = random.Random(7)
+        wanted: dict[str, list[int]] = {name: [] for name in "abc"}
+        for step in there:
+            for name in draw.sample("abc", draw.randrange(1, 4)):
+                draw.choice([10, 600, 2500])
+                wanted[name].append(step)
+            draw.random()
+        for name, steps in wanted.items():
+            found = [int(entry.fields[b"n"]) for entry in store.stream(name).range()]
+            assert found == steps, (name, found, steps)
+            assert store.state.get(name) == (b"%d" % steps[-1] if steps else None)
+        store.stream("all").append({"n": len(there)})
