@@ -1,16 +1,16 @@
-"""What the standard library's logging is told of a store."""
+"""What a store logs by the standard library."""
 
 from __future__ import annotations
 
 import logging
 import re
-import shutil
 import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
 
+import older_store_workload
 import pytest
 import raxlog
 from elsewhere import writing
@@ -90,24 +90,14 @@ os.kill(os.getpid(), 9)"""
         assert record.getMessage() == f"{path}: 1 readers cleared, whose processes have died"
 
 
-def test_commits_brought_back_from_the_journal_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    if sys.platform != "linux":
-        pytest.skip("the journal is for Linux")
-    with raxlog.open(tmp_path / "store.rax") as store:
-        store.stream("a").append({"n": 1})
-        data = store.path / "000001" / "data.mdb"
-        with data.open("rb") as file:
-            metas = file.read(2 * 4096)
-        for n in range(2):
-            store.stream("a").append({"n": n})
-        image = tmp_path / "image.rax"
-        shutil.copytree(store.path, image)
-    with (image / "000001" / "data.mdb").open("r+b") as file:
-        file.write(metas)
+def test_commits_brought_back_from_an_older_stores_journal_are_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = older_store_workload.unpack("cut-before-the-log", tmp_path)
     caplog.set_level(logging.INFO, "raxlog")
-    with raxlog.open(image) as store:
-        assert len(list(store.stream("a").range())) == 3
-    assert f"{image}: 2 commits applied from the journal" in [one.getMessage() for one in logged(caplog)]
+    with raxlog.open(path):
+        pass
+    assert f"{path}: 2 commits applied from the journal" in [one.getMessage() for one in logged(caplog)]
 
 
 def test_buffered_appends_that_are_lost_are_a_warning(path: Path, caplog: pytest.LogCaptureFixture) -> None:
