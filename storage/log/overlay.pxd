@@ -14,6 +14,7 @@ cdef class Overlay:
     cdef public unsigned long long floor
     cdef public dict rows
     cdef public list order
+    cdef public dict gaps
     cdef public long long moves
     cdef public long long readers
     cdef public long long bytes
@@ -74,7 +75,7 @@ cdef class LogCursor:
     cdef bint forward
     cdef bint on_lmdb
 
-    @cython.locals(version=Version, key=bytes)
+    @cython.locals(version=Version, key=bytes, first=bytes, end=bytes, gap=tuple, steps="Py_ssize_t", gaps=dict)
     cdef object skip_lmdb(self, bint found)
     @cython.locals(version=Version, key=bytes, order=list, size="Py_ssize_t")
     cdef object skip_overlay(self, Py_ssize_t index)

@@ -5,6 +5,12 @@
 
 A view sees, of each key, the newest version up to its LSN, else LMDB's value. Deleted keys are in ``rows`` alone: a
 cursor of LMDB that comes to one skips it. Older versions are kept while a view is open.
+
+    gaps     first key of a run in LMDB that ``rows`` has whole -> (LSN, the key behind the run)
+
+A queue deletes at its head, so each seek to its first key would step over all that has gone since the last checkpoint.
+A gap holds for each view of its LSN and later, whatever snapshot it reads: what a newer snapshot has in the run came
+from ``rows``, which still has it. An undone transaction may have made gaps that are none any more: all go with it.
 """
 
 from __future__ import annotations
@@ -16,6 +22,9 @@ from typing import Any
 import lmdb
 
 SOURCE_HASH = ""
+
+SHORT = 8  # keys: a run that is stepped over faster than looked up
+MOST_GAPS = 1000
 
 
 def run_of(key: bytes, value: bytes | None) -> int:
@@ -40,12 +49,14 @@ class Version:
 class Overlay:
     """The changes of (floor, …] of one process."""
 
-    __slots__ = ("__weakref__", "bytes", "floor", "freed", "moves", "order", "readers", "rows", "runs", "singles")
+    __slots__ = ("__weakref__", "bytes", "floor", "freed", "gaps", "moves", "order", "readers", "rows", "runs",
+                 "singles")
 
     def __init__(self, floor: int) -> None:
         self.floor = floor
         self.rows: dict[bytes, Version] = {}
         self.order: list[bytes] = []
+        self.gaps: dict[bytes, tuple[int, bytes | None]] = {}
         self.moves = 0  # with each key that comes, goes, or gets a version
         self.readers = 0
         self.bytes = 0  # of keys and values, as LMDB's leaves hold them, of the newest versions
@@ -103,6 +114,7 @@ class Overlay:
         """The changes of ``lsn`` are not. May be broken off and rerun."""
         if not touched:
             return
+        self.gaps.clear()
         for key in touched:
             version = self.rows.get(key)
             if version is not None and version.lsn == lsn:
@@ -275,6 +287,9 @@ class LogCursor:
     def skip_lmdb(self, found: bool) -> None:
         """Let LMDB's cursor go on over what the overlay has."""
         cursor = self.cursor
+        first: bytes | None = None  # of a run, forward
+        steps = 0
+        self.at = None
         while found:
             key = cursor.key()
             version = self.rows.get(key)
@@ -282,9 +297,25 @@ class LogCursor:
                 version = version.older
             if version is None:
                 self.at = key
-                return
-            found = cursor.next() if self.forward else cursor.prev()
-        self.at = None
+                break
+            if not self.forward:
+                found = cursor.prev()
+                continue
+            if first is None:
+                first = key
+                gap = self.overlay.gaps.get(key)
+                if gap is not None and gap[0] <= self.upto:
+                    end = gap[1]
+                    found = end is not None and cursor.set_range(end)
+                    steps = SHORT
+                    continue
+            steps += 1
+            found = cursor.next()
+        if steps > SHORT and first is not None:
+            gaps = self.overlay.gaps
+            if len(gaps) >= MOST_GAPS:
+                gaps.clear()
+            gaps[first] = self.upto, self.at
 
     def skip_overlay(self, index: int) -> None:
         """The overlay's candidate from the place in the order on."""

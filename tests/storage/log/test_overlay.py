@@ -7,9 +7,9 @@ from collections.abc import Callable
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
-from raxlog.storage.log.overlay import Overlay, View
+from raxlog.storage.log.overlay import Overlay, Version, View
 
 KEYS = [b"%02d" % n for n in range(12)]
 
@@ -124,3 +124,76 @@ def test_what_is_undone_leaves_no_trace(changes: list[list[tuple[bytes, bool]]])
                 overlay.bytes, overlay.singles, overlay.runs,
             )
         assert overlay.order == sorted(key for key, version in overlay.rows.items() if version.value is not None)
+
+
+MANY = [b"%03d" % n for n in range(60)]
+
+
+def rows_of(view: View) -> list[tuple[bytes, bytes]]:
+    cursor, found = view.cursor(), []
+    there = cursor.first()
+    while there:
+        found.append((cursor.key(), cursor.value()))
+        there = cursor.next()
+    return found
+
+
+@given(
+    below=st.sets(st.sampled_from(MANY)),
+    transactions=st.lists(st.tuples(
+        st.lists(st.tuples(st.integers(0, 59), st.integers(1, 40), st.booleans()), min_size=1, max_size=3),
+        st.booleans(), st.sampled_from(MANY))),
+)
+@example(below=set(MANY), transactions=[([(0, 40, False)], True, b"000"), ([(0, 1, False)], False, b"000")])
+def test_runs_of_deleted_keys_are_skipped_by_each_view_as_it_must_see_them(
+    below: set[bytes], transactions: list[tuple[list[tuple[int, int, bool]], bool, bytes]]
+) -> None:
+    """Transactions delete or set runs of keys; some are undone. Views of all states stay open and are read again."""
+    overlay, raw = Overlay(0), Rows(list(below), lambda: None)
+    log = SimpleNamespace(pos=0)
+    state = dict.fromkeys(below, b"lmdb")
+    views = [(View(log, raw, overlay, False), state)]
+    for changes, is_undone, start in transactions:
+        after = dict(state)
+        touched: dict[bytes, Version | None] = {}
+        writer = View(log, raw, overlay, True)
+        for first, length, there in changes:
+            for key in MANY[first : first + length]:
+                touched.setdefault(key, None)
+                overlay.write(key, b"log" if there else None, writer.upto)
+                after.pop(key, None)
+                after |= {key: b"log"} if there else {}
+            assert rows_of(writer) == sorted(after.items())
+        if is_undone:
+            overlay.undo(touched, writer.upto)
+        else:
+            log.pos += 2
+            overlay.settle(touched)
+            state = after
+        views.append((View(log, raw, overlay, False), state))
+        for view, expected in views:
+            cursor = view.cursor()
+            behind = sorted(item for item in expected.items() if item[0] >= start)
+            assert cursor.set_range(start) == bool(behind)
+            assert not behind or (cursor.key(), cursor.value()) == behind[0]
+            assert rows_of(view) == sorted(expected.items())
+    for view, _ in views:
+        view.abort()
+
+
+def test_the_first_key_is_found_in_a_step_however_many_were_deleted_before_it() -> None:
+    moves = 0
+
+    def count() -> None:
+        nonlocal moves
+        moves += 1
+
+    keys = [b"%05d" % n for n in range(2000)]
+    overlay = Overlay(0)
+    writer = View(SimpleNamespace(pos=0), Rows(keys, count), overlay, True)
+    for key in keys:
+        cursor = writer.cursor()
+        assert cursor.first()
+        assert cursor.key() == key
+        overlay.write(key, None, writer.upto)
+    assert moves < 8 * len(keys)
