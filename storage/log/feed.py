@@ -112,6 +112,9 @@ class Feed:
         follower's state, with all records applied that were given before: a delta is relative to that. Overwritten.
         """
         end = self.words[END]
+        with disk.ErrorsIgnored():
+            for name in self.upto(after)[:-1]:  # not while it goes on: the follower may have to come back to ``after``
+                (self.folder / SEGMENTS / name).unlink()
         while after < end:
             start, checksum, body = self.record(after, chain)
             large = body[20:21] == _LARGE
@@ -137,18 +140,19 @@ class Feed:
                 raise Overwritten(f"the log {self.folder / log_file.LOG} has no record at position {after} any more")
 
     def segment(self, after: int) -> tuple[int, bytes]:
-        """The segment that holds a position, and where it begins; those before it are removed."""
+        """The segment that holds a position, and where it begins."""
         begin, content = self.held
         if not begin <= after < begin + len(content):
             try:
-                found = sorted(name for name in os.listdir(self.folder / SEGMENTS) if int(name) <= after)
-                for name in found[:-1]:
-                    (self.folder / SEGMENTS / name).unlink()
-                begin, content = int(found[-1]), (self.folder / SEGMENTS / found[-1]).read_bytes()
+                name = self.upto(after)[-1]
+                self.held = int(name), (self.folder / SEGMENTS / name).read_bytes()
             except (FileNotFoundError, IndexError):
                 raise Overwritten(f"no segment of {self.folder} holds position {after}: was the disk full?") from None
-            self.held = begin, content
         return self.held
+
+    def upto(self, after: int) -> list[str]:
+        """The segments that begin up to a position."""
+        return sorted(name for name in os.listdir(self.folder / SEGMENTS) if int(name) <= after)
 
     def close(self) -> None:
         """Give the lease back, and remove the segments."""

@@ -16,6 +16,7 @@ import pytest
 import raxlog
 from children import Child
 from raxlog.storage.files import log_file
+from raxlog.storage.lifecycle import compaction
 
 SEED = int(os.environ.get("RAXLOG_SEED", time.time_ns() % 1_000_000_007))
 
@@ -177,6 +178,24 @@ def test_a_store_that_is_closed_or_forked_beside_its_compaction_is_whole(path: P
     with raxlog.open(path) as store:
         assert numbers(store, "kept") == list(range(300))
         assert store.compact().generation == 2
+
+
+def test_a_copy_that_grows_beyond_its_map_takes_the_same_changes_again(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compaction, "_ROOM", 4096)
+    fill(path, 2500)
+    with raxlog.open(path, durability="relaxed") as store:
+        def progress(step: str, _: int, total: int) -> None:
+            if step == "copied":
+                for n in range(400):
+                    store.stream("own").append({"n": n, "x": bytes(9000)})
+
+        grown = store.compact(progress)
+        assert grown.generation == 2
+        assert grown.bytes_after > 3_000_000
+        assert numbers(store, "own") == list(range(400))
+    assert raxlog.check(path).ok
 
 
 @pytest.fixture
