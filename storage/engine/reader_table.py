@@ -12,7 +12,7 @@ from .environment import Environment
 
 
 class Reader(NamedTuple):
-    """One read transaction that is open now. ``lag``: how many commits have come since it began."""
+    """One read transaction that is open now. ``lag``: how many checkpoints have come since it began."""
 
     pid: int
     thread: int
@@ -24,7 +24,7 @@ def readers(env: Environment) -> list[Reader]:
     """The reads open at this moment in all processes, the furthest behind first.
 
     Those of dead processes are cleared before. A read shows up while it runs, so mostly for
-    microseconds: one that is always here, or lags by more than a few commits, holds pages back.
+    microseconds: one that is always here, or lags by more than a few checkpoints, holds pages back.
     """
     environment = env.live()
     if not env.readonly:

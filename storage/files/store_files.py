@@ -153,7 +153,12 @@ class StoreFiles:
                 missing = self._missing() if poll is None or poll(0) else []
                 if not missing:
                     self._writes = True
-                    self._hold(timeout)
+                    guard = self._guard
+                    if guard is not None:
+                        try:
+                            fcntl.fcntl(guard, ofd_lock.SET, _HOLD)
+                        except BlockingIOError:
+                            self._hold(timeout)
                     return
                 if directory.WRITER in missing:
                     lock.reopen()
@@ -189,12 +194,12 @@ class StoreFiles:
 
     def release(self) -> None:
         """Give up the writer's lock. Harmless where it is not held."""
+        guard, lock = self._guard, self.lock
+        if self._writes and guard is not None and not guard.closed:
+            fcntl.fcntl(guard, ofd_lock.SET, _GIVE_BACK)
         self._writes = False
-        guard = self._guard
-        if guard is not None and not guard.closed:
-            ofd_lock.ask(guard, _GIVE_BACK)
-        if self.lock is not None:
-            self.lock.release()
+        if lock is not None:
+            lock.release()
 
     @contextlib.contextmanager
     def locked(self, patience: float) -> Iterator[None]:

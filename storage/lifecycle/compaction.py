@@ -32,7 +32,6 @@ import threading
 import time
 from _thread import start_new_thread
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from io import FileIO
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -115,18 +114,19 @@ def go_over(env: Environment) -> None:
     env.commits.apply(lambda _: None)
 
 
-@dataclass
 class _Compacting:
     """One compaction. Without ``exclusively`` all of it runs under the writer's lock, and needs no feed."""
 
-    env: Environment
-    reached: Callable[..., None]
-    exclusively: Callable[[Callable[[], Any]], Any] | None
-    began: float = field(default_factory=time.monotonic)
-    held: list[int] = field(default_factory=list)
-    feed: Feed | None = None
-    made: lmdb.Environment | None = None
-    kept: list[FileIO] = field(default_factory=list)  # the lock on the copy; the old file, so that its removal is brief
+    def __init__(self, env: Environment, reached: Callable[..., None],
+                 exclusively: Callable[[Callable[[], Any]], Any] | None) -> None:
+        self.env = env
+        self.reached = reached
+        self.exclusively = exclusively
+        self.began = time.monotonic()
+        self.held: list[int] = []
+        self.feed: Feed | None = None
+        self.made: lmdb.Environment | None = None
+        self.kept: list[FileIO] = []  # the lock on the copy; the old file, so that its removal is brief
 
     def locked(self, work: Callable[[], Any]) -> Any:
         """Run it under the writer's lock."""

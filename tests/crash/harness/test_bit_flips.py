@@ -59,7 +59,7 @@ def test_a_bit_flipped_in_a_meta_page_hides_nothing(flipper: Flipper, part: int)
 
 def test_control_without_checksums_wrong_values_come_through(flipper: Flipper, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("raxlog.storage.format.records.xxh3_64_intdigest", lambda data, seed=0: _stated(data))
-    outcomes = flipper.run(flipped_stores.uniform(flipper.data, 150, seed=1))
+    outcomes = flipper.run(flipped_stores.uniform(flipper.data, 300, seed=1))
     assert any(outcome.wrong for outcome in outcomes)
 
 

@@ -180,6 +180,7 @@ class Flipper:
         if flip is not None:
             data = data[: flip // 8] + bytes([data[flip // 8] ^ 1 << flip % 8]) + data[flip // 8 + 1 :]
         (path / "000001" / "data.mdb").write_bytes(data)
+        shutil.copy(self.sound / "000001" / "log", path / "000001" / "log")
         return path
 
     def answers(self, path: Path) -> list[Any]:

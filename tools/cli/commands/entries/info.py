@@ -108,7 +108,7 @@ def _noteworthy(store: Store, free: int) -> Iterator[str]:
     yield from (f"damaged: {problem}" for problem in end.problems)
     for reader in store.readers():
         if reader.lag:
-            behind = output.many(reader.lag, "commit")
+            behind = output.many(reader.lag, "checkpoint")
             yield f"process {reader.pid} has read for {behind}: what was written since takes new space"
 
 
