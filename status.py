@@ -3,10 +3,11 @@
     Status ── streams ── StreamStatus ── groups ── GroupStatus ── consumers ── ConsumerStatus
            ├─ subscriptions, and the processes that listen
            ├─ readers
-           └─ file, room on the disk, last commit, version
+           └─ file, room on the disk, last commit, versions
 
-Records are read, never entries: the cost is that of the streams, groups and consumers, whatever they hold. What
-cannot be read is named in ``damaged``, and the rest is there.
+Records are read, and of a group two nodes at most, for its lag: the cost is that of the streams, groups and consumers,
+whatever they hold. What cannot be read is named in ``damaged``, and the rest is there. A status that is asked for
+again, with nothing committed since, has the streams of the one before.
 """
 
 from __future__ import annotations
@@ -20,17 +21,19 @@ from typing import TYPE_CHECKING, cast
 from .index.pubsub import channel_index
 from .index.pubsub.leases import Leases
 from .index.subjects import sublist
-from .storage import kernels
 from .storage.engine import reader_table
 from .storage.engine.environment import Environment
 from .storage.engine.reader_table import Reader
 from .storage.errors import CorruptionError
 from .storage.trees.rax import RaxTransaction
+from .storage.versions import versions
 from .stream.entries import header as headers
+from .stream.entries.count import Counter
 from .stream.entries.session import Source
 from .stream.group import deliver
 from .stream.group.state import GroupState, SeenTimes, all_groups
 from .stream.node.arguments import Text, text_of
+from .stream.node.stream_id import StreamID, make_id
 
 if TYPE_CHECKING:
     import lmdb
@@ -38,10 +41,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerStatus:
-    """A consumer, or a worker's lane. Its lease on what is pending is the time since its delivery."""
+    """A consumer, or a worker's lane."""
 
     name: Text
     pending: int
+    idle: float  # seconds since its first pending entry was delivered, or its lease on that renewed; 0 if it has none
     seen: float  # when it last asked for anything: Unix time, seconds; of other processes up to 5 s old
     active: float | None  # when it last got something; None for never
 
@@ -53,6 +57,8 @@ class GroupStatus:
     name: Text
     lag: int  # entries not delivered yet; where ``is_filtered`` those of all subjects, so at most that many
     is_filtered: bool  # the group gets certain subjects only
+    last_delivered: StreamID
+    waiting: float  # seconds since the first entry that is not delivered came, by its ID; 0 if there is none
     pending: int
     released: int  # of those: given back, and with no consumer
     oldest_idle: float  # seconds since the oldest delivery that is not acknowledged; 0 if there is none
@@ -92,7 +98,7 @@ class Status:
     file_bytes: int  # what the store's files take on the disk
     free_bytes: int  # room on the disk
     damaged: tuple[str, ...] = field(default=())  # what could not be read, and why
-    kernels: str = ""  # compiled, plain Python, or mixed
+    versions: dict[str, str] = field(default_factory=dict)  # of raxlog, LMDB and Python; the form of the kernels
 
     def rates(self, earlier: Status) -> dict[Text, float]:
         """Entries appended a second since an earlier status, by stream; 0 for a stream that was made anew."""
@@ -105,14 +111,20 @@ class Status:
         return asdict(replace(self, readers=())) | {"readers": [one._asdict() for one in self.readers]}
 
 
-def take(source: Source, encoding: str | None) -> Status:
-    """The status of a store."""
+def take(source: Source, encoding: str | None, previous: Status | None) -> Status:
+    """The status of a store; ``previous`` is an earlier one of this handle."""
     env = source.env
     readers = tuple(reader_table.readers(env))  # before the read below, which would be one of them
     damaged: list[str] = []
+    size, written = _files(env.path)
     with source.read() as txn:
         now = time.time()
-        streams = _streams(env, txn, encoding, int(now * 1000), damaged)
+        commit: int = cast("lmdb.Transaction", txn).id()  # an open store's source has no other
+        if previous is not None and (previous.commit, previous.last_commit) == (commit, written):
+            streams = tuple(_aged(one, now - previous.time, now) for one in previous.streams)
+            damaged += previous.damaged
+        else:
+            streams = _streams(env, txn, encoding, int(now * 1000), damaged)
         subscriptions, pids = 0, list[int]()
         try:
             state = sublist.state_of(txn)
@@ -121,11 +133,21 @@ def take(source: Source, encoding: str | None) -> Status:
             pids = sorted({pid for owner, (pid, _) in channel_index.owners(txn).items() if lives(owner)})
         except CorruptionError as error:
             damaged.append(str(error))
-        commit: int = cast("lmdb.Transaction", txn).id()  # an open store's source has no other
-    size, written = _files(env.path)
     room = os.statvfs(env.path)
     return Status(os.fsdecode(env.path), now, commit, written, streams, subscriptions, tuple(pids), readers, size,
-                  room.f_bavail * room.f_frsize, tuple(damaged), kernels.speed())
+                  room.f_bavail * room.f_frsize, tuple(dict.fromkeys(damaged)), versions())
+
+
+def _aged(stream: StreamStatus, by: float, now: float) -> StreamStatus:
+    """A stream to which nothing has happened for so many seconds."""
+    if not stream.groups:
+        return stream
+    groups = (replace(
+        one, waiting=one.waiting + by if one.lag else 0.0, oldest_idle=one.oldest_idle + by if one.oldest_deliveries
+        else 0.0, paused_until=one.paused_until if (one.paused_until or 0) > now else None,
+        consumers=tuple(replace(member, idle=member.idle + by) if member.pending else member
+                        for member in one.consumers)) for one in stream.groups)
+    return replace(stream, groups=tuple(groups))
 
 
 def _streams(env: Environment, txn: RaxTransaction, encoding: str | None, now: int,
@@ -165,16 +187,22 @@ def _group(txn: RaxTransaction, state: GroupState, number: int, header: headers.
            now: int, letters: int, times: SeenTimes) -> GroupStatus:
     members = state.consumers(txn)
     times.show(state.number, state.group, members)
-    idle, deliveries = 0.0, 0
+    idle, deliveries, held = 0.0, 0, dict[int, float]()
     if state.pending:
-        oldest = next(state.pel(txn).oldest(now), None)
+        pel = state.pel(txn)
+        oldest = next(pel.oldest(now), None)
         if oldest is not None:
             idle, deliveries = max(0, now - oldest[1].time) / 1000, oldest[1].count
+        for one in members:
+            first = next(pel.scan(StreamID.MIN, StreamID.MAX, one.number), None) if one.pending else None
+            held[one.number] = 0.0 if first is None else max(0, now - first[1].time) / 1000
+    lag = deliver.lag(txn, number, header, state.last, [])
+    waiting = max(0, now - Counter(txn, number, header).select(header.length - lag).ms) / 1000 if lag else 0.0
     return GroupStatus(
-        text_of(state.name, encoding), deliver.lag(txn, number, header, state.last, []), bool(state.subjects),
-        state.pending, state.pending - sum(one.pending for one in members), idle, deliveries,
+        text_of(state.name, encoding), lag, bool(state.subjects), make_id(*state.last), waiting, state.pending,
+        state.pending - sum(one.pending for one in members), idle, deliveries,
         state.paused / 1000 if state.paused > now else None, letters,
-        tuple(ConsumerStatus(text_of(one.name, encoding), one.pending, one.seen / 1000,
+        tuple(ConsumerStatus(text_of(one.name, encoding), one.pending, held.get(one.number, 0.0), one.seen / 1000,
                              None if one.active < 0 else one.active / 1000) for one in members),
     )
 

@@ -522,17 +522,21 @@ class Store:
         self._source.require_open()
         return reader_table.readers(self._env)
 
-    def status(self) -> Status:
+    def status(self, previous: Status | None = None) -> Status:
         """All figures that an operator watches, as one state of the store: see raxlog.Status.
 
         Streams, groups with lag and oldest pending entry, consumers, subscriptions, readers, the file and its space.
-        It uses one read transaction that reads records but no entries: about 10 µs per stream, 50 µs per group.
-        ``damaged`` names damaged parts; CorruptionError is raised only if the names of streams are damaged.
+        It uses one read transaction: about 10 µs per stream, 100 µs per group. ``damaged`` names damaged parts;
+        CorruptionError is raised only if the names of streams are damaged.
+
+        ``previous``  a status that this handle has returned: if nothing was committed since, its streams are taken
+                      over with their times advanced, except ``seen`` of consumers of this process whose reads found
+                      nothing
         """
         from . import status  # noqa: PLC0415 - loaded where it is used
 
         self._source.require_open()
-        return status.take(self._source, self._streams.encoding)
+        return status.take(self._source, self._streams.encoding, previous)
 
     def compact(self, progress: Callable[[str, int, int], None] | None = None) -> Compaction:
         """Rewrite the data file without the space of deleted entries, and switch to it.

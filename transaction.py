@@ -147,6 +147,14 @@ class Calls:
         self._open()
         return self._streams.names()
 
+    def streams_between(self, start: bytes, end: bytes | None = None, count: int | None = None) -> list[bytes]:
+        """The names of streams from ``start`` up to ``end``, which is not one of them, in order: ``count`` at most.
+
+        As bytes, whatever the store's encoding is. Costs what it returns, as ``state.between()`` does.
+        """
+        self._open()
+        return self._streams.names_between(start, end, count)
+
     def rename_stream(self, old: Name, new: Name) -> bool:
         """Store.rename_stream()."""
         self._open()

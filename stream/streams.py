@@ -47,6 +47,10 @@ class Streams:
         """The names of all streams, in order of their bytes."""
         return [text_of(name, self.encoding) for name in ask(self.source, headers.all_names)]
 
+    def names_between(self, start: bytes, end: bytes | None, count: int | None) -> list[bytes]:
+        """Those from ``start`` up to ``end``, which is not one of them, as bytes: ``count`` at most."""
+        return ask(self.source, partial(headers.names_between, start=start, end=end, count=count))
+
     def rename(self, old: Name, new: Name) -> bool:
         """Rename a stream; False if it has that name already. NoStream, StreamExists."""
         before, after = name_bytes(old), name_bytes(new)

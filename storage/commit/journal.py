@@ -116,12 +116,13 @@ def renew_metas(opened: lmdb.Environment) -> None:
         opened.sync(True)
 
 
-def apply_what_is_due(opened: lmdb.Environment, data: Path) -> None:
+def apply_what_is_due(opened: lmdb.Environment, data: Path) -> int:
     """replay() what the journal of a data file holds, where it has one. Under the writer's lock."""
     kept = find(opened, data)
-    if kept is not None:
-        with contextlib.closing(kept):
-            replay(opened, kept)
+    if kept is None:
+        return 0
+    with contextlib.closing(kept):
+        return replay(opened, kept)
 
 
 def is_due(opened: lmdb.Environment, journal: Journal) -> bool:

@@ -126,7 +126,7 @@ class Environment:
             if self.readonly:
                 found = self._enter_as_reader()
             else:
-                self.live().reader_check()
+                self.map.clear_readers()
                 files.open_lock()
                 self.map.give_log(is_cut(find_left_behind(self.path)))
                 presence = files.enter()
@@ -307,7 +307,7 @@ class Environment:
         elif isinstance(error, lmdb.PanicError):
             with self.commits.writing:
                 self.map.reopen()
-        elif not isinstance(error, lmdb.ReadersFullError) or not self.live().reader_check():
+        elif not isinstance(error, lmdb.ReadersFullError) or not self.map.clear_readers():
             raise lmdb_errors.translate_error(self.path, error) from error
 
     def flush(self) -> None:

@@ -28,7 +28,7 @@ def readers(env: Environment) -> list[Reader]:
     """
     environment = env.live()
     if not env.readonly:
-        environment.reader_check()
+        env.map.clear_readers()
     last = env.map.last_state()
     found = []
     for line in environment.readers().splitlines()[1:]:

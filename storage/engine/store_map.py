@@ -42,6 +42,7 @@ from ..files.writer_lock import WriterLock
 from ..format import records
 from ..format.keys import STORE_FORMAT, STORE_KEY
 from ..log.log import Log
+from ..notices import note
 from .open_options import OpenOptions
 from .reader_gate import ReaderGate
 
@@ -253,7 +254,7 @@ class StoreMap:
 
     def _add_log(self, cut: bool) -> None:
         mapped, folder = self._live(), self.generation
-        journal.apply_what_is_due(mapped, folder / directory.DATA)
+        self._note(journal.apply_what_is_due(mapped, folder / directory.DATA), "commits applied from the journal")
         if cut:
             journal.renew_metas(mapped)
         crash_point("log.applied")
@@ -267,6 +268,16 @@ class StoreMap:
             txn.put(STORE_KEY, records.seal(STORE_KEY, [STORE_FORMAT, *row[1:]]))
             txn.put(log_file.APPLIED, records.seal(log_file.APPLIED, [0, 0]))
         crash_point("log.given")
+
+    def clear_readers(self) -> int:
+        """Free the places of readers that have died; how many there were."""
+        cleared = int(self._live().reader_check())
+        self._note(cleared, "readers cleared, whose processes have died")
+        return cleared
+
+    def _note(self, many: int, what: str) -> None:
+        if many:
+            note("info", "%s: %d %s", self._path, many, what)
 
     def show_journal(self, cut: bool) -> None:
         """For a reader: have what is in the journal only applied, where this user may, as by the next writer.
@@ -364,7 +375,7 @@ class StoreMap:
 
     def grow(self) -> bool:
         """Double the map, up to the ceiling. False where nothing larger is to be had."""
-        self._live().reader_check()  # pages held back by dead readers may be all that is missing
+        self.clear_readers()  # pages held back by dead readers may be all that is missing
         size = self._size()
         for wanted in (size * 2, size + size // 4):
             wanted = min(wanted, self._largest())

@@ -31,6 +31,7 @@ import time
 from pathlib import Path
 
 from ..errors import LockTimeout
+from ..notices import note
 from . import ofd_lock
 from .futex import TurnWords
 
@@ -39,6 +40,7 @@ _LINE = 1 << 33
 _PLACE = 1 << 23  # more than any number of a process
 _PLACES = 1 << 38
 _FIRST_LOOKS, _LOOKS = 0.02, 0.06  # seconds
+_LONG = 1.0  # seconds of waiting that are logged
 
 
 class WriterLock:
@@ -66,7 +68,10 @@ class WriterLock:
                     return
                 except BlockingIOError:
                     pass
-            self._wait(time.monotonic() + timeout, timeout)
+            began = time.monotonic()
+            self._wait(began + timeout, timeout)
+            if (waited := time.monotonic() - began) > _LONG:
+                note("info", "waited %.1f s for the writer's lock %s", waited, self._path)
         except BaseException:
             self.release()
             raise

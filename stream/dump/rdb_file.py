@@ -49,6 +49,13 @@ def rows(data: mmap) -> Iterator[Row]:
         crc = crc64(data[start : min(start + _PIECE, len(data) - 8)], crc)
     if given and given != crc:
         raise DumpChecksum("the RDB file does not end with its checksum: it is damaged or cut off")
+    if not given:  # Redis writes none with rdbchecksum no: then all of it is read twice
+        for _ in _read(data):
+            pass
+    yield from _read(data)
+
+
+def _read(data: mmap) -> Iterator[Row]:
     reader = RdbReader(data, len(data) - 8)
     reader.take(9)
     database, at = 0, None

@@ -24,12 +24,13 @@ stream's last node, so that both lie on one page.
 from __future__ import annotations
 
 import contextlib
+from itertools import islice, takewhile
 from typing import Any, NamedTuple
 
 from ...storage.errors import CorruptionError, InvalidArgument
 from ...storage.format import keys, records
 from ...storage.format.records import FORMAT_BYTE, checksum, pack
-from ...storage.trees.rax import RaxTransaction
+from ...storage.trees.rax import RaxTransaction, family_rows
 from ..node.arguments import whole
 from ..node.stream_id import MAX64
 from ..node.values import RAW
@@ -183,6 +184,12 @@ def number_of(txn: RaxTransaction, name: bytes) -> int | None:
         return None
     number: int = records.unseal(key, value)[0]
     return number
+
+
+def names_between(txn: RaxTransaction, start: bytes, end: bytes | None, count: int | None) -> list[bytes]:
+    """The names of streams from ``start`` up to ``end``, which is not one of them, in order: ``count`` at most."""
+    names = (bytes(key[len(keys.NAMES):]) for key, _ in family_rows(txn, keys.NAMES, keys.NAMES + start))
+    return list(islice(takewhile(lambda name: end is None or name < end, names), count))
 
 
 def all_names(txn: RaxTransaction) -> list[bytes]:

@@ -49,6 +49,7 @@ from ...storage.engine.environment import Attachment, Environment
 from ...storage.engine.fork_hooks import FORK_PATIENCE, release_all
 from ...storage.errors import AppendsLost, Lost, StoreClosed, StoreError, TransactionError
 from ...storage.lifecycle import compaction
+from ...storage.notices import note
 from ...storage.wake.stop import wake
 from ..node.stream_id import MAX64, NewID, StreamID, make_id, now_ms
 from . import header as headers
@@ -548,6 +549,7 @@ class WriteBuffer(Attachment):
         self._until = 0
         if items:
             self._failure = failure = _loss(self._env, items, error, visible)
+            note("warning", "%s", failure)
             self._unreported |= dict.fromkeys(self._callers, failure)
             self._callers = set()
 

@@ -132,6 +132,8 @@ class StreamWriter:
         ids: list[StreamID] = []
         if self.header.schema is not None:
             self.require_values(flats)
+        if self.header.last[0] == MAX64 and self.header.last[1] > MAX64 - len(flats):
+            raise self._exhausted()
         while len(ids) < len(flats):
             at = len(ids)
             ms, seq = self.next_id(AUTO, now)
@@ -189,10 +191,7 @@ class StreamWriter:
         if new.ms == 0 and new.seq == 0:
             raise IDZero("the ID 0-0 is refused: an entry's ID must be greater than 0-0")
         if last == _MAX:
-            raise StreamExhausted(
-                f"stream {shown(self.header.name)} has used the last possible ID, {make_id(*last)}; nothing "
-                "more can be appended. Go on in another stream."
-            )
+            raise self._exhausted()
         if new.ms is None:  # the clock has not advanced: IDs go on from the last one, over 128 bits
             return (last[0], last[1] + 1) if last[1] < MAX64 else (last[0] + 1, 0)
         if new.seq is not None:
@@ -207,6 +206,12 @@ class StreamWriter:
                 f"{shown(self.header.name)}, {make_id(*last)}. Append with '*', or with a greater ID."
             )
         return ms, seq
+
+    def _exhausted(self) -> StreamExhausted:
+        return StreamExhausted(
+            f"stream {shown(self.header.name)} has no IDs left for this behind {make_id(*self.header.last)}, and "
+            f"{make_id(*_MAX)} is the last possible one. Go on in another stream."
+        )
 
     def _room(self, tail: NodeBuilder) -> int:
         """The size up to which the tail's listpack grows before _grow() is asked."""

@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 import raxlog
 from cli_runs import CLI, Run, entries, one_line, process
-from raxlog.tools.cli import COMMANDS, output
+from raxlog.tools import output
+from raxlog.tools.cli import COMMANDS
 from raxlog.tools.cli.arguments import LOADED
 from raxlog.tools.cli.commands.care.doctor import mounted
 

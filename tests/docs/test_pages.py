@@ -20,6 +20,7 @@ NEEDS = {  # modules without which a page cannot be run
     "howto/log-collector": ["duckdb", "pyarrow"],
     "howto/servers-and-forks": ["gunicorn", "flask", "httpx"],
     "howto/nightly-report": ["matplotlib", "pyspark"],
+    "howto/watching": ["matplotlib", "prometheus_client"],
 }
 SLOW = {"tutorial": pytest.mark.storm, "howto/nightly-report": pytest.mark.spark,
         "howto/crash-test-a-consumer": pytest.mark.storm}

@@ -8,7 +8,9 @@ import subprocess
 import sys
 import threading
 import time
+from datetime import UTC, datetime, timedelta
 
+import pytest
 import raxlog
 
 
@@ -36,6 +38,10 @@ def test_the_status_shows_what_waits_what_is_stuck_and_what_was_given_up(store: 
     assert group.paused_until is not None
     assert [(one.name, one.pending) for one in group.consumers] == [(b"a", 2), (b"b", 1)]
     assert again.deliveries == 2
+    assert group.last_delivered == orders.select(3)
+    assert 0.02 <= group.waiting < 10
+    assert all(0.02 <= one.idle < 10 for one in group.consumers)
+    assert found.versions["version"] == raxlog.__version__
     assert json.loads(json.dumps(found.as_dict(), default=repr))["path"] == str(store.path)
 
 
@@ -90,6 +96,28 @@ def test_a_thousand_groups_in_a_thousand_streams_are_seen_in_a_fraction_of_a_sec
     found = store.status()
     assert time.process_time() - began < 0.3  # some 0.05 s on a quiet machine
     assert sum(group.pending for one in found.streams for group in one.groups) == 1000
+
+
+def test_a_status_asked_for_again_is_the_one_a_new_one_would_be(store: raxlog.Store) -> None:
+    orders = store.stream("orders")
+    mail = orders.create_group("mail", start="0", create_stream=True)
+    orders.extend([{"n": n} for n in range(10)])
+    mail.read("a", count=4)
+    mail.pause(datetime.now(UTC) + timedelta(milliseconds=50))
+    first = store.status()
+    time.sleep(0.1)
+    later, anew = store.status(first), store.status()
+    assert later.commit == first.commit
+    [[mine], [its]] = [one.streams[0].groups for one in (later, anew)]
+    assert mine.oldest_idle == pytest.approx(its.oldest_idle, abs=0.05)
+    assert mine.oldest_idle > 0.1
+    assert mine.waiting == pytest.approx(its.waiting, abs=0.05)
+    assert mine.waiting > 0.1
+    assert mine.consumers[0].idle == pytest.approx(its.consumers[0].idle, abs=0.05)
+    assert mine.consumers[0].idle > 0.1
+    assert (mine.paused_until, its.paused_until) == (None, None)
+    orders.append({"n": 11})
+    assert store.status(later).streams[0].length == 11
 
 
 def test_import_raxlog_loads_no_status_and_no_package_of_the_extra() -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import random
+import socket
+import struct
 import subprocess
 import sys
 import time
@@ -14,6 +18,7 @@ import raxlog
 from door import door
 from resp_wire import RespWire
 
+SEED = int(os.environ.get("RAXLOG_SEED", time.time_ns() % 1_000_000_007))
 APPEND = "import raxlog, sys; raxlog.open(sys.argv[1]).stream('s').append({'n': 'other'}, sys.argv[2])"
 
 
@@ -145,3 +150,45 @@ def test_the_end_of_the_group_and_of_the_stream(address: tuple[str, int]) -> Non
         blocked(wire, 1)
         wire.ask("XADD", "s", "1-0", "n", 1)
         assert ids(plain.reply()) == [b"1-0"]
+
+
+def test_a_hundred_that_wait_in_all_ways_and_are_killed_get_what_they_get_from_redis(
+    address: tuple[str, int], newer_address: tuple[str, int]
+) -> None:
+    print("RAXLOG_SEED =", SEED)
+    shown = []
+    for server in (newer_address, address):
+        rng = random.Random(SEED)
+        with RespWire(server) as wire:
+            wire.ask("DEL", "s", "t", "l", "m")
+            for group in ("g", "h"):
+                wire.ask("XGROUP", "CREATE", "s", group, "0", "MKSTREAM")
+            waiting: list[RespWire | None] = []
+            for number in range(100):
+                client = RespWire(server)
+                client.send(*rng.choice([
+                    ["XREAD", "BLOCK", 0, "STREAMS", "s", "$"], ["XREAD", "BLOCK", 0, "STREAMS", "t", "s", "$", "$"],
+                    *[["XREADGROUP", "GROUP", group, f"c{number}", "COUNT", 1, "BLOCK", 0, "STREAMS", "s", ">"]
+                      for group in "ggh"], *[["BLPOP", *keys, 0] for keys in ("l", "ml", "lm")]]))
+                waiting.append(client)
+                blocked(wire, number + 1)
+            for place in rng.sample(range(100), 30):
+                killed = waiting[place]
+                assert killed is not None
+                killed.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # no farewell
+                killed.close()
+                waiting[place] = None
+            blocked(wire, 70)
+            for number in range(1, 41):
+                wire.ask(*rng.choice([["XADD", "s", f"{number}-0", "n", number], ["XADD", "t", f"{number}-0", "n", 1],
+                                      ["RPUSH", "l", number], ["RPUSH", "m", number, -number]]))
+            left = int(wire.ask("INFO", "clients")[1].partition(b"blocked_clients:")[2].split()[0])
+            shown += [wire.ask("XPENDING", "s", "g"), wire.ask("LRANGE", "l", 0, -1)]  # what was taken, what was not
+            for number in range(100, 200):  # so that all have a reply
+                for words in (["XADD", "s", f"{number}-0", "n", 1], ["RPUSH", "l", number], ["RPUSH", "m", number]):
+                    wire.ask(*words)
+            shown.append([left, *[None if one is None else one.reply() for one in waiting]])
+            for one in waiting:
+                if one is not None:
+                    one.close()
+    assert shown[3:] == shown[:3]

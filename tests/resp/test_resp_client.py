@@ -14,6 +14,8 @@ from typing import Any
 import pytest
 import raxlog
 import redis
+from raxlog.stream.state import first_key_from
+from raxlog.tools.resp import engine
 
 
 def test_a_client_and_the_store_see_the_same_from_many_threads(store: raxlog.Store) -> None:
@@ -115,3 +117,26 @@ except raxlog.NotInstalled as error:
     ended = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True, check=True,
                            timeout=60)
     assert "pip install raxlog[redis]" in ended.stdout
+
+
+def test_keys_go_also_after_the_look_for_their_times_has_failed(
+    store: raxlog.Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    errors: list[Exception] = [OSError("too many open files"), raxlog.CorruptionError("damaged"), RuntimeError("odd")]
+
+    def failing(*args: Any, **options: Any) -> bytes | None:
+        if errors:
+            raise errors.pop()
+        return first_key_from(*args, **options)
+
+    monkeypatch.setattr(engine, "first_key_from", failing)
+    with raxlog.redis_client(store) as client:
+        client.ping()
+        store.state["k"] = b"v"
+        with raxlog.redis_client(store) as other:  # a server of its own
+            other.pexpire("k", 300)
+        deadline = time.monotonic() + 15
+        while "k" in store.state:  # without a command to the first
+            assert time.monotonic() < deadline, errors
+            time.sleep(0.05)
+    assert not errors

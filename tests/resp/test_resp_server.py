@@ -25,6 +25,8 @@ SEED = int(os.environ.get("RAXLOG_SEED", time.time_ns() % 1_000_000_007))
 
 
 FUZZ_SECONDS = float(os.environ.get("RAXLOG_FUZZ_SECONDS", "30"))
+LONG = os.environ.get("RAXLOG_LONG") == "1"
+APPENDS_AT_ONCE = [1, 1, 1, 1, 30, 30, 100, 100]  # requests that a client sends before it reads
 MOST_MEMORY = 600  # MB that the server may take, under requests of up to 512 MB that none completes
 
 
@@ -181,7 +183,7 @@ def test_one_that_does_not_read_costs_one_reply(large: tuple[int, int], address:
             assert wire.ask("XADD", "s", "*", "n", 1)[0] == "$"
             time.sleep(0.1)
         assert memory(wire) < MOST_MEMORY
-        if os.environ.get("RAXLOG_LONG") == "1":
+        if LONG:
             time.sleep(35)
             assert wire.ask("CLIENT", "LIST")[1].count(b"\n") == 1
 
@@ -206,6 +208,43 @@ def test_the_limits_of_nodes_can_be_changed_for_streams_that_are_there(
         with RespWire(address) as wire:
             wire.ask("CONFIG", "SET", "stream-node-max-entries", 3)
         assert store.stream("own").info().node_rule == "page"
+
+
+def test_many_large_values_in_a_pipeline_are_not_held_at_once(address: tuple[str, int]) -> None:
+    with RespWire(address) as wire, RespWire(address) as deaf:
+        wire.ask("SET", "v", b"x" * (15 << 20))
+        deaf.socket.sendall(b"GET v\r\n" * 200)
+        for _ in range(20):
+            assert wire.ask("PING") == ("+", "PONG")
+            time.sleep(0.1)
+        assert memory(wire) < MOST_MEMORY
+
+
+def test_a_scan_meets_each_key_that_stays_however_others_come_and_go(address: tuple[str, int]) -> None:
+    print("RAXLOG_SEED =", SEED)
+    rng = random.Random(SEED)
+    with RespWire(address) as wire:
+        stay = {b"key %03d" % number for number in range(0, 300, 3)}
+        wire.ask("SELECT", 3)
+        for number, key in enumerate(sorted(stay)):
+            wire.ask(*[("SET", key, 1), ("RPUSH", key, 1), ("XADD", key, "*", "n", 1)][number % 3])
+        scans: dict[bytes, set[bytes]] = {}
+        for name in (b"a", b"b"):
+            cursor, scans[name] = b"0", set()
+            for _ in range(100):
+                _, (place, found) = wire.ask("SCAN", cursor, "COUNT", rng.randrange(1, 30))
+                scans[name].update(value for _, value in found[1])
+                cursor = place[1]
+                key = b"key %03d" % rng.choice([number for number in range(300) if number % 3])
+                wire.ask(*rng.choice([("SET", key, 1), ("DEL", key), ("XADD", key, "*", "n", 1)]))
+                if cursor == b"0":
+                    break
+            assert cursor == b"0"
+            assert stay <= scans[name]
+        whole = wire.ask("SCAN", 0, "COUNT", 1000, "TYPE", "list")[1]
+        assert whole[0] == ("$", b"0")
+        assert {value for _, value in whole[1][1]} == set(sorted(stay)[1::3])
+        assert wire.ask("SCAN", 12345, "COUNT", 1000)[1][0] == ("$", b"0")  # unknown: from the beginning
 
 
 RAW = [
@@ -328,41 +367,58 @@ def test_thirty_seconds_of_fuzzed_protocol_harm_neither_the_server_nor_another_c
     assert raxlog.check(path).ok
 
 
-def test_what_was_replied_is_there_after_a_kill(path: Path) -> None:
+def append_until_killed(path: Path, seconds: float, stream: str) -> list[list[bytes]]:
+    """Have clients append to a server that is killed after so long: the replies to each, in their order."""
     server = subprocess.Popen([sys.executable, "-m", "raxlog", "serve", str(path), "--port", "0"],
                               stderr=subprocess.PIPE, text=True)
     assert server.stderr is not None
     host, _, port = server.stderr.readline().rpartition(" ")[2].strip().rpartition(":")
-    replied: list[list[bytes]] = [[] for _ in range(8)]
-    pipelines = [1, 1, 1, 1, 30, 30, 30, 30]  # requests that are sent at once
+    replied: list[list[bytes]] = [[] for _ in APPENDS_AT_ONCE]
 
-    def write(mine: list[bytes], at_once: int) -> None:
-        try:
-            with RespWire((host, int(port))) as wire:
-                while True:
-                    wire.socket.sendall(b"XADD s * n 1\r\n" * at_once)
-                    for _ in range(at_once):
-                        if (reply := wire.reply()) is None:
-                            return
-                        mine.append(reply[1])
-        except OSError:
-            return
+    def write(client: int, at_once: int) -> None:
+        mine = replied[client]
+        with suppress(OSError), RespWire((host, int(port))) as wire:
+            while True:
+                wire.socket.sendall("".join(f"XADD {stream} * {client} {number}\r\n" for number in
+                                            range(len(mine), len(mine) + at_once)).encode())
+                for _ in range(at_once):
+                    if (reply := wire.reply()) is None:
+                        return
+                    mine.append(reply[1])
 
-    threads = [threading.Thread(target=write, args=row) for row in zip(replied, pipelines, strict=True)]
+    threads = [threading.Thread(target=write, args=row) for row in enumerate(APPENDS_AT_ONCE)]
     for thread in threads:
         thread.start()
-    time.sleep(1.5)
+    time.sleep(seconds)
     server.send_signal(signal.SIGKILL)
     server.wait()
     server.stderr.close()
     for thread in threads:
         thread.join()
-    with raxlog.open(path) as store:
-        there = {str(entry.id).encode() for entry in store.stream("s")}
-    everything = {sid for mine in replied for sid in mine}
-    assert len(everything) > 50
-    assert everything <= there
-    assert len(there) <= len(everything) + sum(pipelines)
+    return replied
+
+
+@pytest.mark.parametrize("kills", [1, pytest.param(100 if LONG else 4, marks=pytest.mark.storm)])
+def test_what_was_replied_is_there_after_kills_and_no_pipeline_has_a_gap(path: Path, kills: int) -> None:
+    print("RAXLOG_SEED =", SEED)
+    rng = random.Random(SEED)
+    lengths: dict[str, int] = {}
+    many = 0
+    for number in range(kills):
+        replied = append_until_killed(path, rng.uniform(0.1, 0.9), f"s{number}")
+        there: list[list[bytes]] = [[] for _ in APPENDS_AT_ONCE]
+        with raxlog.open(path) as store:
+            for entry in store.stream(f"s{number}"):
+                ((client, place),) = entry.pairs
+                assert int(place) == len(there[int(client)])  # in its order, none twice
+                there[int(client)].append(str(entry.id).encode())
+        for ids, found, at_once in zip(replied, there, APPENDS_AT_ONCE, strict=True):
+            assert found[: len(ids)] == ids
+            assert len(found) <= len(ids) + at_once
+        lengths[f"s{number}"] = sum(map(len, there))
+        many += sum(map(len, replied))
+    print(f"{kills} kills, {many} replies, all there, and {sum(lengths.values()) - many} more")
+    assert many > 50
     with door(path) as address, RespWire(address) as wire:
-        assert wire.ask("XLEN", "s") == (":", len(there))
+        assert {name: wire.ask("XLEN", name)[1] for name in lengths} == lengths
     assert raxlog.check(path).ok

@@ -136,6 +136,14 @@ def test_a_file_or_a_server_that_is_none_changes_nothing(server: Any, path: Path
         if path.exists():
             with raxlog.open(path) as store:
                 assert store.streams() == []
+    unsummed, unknown = whole[:-9] + b"\0\1a\1b", b"\x63\1k"  # as Redis writes it with rdbchecksum no
+    (tmp_path / "damaged.rdb").write_bytes(unsummed + unknown + b"\xff" + bytes(8))
+    assert "raxlog: " in raxlog_cli("import", path, "--rdb", tmp_path / "damaged.rdb", status=2)
+    with raxlog.open(path) as store:
+        assert (store.streams(), dict(store.state)) == ([], {})
+    (tmp_path / "unsummed.rdb").write_bytes(unsummed + b"\xff" + bytes(8))
+    other = tmp_path / "other.rax"
+    assert raxlog_cli("import", other, "--rdb", tmp_path / "unsummed.rdb")["imported"] == {"stream": 1, "string": 1}
     assert "No such file" in raxlog_cli("import", path, "--rdb", tmp_path / "none", status=2)
     assert "redis://127.0.0.1:1" in raxlog_cli("import", path, "--redis", "redis://127.0.0.1:1", status=2)
     assert "nonsense" in raxlog_cli("export", path, "--redis", "nonsense", status=2)

@@ -5,15 +5,14 @@
                     entries/   add  import_file (input_formats)  range  streams  info (node_diagram)
                     groups/    groups  read  pending
                     pubsub/    pub  interest
-                    care/      check  doctor  metrics  snapshot  compact  crashtest  bench
+                    care/      check  doctor  snapshot  compact  crashtest  bench
                     history/   export  scan         with pyarrow and Spark: the extra raxlog[spark]
                     demo/      demo (sample_text, kill_rounds)
+                    watching   top  web  plot  metrics        the extra raxlog[ui], by tools/ui
                     completion
 
     arguments.py   what commands share: the parser, options, the table of loaded commands
     stores.py      opening a store              status.py     exit statuses
-    output.py      entries and figures as text and as JSON
-    versions.py    raxlog and what it runs on
     progress.py    bars, where the extra raxlog[cli] has brought rich; else a line of text
     messages.py    the library's messages in the words of the command line
 
@@ -30,10 +29,10 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from ...storage.errors import RaxlogError
-from . import output
+from ...storage.versions import versions
+from .. import output
 from .arguments import JSON, LOADED, Parser, flag
 from .status import DONE, INTERRUPTED, STORE, USAGE, CommandError, status_of
-from .versions import versions
 
 COMMANDS = {
     "add": ("entries.add", "append one entry"),
@@ -78,8 +77,11 @@ COMMANDS = {
     "subjects": ("pubsub.interest", "draw the tree of subscribed subjects, with counts"),
     "interest": ("pubsub.interest", "list the subscriptions that a subject reaches"),
     "serve": ("serve", "serve the store to clients of Redis"),
+    "top": ("watching", "watch a store in the terminal: what is wrong, streams, groups, entries"),
+    "web": ("watching", "serve a page that shows a store live"),
+    "plot": ("watching", "plot a stream's throughput, lag and delivery latency"),
+    "metrics": ("watching", "print the figures of a store for Prometheus"),
     "check": ("care.check", "check every invariant of a store and report what is wrong"),
-    "metrics": ("care.metrics", "print the figures of a store for Prometheus"),
     "doctor": ("care.doctor", "examine a machine and its disk, and print what is wrong and what to do"),
     "salvage": ("care.check", "copy everything intact from a damaged store into a new one"),
     "snapshot": ("care.snapshot", "copy one state of a store while it is in use: whole, as an increment, in shards"),
@@ -98,6 +100,7 @@ _TITLES = {
     "entries": "streams and their entries",
     "groups": "consumer groups and workers",
     "pubsub": "publish and subscribe",
+    "watching": "watching a store (the extra raxlog[ui])",
     "history": "a stream as a table (the extra raxlog[spark])",
     "care": "maintenance of a store",
 }

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from ...storage.errors import RaxlogError
-from . import output
+from .. import output
 from .progress import progress
 from .status import DONE, INTERRUPTED, USAGE, CommandError, status_of
 from .stores import reading, writing

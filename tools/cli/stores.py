@@ -19,7 +19,7 @@ import raxlog
 
 from ...storage.errors import NoStream
 from ...stream.entries.header import shown
-from .output import text
+from ..output import text
 from .status import did_you_mean
 
 if TYPE_CHECKING:

@@ -21,7 +21,21 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ...storage.commit.write_transaction import WriteTransaction
-from ...storage.errors import RaxlogError, StoreClosed, StoreError
+from ...storage.errors import (
+    CountTooSmall,
+    DumpChecksum,
+    GroupExists,
+    IDBelowDeleted,
+    IDBelowEntries,
+    IDTooSmall,
+    IDZero,
+    InvalidDump,
+    NoStream,
+    RaxlogError,
+    StoreClosed,
+    StoreError,
+    StreamExhausted,
+)
 from ...store import Store
 from ...stream.entries.batch import Batch
 from ...stream.entries.session import Moment, ask
@@ -42,6 +56,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _EXPIRE_EVERY = 0.1  # seconds
+_AFTER_ERROR = 1.0
 _EXPIRE_AT_ONCE = 256  # keys
 _FIRST_DUE = Condition(first_key_from, DUE)
 
@@ -177,11 +192,20 @@ class Engine:
             run = Run(self._writing, session, session.server)
             replies: list[bytes] = []
             served: list[tuple[Waiter, object]] = []
-            for words in requests:
+            at = 0
+            while at < len(requests):
+                if command.together is not None and not self._blocked:
+                    some, many = _guarded(command.together, run, requests, at)
+                    if many:
+                        replies.append(some)
+                        at += many
+                        continue
+                words = requests[at]
+                at += 1
                 try:
                     reply = _guarded(command.handler, run, words)
                 except RaxlogError as error:
-                    if self._batch.spoiled is not None:
+                    if self.is_spoiled:
                         raise
                     reply = failure(error)
                 else:
@@ -190,6 +214,11 @@ class Engine:
             return Outcome(Encoded(b"".join(replies)), served)
 
         return self._lane.call(function).future
+
+    @property
+    def is_spoiled(self) -> bool:
+        """Whether the call that is applied has failed half way, and is to be undone."""
+        return self._batch.spoiled is not None
 
     def alone(self, function: Callable[[], T]) -> asyncio.Future[T]:
         """Call a function that makes its own commits, among the writes."""
@@ -307,10 +336,10 @@ class Engine:
                 async with Readiness(self.threads, self._look_at_times, math.inf) as changed:
                     await changed()  # finds nothing to return: goes on until an error
             except StoreClosed:  # it is being opened again, or the server ends
-                pass
-            except RaxlogError as error:
-                _log.error("expiring keys: %s", error)
-            await asyncio.sleep(_EXPIRE_EVERY)
+                await asyncio.sleep(_EXPIRE_EVERY)
+            except Exception:  # of whatever kind: else no key would go any more that is not asked for
+                _log.exception("looking for keys whose time has come")
+                await asyncio.sleep(_AFTER_ERROR)
 
     async def _look_at_times(self) -> Look[bool]:
         await asyncio.sleep(_EXPIRE_EVERY)  # however often the store changes
@@ -416,9 +445,9 @@ def _resolve(future: asyncio.Future[object], reply: object) -> None:
         future.set_result(reply)
 
 
-def _guarded(handler: Callable[[Run, list[bytes]], object], run: Run, words: list[bytes]) -> object:
+def _guarded(handler: Callable[..., T], run: Run, words: list[Any], *more: int) -> T:
     try:
-        return handler(run, words)
+        return handler(run, words, *more)
     except RaxlogError:
         raise
     except Exception as error:
@@ -426,8 +455,23 @@ def _guarded(handler: Callable[[Run, list[bytes]], object], run: Run, words: lis
         raise StoreError(f"internal error: {error!r}") from error
 
 
+_IN_REDIS_WORDS: dict[type, str] = {
+    NoStream: "ERR no such key",
+    IDZero: "ERR The ID specified in XADD must be greater than 0-0",
+    IDTooSmall: "ERR The ID specified in XADD is equal or smaller than the target stream top item",
+    StreamExhausted: "ERR The stream has exhausted the last possible ID, unable to add more items",
+    IDBelowDeleted: "ERR The ID specified in XSETID is smaller than current max_deleted_entry_id",
+    IDBelowEntries: "ERR The ID specified in XSETID is smaller than the target stream top item",
+    CountTooSmall: "ERR The entries_added specified in XSETID is smaller than the target stream length",
+    GroupExists: "BUSYGROUP Consumer Group name already exists",
+    DumpChecksum: "ERR DUMP payload version or checksum are wrong",
+    InvalidDump: "ERR Bad data format",
+}
+
+
 def failure(error: BaseException) -> CommandError:
     """An error as a client gets it."""
     if isinstance(error, CommandError):
         return error
-    return CommandError(f"ERR {error}")
+    words = next((_IN_REDIS_WORDS[kind] for kind in type(error).__mro__ if kind in _IN_REDIS_WORDS), f"ERR {error}")
+    return CommandError(words)

@@ -114,14 +114,19 @@ class Keys:
         self._seen[1].discard(name)  # it may become one
         return StoredList(self.state, LIST + name, MARK + b"i\0" + name)
 
-    def names(self, prefix: bytes) -> list[bytes]:
-        """The names of a database's keys, in order."""
-        streams = [name if isinstance(name, bytes) else name.encode() for name in self.calls.streams()]
-        found = {name for name in streams if name.startswith(prefix) and (prefix or not name.startswith(MARK))}
-        for mark in (b"", LIST):
-            found.update(name[len(mark):] for start, end in _spans(mark, prefix)
-                         for name in self.state.between(start, end))
-        return sorted(found)
+    def names(self, prefix: bytes, first: bytes = b"", count: int | None = None) -> list[bytes]:
+        """The names of a database's keys, in order: from that one on, so many at most."""
+        found: set[bytes] = set()
+        for mark, between in ((b"", self.calls.streams_between), (b"", self.state.between), (LIST, self.state.between)):
+            for start, end in _spans(mark, prefix):
+                start = max(start, (mark + first)[:MAX_NAME])  # no list has a name that is cut off here
+                if end is None or start < end:
+                    found.update(name[len(mark):] for name in between(start, end, count))
+        return sorted(found)[:count]
+
+    def how_many_go(self, prefix: bytes) -> int:
+        """How many keys of a database have a time."""
+        return sum(len(self.state.between(start, end)) for start, end in _spans(_TIME, prefix))
 
     def delete(self, name: bytes) -> bool:
         """Delete a key, with its time, as a change of its own; False if there is none."""

@@ -8,16 +8,29 @@ import ipaddress
 import socket
 import time
 from dataclasses import dataclass
+from itertools import count
 
 from ...storage.errors import InvalidArgument
 from ...store import Store
-from .commands import connection, disk, groups, keys, lists, pubsub, scripts, streams, strings  # noqa: F401 - they enter their commands
+from .commands import (  # noqa: F401 - they enter their commands
+    connection,
+    disk,
+    fixed,
+    groups,
+    keys,
+    lists,
+    pubsub,
+    scripts,
+    streams,
+    strings,
+)
 from .engine import Engine
 from .replies import CommandError, encoded, quoted
 from .session import Session
 from .table import integer, text_of
 
 _VERSIONS = {"5.0": "5.0.14", "7.0": "7.0.15", "7.2": "8.2.3"}  # by that of DUMP: the one that HELLO and INFO name
+_CURSORS = 10_000
 _GRACE = 5.0  # seconds for the commands that have begun, at the end
 
 
@@ -62,12 +75,21 @@ class Server:
         self.engine = Engine(store)
         self._tasks: set[asyncio.Task[None]] = set()
         self._listening: list[asyncio.Server] = []
-        self._number = 0
+        self._number = self.answered = 0
+        self._cursors = count(int(self.began) << 20)  # which no server on this store has given out before
+        self._places: dict[int, bytes] = {}
 
     @property
     def port(self) -> int:
         """The port that it listens on, chosen by the system where 0 was given."""
         return int(self._listening[0].sockets[0].getsockname()[1])
+
+    def database(self, word: bytes) -> int:
+        """The database of that number. CommandError."""
+        number = integer(word)
+        if not 0 <= number < self.DATABASES:
+            raise CommandError("ERR DB index is out of range")
+        return number
 
     async def start(self) -> None:
         """Listen."""
@@ -113,6 +135,11 @@ class Server:
             session.unsubscribe()
             del self.sessions[session.number]
 
+    @property
+    def received(self) -> int:
+        """The clients so far."""
+        return self._number
+
     def report(self, session: Session, words: list[bytes]) -> None:
         """Show a command to those that monitor, without its password."""
         if not self.monitors or words[0].lower() == b"monitor":
@@ -122,6 +149,17 @@ class Server:
         line = encoded(f"{time.time():.6f} [{session.database} {session.peer}] {shown}", 2)
         for one in self.monitors:
             one.push(line)
+
+    def cursor_at(self, name: bytes) -> int:
+        """A cursor for a SCAN that is to go on with that name. The last some thousands are known."""
+        cursor = next(self._cursors)
+        self._places[cursor] = name
+        self._places.pop(cursor - _CURSORS, None)
+        return cursor
+
+    def place_of(self, cursor: int) -> bytes:
+        """The name that a SCAN goes on with: the first, where the cursor is not known (any more)."""
+        return self._places.get(cursor, b"")
 
     # -- settings -----------------------------------------------------------------------
 

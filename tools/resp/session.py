@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .server import Server
 
 _AT_ONCE = 256  # requests
+_VALUES_AT_ONCE = 16  # of those whose replies may have 16 MB
 _CHUNK = 1 << 16
 _PIECE = 1 << 20
 _SUBSCRIBES = {letter + verb for letter in (b"", b"p", b"s") for verb in (b"subscribe", b"unsubscribe")}
@@ -32,6 +33,7 @@ _BLOCKS = {b"xread", b"xreadgroup", b"blpop", b"brpop"}
 _ALTERS = {b"auth", b"hello", b"reset", b"select", b"watch", b"unwatch", *_SUBSCRIBES}  # how what follows is run
 _WAITED_FOR = _BLOCKS | _ALTERS  # by what follows them
 _UNBOUNDED = {b"keys", b"dump", b"xrange", b"xrevrange", b"xread"}  # the last three with no COUNT, or more than 999
+_VALUES = {b"get", b"getset", b"getdel", b"getex", b"mget", b"lrange", b"lpop", b"rpop"}
 _PATIENCE = 30.0  # seconds
 _WHILE_SUBSCRIBED = {*_SUBSCRIBES, b"ping", b"quit", b"reset"}  # in RESP2
 _OUTSIDE = {b"exec", b"discard", b"multi", b"watch", b"quit", b"reset"}  # what a MULTI does not queue
@@ -159,6 +161,7 @@ class Session:
     def _parsed(self) -> list[list[bytes]]:
         """The next requests, up to one that can block: what follows it waits for it; or one that can be long, alone."""
         requests: list[list[bytes]] = []
+        values = 0
         if self._error is not None:
             raise self._error
         while len(requests) < _AT_ONCE:
@@ -171,18 +174,21 @@ class Session:
                 break
             if words is None:
                 break
-            is_long = words[0].lower() in _UNBOUNDED and _is_long(words)
+            name = words[0].lower()
+            is_long = name in _UNBOUNDED and _is_long(words)
             if is_long and requests:
                 self._next = words
                 break
             requests.append(words)
-            if is_long or words[0].lower() in _WAITED_FOR:
+            values += name in _VALUES
+            if is_long or name in _WAITED_FOR or values == _VALUES_AT_ONCE:
                 break
         return requests
 
     async def _answer(self, requests: list[list[bytes]]) -> None:
         """Begin all of them, then send their replies in order."""
         commands = [_command_of(words) for words in requests]
+        self.server.answered += len(requests)
         writes = any(_blocking(words, one.kind) in (WRITES, ALONE) or one.name == "exec"
                      for words, one in zip(requests, commands, strict=True) if isinstance(one, Command))
         begun: list[tuple[object, int]] = []
@@ -230,12 +236,13 @@ class Session:
 
     def _appends(self, requests: list[list[bytes]], commands: list[Command | CommandError],
                  at: int) -> list[list[bytes]]:
-        """The XADDs in succession from that place on, which are made as one call; none where each is looked at."""
+        """The XADDs in succession from that place on, which are one call; none where each is looked at."""
         if self.queue is not None or not self.is_authenticated or (self.protocol == 2 and self.is_subscribed):
             return []
-        end, xadd = at, table.COMMANDS[b"xadd"]
-        while end < len(requests) and commands[end] is xadd:
-            end += 1
+        end, first = at, commands[at]
+        if isinstance(first, Command) and first.together is not None:
+            while end < len(requests) and commands[end] is first:
+                end += 1
         return requests[at:end]
 
     async def _send_large(self, *parts: bytes) -> None:
@@ -279,7 +286,7 @@ class Session:
                 self.server.report(self, words)
         except CommandError as error:
             is_wrong = isinstance(command, CommandError)  # also one that a MULTI does not queue
-            if self.queue is not None and is_wrong and words[0].lower() == b"exec":
+            if is_wrong and words[0].lower() == b"exec":
                 self.discard()
                 return CommandError(f"EXECABORT Transaction discarded because of: {str(error).removeprefix('ERR ')}")
             if self.queue is not None and (is_wrong or words[0].lower() not in _OUTSIDE):

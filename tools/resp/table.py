@@ -7,9 +7,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Container, Mapping
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .keyspace import prefix_of
 from .replies import CommandError
@@ -62,12 +62,13 @@ class Run(NamedTuple):
 
 
 class Command(NamedTuple):
-    """A command."""
+    """A command. ``together``: runs as many from a place on as it can as one: their replies, encoded, and how many."""
 
     name: str
     arity: int
     kind: Kind
-    handler: Callable[[Run, list[bytes]], object]
+    handler: Handler
+    together: Together | None = None
 
     def require_arity(self, words: list[bytes]) -> None:
         """CommandError for a wrong number of words."""
@@ -86,13 +87,14 @@ _INSTEAD = {  # of what is refused, with a hint
 COMMANDS: dict[bytes, Command] = {}
 
 Handler = Callable[[Run, list[bytes]], object]
+Together = Callable[[Run, list[list[bytes]], int], tuple[bytes, int]]
 
 
-def command(name: str, arity: int, kind: Kind) -> Callable[[Handler], Handler]:
+def command(name: str, arity: int, kind: Kind, together: Together | None = None) -> Callable[[Handler], Handler]:
     """Enter a function as the handler of a command, "xgroup|create" for a subcommand."""
 
     def enter(handler: Handler) -> Handler:
-        COMMANDS[name.encode()] = Command(name, arity, kind, handler)
+        COMMANDS[name.encode()] = Command(name, arity, kind, handler, together)
         return handler
 
     return enter
@@ -138,6 +140,37 @@ def integer(word: bytes, error: str = "ERR value is not an integer or out of ran
 def is_integer(word: bytes) -> bool:
     """Whether it is a whole number of 64 bits, written as Redis would write it."""
     return _INTEGER.fullmatch(word) is not None and -MAX_INT - 1 <= int(word) <= MAX_INT
+
+
+def options(words: list[bytes], at: int, flags: Container[bytes], values: Mapping[bytes, Callable[[bytes], Any]],
+            ) -> dict[bytes, Any]:
+    """The options from that place on: flags, and those followed by a value, as it is read. CommandError."""
+    found: dict[bytes, Any] = {}
+    following = iter(words[at:])
+    left = len(words) - at
+    for word in following:
+        left -= 1
+        option = word.lower()
+        if option in values and left:
+            found[option] = values[option](next(following))
+            left -= 1
+        elif option in flags:
+            found[option] = True
+        else:
+            raise syntax_error()
+    return found
+
+
+def at_least(least: int, error: Callable[[], CommandError]) -> Callable[[bytes], int]:
+    """Reads a whole number, not below that one."""
+
+    def read(word: bytes) -> int:
+        number = integer(word)
+        if number < least:
+            raise error()
+        return number
+
+    return read
 
 
 def syntax_error() -> CommandError:

@@ -7,6 +7,11 @@ What is anything else is left to requests.py: lines, large words, half a request
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ...stream.node.stream_id import StreamID
+
 SOURCE_HASH = ""
 
 STAR = 0x2A
@@ -16,6 +21,7 @@ NINE = 0x39
 CR = 0x0D
 LF = 0x0A
 LONGEST = 1000  # a word has less than ten times as many bytes
+MOST = 1 << 20
 
 
 def cut(data: bytearray, at: int, most: int, limit: int) -> tuple[list[list[bytes]], int]:
@@ -50,3 +56,33 @@ def cut(data: bytearray, at: int, most: int, limit: int) -> tuple[list[list[byte
         found.append(words)
         at = i
     return found, at
+
+
+def plain_appends(requests: list[list[bytes]], at: int) -> list[list[bytes]]:
+    """The fields of the XADDs from that place on that have the first one's key, the ID * and no option, and are small.
+
+    Up to a megabyte of them.
+    """
+    flats: list[list[bytes]] = []
+    key = requests[at][1]
+    size = 0
+    while at < len(requests):
+        words = requests[at]
+        if words[1] != key or words[2] != b"*" or len(words) % 2 == 0:
+            break
+        for word in words:
+            size += len(word)
+        if size > MOST:
+            break
+        flats.append(words[3:])
+        at += 1
+    return flats
+
+
+def id_replies(ids: list[StreamID]) -> bytes:
+    """IDs as bulk strings."""
+    parts: list[bytes] = []
+    for ms, seq in ids:
+        text = b"%d-%d" % (ms, seq)
+        parts.append(b"$%d\r\n%b\r\n" % (len(text), text))
+    return b"".join(parts)

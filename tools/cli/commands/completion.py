@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import raxlog
 
 from ....storage.errors import RaxlogError
-from .. import output
+from ... import output
 from ..arguments import LOADED, argument, command
 from ..status import DONE, NO
 

@@ -5,17 +5,18 @@ from __future__ import annotations
 import hmac
 import os
 import platform
+import resource
 import time
 from functools import partial
 
-from ..replies import CommandError
+from ..keyspace import MARK, prefix_of
+from ..replies import NIL, CommandError
 from ..session import Session, is_unchanged
-from ..table import COMMANDS, SESSION, WRITES, Run, command, integer, syntax_error, text_of
+from ..table import COMMANDS, LOOKS, SESSION, WRITES, Run, command, integer, syntax_error, text_of
 
 
 @command("ping", -1, SESSION)
-def ping(run: Run, words: list[bytes]) -> object:
-    """PING."""
+def _ping(run: Run, words: list[bytes]) -> object:
     if len(words) > 2:
         raise CommandError("ERR wrong number of arguments for 'ping' command")
     if run.session.protocol == 2 and run.session.is_subscribed:
@@ -23,46 +24,35 @@ def ping(run: Run, words: list[bytes]) -> object:
     return words[1] if len(words) == 2 else "PONG"
 
 
-@command("echo", 2, SESSION)
-def echo(run: Run, words: list[bytes]) -> object:
-    """ECHO."""
-    return words[1]
+command("echo", 2, SESSION)(lambda run, words: words[1])
 
 
 @command("time", 1, SESSION)
-def time_(run: Run, words: list[bytes]) -> object:
-    """TIME."""
+def _time(run: Run, words: list[bytes]) -> object:
     now = time.time_ns() // 1000
     return [b"%d" % (now // 1_000_000), b"%d" % (now % 1_000_000)]
 
 
 @command("select", 2, SESSION)
-def select(run: Run, words: list[bytes]) -> object:
-    """SELECT."""
-    database = integer(words[1])
-    if not 0 <= database < run.server.DATABASES:
-        raise CommandError("ERR DB index is out of range")
-    run.session.database = database
+def _select(run: Run, words: list[bytes]) -> object:
+    run.session.database = run.server.database(words[1])
     return "OK"
 
 
 @command("quit", -1, SESSION)
-def quit_(run: Run, words: list[bytes]) -> object:
-    """QUIT."""
+def _quit(run: Run, words: list[bytes]) -> object:
     run.session.is_closing = True
     return "OK"
 
 
 @command("reset", 1, SESSION)
-def reset(run: Run, words: list[bytes]) -> object:
-    """RESET."""
+def _reset(run: Run, words: list[bytes]) -> object:
     run.session.reset()
     return "RESET"
 
 
 @command("auth", -2, SESSION)
-def auth(run: Run, words: list[bytes]) -> object:
-    """AUTH."""
+def _auth(run: Run, words: list[bytes]) -> object:
     if len(words) > 3:
         raise syntax_error()
     _authenticate(run, words[1] if len(words) == 3 else b"default", words[-1])
@@ -80,8 +70,7 @@ def _authenticate(run: Run, user: bytes, password: bytes) -> None:
 
 
 @command("hello", -1, SESSION)
-def hello(run: Run, words: list[bytes]) -> object:
-    """HELLO."""
+def _hello(run: Run, words: list[bytes]) -> object:
     session, protocol, name, at = run.session, run.session.protocol, None, 2
     if len(words) > 1:
         protocol = integer(words[1], "ERR Protocol version is not an integer or out of range")
@@ -118,8 +107,7 @@ def _client_name(name: bytes) -> bytes:
 
 
 @command("monitor", 1, SESSION)
-def monitor(run: Run, words: list[bytes]) -> object:
-    """MONITOR."""
+def _monitor(run: Run, words: list[bytes]) -> object:
     run.server.monitors.add(run.session)
     return "OK"
 
@@ -127,28 +115,20 @@ def monitor(run: Run, words: list[bytes]) -> object:
 # -- CLIENT, COMMAND, CONFIG, INFO -------------------------------------------------------------
 
 
-@command("client|id", 2, SESSION)
-def client_id(run: Run, words: list[bytes]) -> object:
-    """CLIENT ID."""
-    return run.session.number
+command("client|id", 2, SESSION)(lambda run, words: run.session.number)
 
 
 @command("client|setname", 3, SESSION)
-def client_setname(run: Run, words: list[bytes]) -> object:
-    """CLIENT SETNAME."""
+def _client_setname(run: Run, words: list[bytes]) -> object:
     run.session.client_name = _client_name(words[2])
     return "OK"
 
 
-@command("client|getname", 2, SESSION)
-def client_getname(run: Run, words: list[bytes]) -> object:
-    """CLIENT GETNAME."""
-    return run.session.client_name or None
+command("client|getname", 2, SESSION)(lambda run, words: run.session.client_name or None)
 
 
 @command("client|setinfo", 4, SESSION)
-def client_setinfo(run: Run, words: list[bytes]) -> object:
-    """CLIENT SETINFO."""
+def _client_setinfo(run: Run, words: list[bytes]) -> object:
     option = words[2].lower()
     if option not in (b"lib-name", b"lib-ver"):
         raise CommandError(f"ERR Unrecognized option '{text_of(words[2])}'")
@@ -158,15 +138,11 @@ def client_setinfo(run: Run, words: list[bytes]) -> object:
     return "OK"
 
 
-@command("client|info", 2, SESSION)
-def client_info(run: Run, words: list[bytes]) -> object:
-    """CLIENT INFO."""
-    return _line(run.session) + b"\n"
+command("client|info", 2, SESSION)(lambda run, words: _line(run.session) + b"\n")
 
 
 @command("client|list", -2, SESSION)
-def client_list(run: Run, words: list[bytes]) -> object:
-    """CLIENT LIST."""
+def _client_list(run: Run, words: list[bytes]) -> object:
     return b"".join(_line(session) + b"\n" for session in run.server.sessions.values())
 
 
@@ -178,36 +154,21 @@ def _line(session: Session) -> bytes:
         library.get(b"lib-name", b""), library.get(b"lib-ver", b""))
 
 
-@command("client|no-evict", 3, SESSION)
-def client_no_evict(run: Run, words: list[bytes]) -> object:
-    """CLIENT NO-EVICT."""
-    return "OK"
-
-
-command("client|no-touch", 3, SESSION)(client_no_evict)
-
-
-@command("client|help", 2, SESSION)
-def client_help(run: Run, words: list[bytes]) -> object:
-    """CLIENT HELP."""
-    return [f"CLIENT {name.decode().partition('|')[2].upper()}" for name in COMMANDS if name.startswith(b"client|")]
-
-
 @command("command", -1, SESSION)
 def command_(run: Run, words: list[bytes]) -> object:
-    """COMMAND, COUNT, DOCS."""
+    """COMMAND, COUNT, INFO. Not DOCS: where that is refused redis-cli shows its own."""
     tops = {name.partition(b"|")[0]: one for name, one in COMMANDS.items()}
     option = words[1].lower() if len(words) > 1 else b""
     if option == b"count":
         return len(tops)
-    if option == b"docs":
-        return {}
-    return [[name, one.arity, [], 1, 1, 1] for name, one in tops.items()]
+    if option not in (b"", b"info"):
+        raise CommandError(f"ERR unknown subcommand '{text_of(words[1][:128])}'. Try COMMAND COUNT or COMMAND INFO.")
+    names = [word.lower() for word in words[2:]] if option == b"info" else list(tops)
+    return [[name, tops[name].arity, [], 1, 1, 1] if name in tops else NIL for name in names]
 
 
 @command("config|get", -3, SESSION)
-def config_get(run: Run, words: list[bytes]) -> object:
-    """CONFIG GET."""
+def _config_get(run: Run, words: list[bytes]) -> object:
     from ....index.pubsub.glob import glob_matches  # noqa: PLC0415
 
     settings = run.server.settings()
@@ -230,37 +191,40 @@ def config_set(run: Run, words: list[bytes]) -> object:
     return "OK"
 
 
-@command("config|resetstat", 2, SESSION)
-def config_resetstat(run: Run, words: list[bytes]) -> object:
-    """CONFIG RESETSTAT."""
-    return "OK"
-
-
-@command("config|help", 2, SESSION)
-def config_help(run: Run, words: list[bytes]) -> object:
-    """CONFIG HELP."""
-    return ["CONFIG GET <pattern>", "CONFIG SET <directive> <value>", "CONFIG RESETSTAT"]
-
-
-@command("info", -1, SESSION)
+@command("info", -1, LOOKS)
 def info(run: Run, words: list[bytes]) -> object:
-    """INFO: the sections Server and Clients."""
-    sessions = run.server.sessions.values()
-    lines = [
-        "# Server", f"redis_version:{run.server.version}", "redis_mode:standalone", f"os:{platform.system()}",
-        f"process_id:{os.getpid()}", f"uptime_in_seconds:{int(time.time() - run.server.began)}", "",
-        "# Clients", f"connected_clients:{len(sessions)}", f"maxclients:{run.server.options.clients}",
-        f"blocked_clients:{sum(one.is_blocked for one in sessions)}", "",
-    ]
-    return "\r\n".join(lines).encode()
+    """INFO: what tools ask for; of the keys only where all is asked for, or Keyspace."""
+    server, sessions = run.server, list(run.server.sessions.values())
+    sections: dict[str, dict[str, object]] = {
+        "Server": {"redis_version": server.version, "redis_mode": "standalone", "os": platform.system(),
+                   "process_id": os.getpid(), "uptime_in_seconds": int(time.time() - server.began)},
+        "Clients": {"connected_clients": len(sessions), "maxclients": server.options.clients,
+                    "blocked_clients": sum(one.is_blocked for one in sessions)},
+        "Memory": {"used_memory": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10},
+        "Persistence": {"loading": 0, "aof_enabled": 1},
+        "Stats": {"total_connections_received": server.received, "total_commands_processed": server.answered},
+        "Replication": {"role": "master", "connected_slaves": 0},
+        "Cluster": {"cluster_enabled": 0},
+        "Keyspace": {},
+    }
+    wanted = {word.decode("latin-1").capitalize() for word in words[1:]}
+    if wanted and not wanted & {"All", "Default", "Everything"}:
+        sections = {name: figures for name, figures in sections.items() if name in wanted}
+    if "Keyspace" in sections:
+        for prefix in map(prefix_of, range(server.DATABASES)):
+            if many := len(run.keys.names(prefix)):
+                database = prefix[len(MARK) : -1].decode() or "0"
+                sections["Keyspace"][f"db{database}"] = (
+                    f"keys={many},expires={run.keys.how_many_go(prefix)},avg_ttl=0,subexpiry=0")
+    return "".join(f"# {name}\r\n" + "".join(f"{key}:{figure}\r\n" for key, figure in figures.items()) + "\r\n"
+                   for name, figures in sections.items()).encode()
 
 
 # -- MULTI -------------------------------------------------------------------------------------
 
 
 @command("multi", 1, SESSION)
-def multi(run: Run, words: list[bytes]) -> object:
-    """MULTI."""
+def _multi(run: Run, words: list[bytes]) -> object:
     if run.session.queue is not None:
         raise CommandError("ERR MULTI calls can not be nested")
     run.session.queue = []
@@ -268,8 +232,7 @@ def multi(run: Run, words: list[bytes]) -> object:
 
 
 @command("discard", 1, SESSION)
-def discard(run: Run, words: list[bytes]) -> object:
-    """DISCARD."""
+def _discard(run: Run, words: list[bytes]) -> object:
     if run.session.queue is None:
         raise CommandError("ERR DISCARD without MULTI")
     run.session.discard()
@@ -277,8 +240,7 @@ def discard(run: Run, words: list[bytes]) -> object:
 
 
 @command("exec", 1, SESSION)
-def exec_(run: Run, words: list[bytes]) -> object:
-    """EXEC."""
+def _exec(run: Run, words: list[bytes]) -> object:
     session = run.session
     queued, watched, is_aborted = session.queue, session.watched, session.is_aborted
     if queued is None:
@@ -290,8 +252,7 @@ def exec_(run: Run, words: list[bytes]) -> object:
 
 
 @command("watch", -2, WRITES)
-def watch(run: Run, words: list[bytes]) -> object:
-    """WATCH."""
+def _watch(run: Run, words: list[bytes]) -> object:
     if run.session.queue is not None:
         raise CommandError("ERR WATCH inside MULTI is not allowed")
     for key in words[1:]:
@@ -301,7 +262,6 @@ def watch(run: Run, words: list[bytes]) -> object:
 
 
 @command("unwatch", 1, WRITES)
-def unwatch(run: Run, words: list[bytes]) -> object:
-    """UNWATCH."""
+def _unwatch(run: Run, words: list[bytes]) -> object:
     run.session.watched.clear()
     return "OK"

@@ -24,9 +24,3 @@ for _name, _arity, _reply in (
 def lastsave(run: Run, words: list[bytes]) -> object:
     """LASTSAVE: now."""
     return int(time.time())
-
-
-@command("debug|help", 2, SESSION)
-def debug_help(run: Run, words: list[bytes]) -> object:
-    """DEBUG HELP."""
-    return ["DEBUG RELOAD", "DEBUG LOADAOF"]

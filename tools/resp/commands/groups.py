@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ....storage.errors import GroupExists, NoGroup, NoStream
+from ....storage.errors import NoGroup, NoStream
 from ....stream.group.deliver import MOST_DELIVERIES
 from ....stream.group.group import Group
 from ....stream.node.stream_id import StreamID
 from ..replies import NIL, CommandError
-from ..table import READS, SESSION, WRITES, Run, command, integer, syntax_error, text_of
+from ..table import READS, WRITES, Run, command, integer, options, syntax_error, text_of
 from .arguments import end_of, entries_reply, id_reply, ms_of, start_of, stream_id
 from .streams import group_of, has_group, policy_and_ids, require_group, stream_of
 
@@ -50,24 +50,19 @@ def _located(run: Run, words: list[bytes], by_group: bool = True) -> Group:
 
 
 @command("xgroup|create", -5, WRITES)
-def xgroup_create(run: Run, words: list[bytes]) -> object:
-    """XGROUP CREATE."""
+def _xgroup_create(run: Run, words: list[bytes]) -> object:
     makes, read = _options(words, 5, True)
     stream = stream_of(run, words[2])
     if not makes and not stream.exists():
         raise CommandError(_NO_STREAM)
     start = b"$" if words[4] == b"$" else stream_id(words[4])
-    try:
-        stream.create_group(words[3], start, create_stream=makes, entries_read=read)
-    except GroupExists:
-        raise CommandError("BUSYGROUP Consumer Group name already exists") from None
+    stream.create_group(words[3], start, create_stream=makes, entries_read=read)
     run.note("t", "xgroup-create", words[2])
     return "OK"
 
 
 @command("xgroup|setid", -5, WRITES)
-def xgroup_setid(run: Run, words: list[bytes]) -> object:
-    """XGROUP SETID."""
+def _xgroup_setid(run: Run, words: list[bytes]) -> object:
     _, read = _options(words, 5, False)
     group = _located(run, words)
     if words[4] not in (b"$", b"-", b"+"):
@@ -78,8 +73,7 @@ def xgroup_setid(run: Run, words: list[bytes]) -> object:
 
 
 @command("xgroup|destroy", 4, WRITES)
-def xgroup_destroy(run: Run, words: list[bytes]) -> object:
-    """XGROUP DESTROY."""
+def _xgroup_destroy(run: Run, words: list[bytes]) -> object:
     return _noted(run, words, "xgroup-destroy", _located(run, words, by_group=False).destroy())
 
 
@@ -90,50 +84,23 @@ def _noted(run: Run, words: list[bytes], event: str, is_done: bool) -> int:
 
 
 @command("xgroup|createconsumer", 5, WRITES)
-def xgroup_createconsumer(run: Run, words: list[bytes]) -> object:
-    """XGROUP CREATECONSUMER."""
+def _xgroup_createconsumer(run: Run, words: list[bytes]) -> object:
     return _noted(run, words, "xgroup-createconsumer", _located(run, words).create_consumer(words[4]))
 
 
 @command("xgroup|delconsumer", 5, WRITES)
-def xgroup_delconsumer(run: Run, words: list[bytes]) -> object:
-    """XGROUP DELCONSUMER."""
+def _xgroup_delconsumer(run: Run, words: list[bytes]) -> object:
     group = _located(run, words)
     if run.server.engine.events.has("t") and any(one.name == words[4] for one in group.consumers()):
         run.note("t", "xgroup-delconsumer", words[2])
     return group.delete_consumer(words[4], pending="drop")
 
 
-@command("xgroup|help", 2, SESSION)
-def xgroup_help(run: Run, words: list[bytes]) -> object:
-    """XGROUP HELP."""
-    return [
-        "XGROUP <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
-        "CREATE <key> <groupname> <id|$> [option]",
-        "    Create a new consumer group. Options are:",
-        "    * MKSTREAM",
-        "      Create the empty stream if it does not exist.",
-        "    * ENTRIESREAD entries_read",
-        "      Set the group's entries_read counter (internal use).",
-        "CREATECONSUMER <key> <groupname> <consumer>",
-        "    Create a new consumer in the specified group.",
-        "DELCONSUMER <key> <groupname> <consumer>",
-        "    Remove the specified consumer.",
-        "DESTROY <key> <groupname>",
-        "    Remove the specified group.",
-        "SETID <key> <groupname> <id|$> [ENTRIESREAD entries_read]",
-        "    Set the current group ID and entries_read counter.",
-        "HELP",
-        "    Print this help.",
-    ]
-
-
 # -- acknowledging, giving back ----------------------------------------------------------------
 
 
 @command("xack", -4, WRITES)
-def xack(run: Run, words: list[bytes]) -> object:
-    """XACK."""
+def _xack(run: Run, words: list[bytes]) -> object:
     try:
         return group_of(run, words[1], words[2]).ack(*map(stream_id, words[3:]))
     except (NoGroup, NoStream):
@@ -145,8 +112,7 @@ def xack(run: Run, words: list[bytes]) -> object:
 
 
 @command("xackdel", -6, WRITES)
-def xackdel(run: Run, words: list[bytes]) -> object:
-    """XACKDEL."""
+def _xackdel(run: Run, words: list[bytes]) -> object:
     run.keys.require_stream(run.name(words[1]))
     refs, ids = policy_and_ids(words, 3)
     if not has_group(run, words[1], words[2]):
@@ -160,8 +126,7 @@ def xackdel(run: Run, words: list[bytes]) -> object:
 
 
 @command("xnack", -7, WRITES)
-def xnack(run: Run, words: list[bytes]) -> object:
-    """XNACK."""
+def _xnack(run: Run, words: list[bytes]) -> object:
     if words[3].lower() not in (b"silent", b"fail", b"fatal"):
         raise CommandError("ERR mode must be SILENT, FAIL, or FATAL")
     if words[4].lower() != b"ids":
@@ -197,8 +162,7 @@ def _min_idle(word: bytes, name: str) -> int:
 
 
 @command("xclaim", -6, WRITES)
-def xclaim(run: Run, words: list[bytes]) -> object:
-    """XCLAIM."""
+def _xclaim(run: Run, words: list[bytes]) -> object:
     require_group(run, words[1], words[2])
     min_idle = _min_idle(words[4], "XCLAIM")
     ids: list[StreamID] = []
@@ -228,9 +192,7 @@ def xclaim(run: Run, words: list[bytes]) -> object:
             elif option == b"time":
                 when, idle = value / 1000, None
             else:
-                if value < 0:
-                    raise CommandError("ERR value is out of range, must be positive")
-                count = min(value, MOST_DELIVERIES)
+                count = min(value, MOST_DELIVERIES) if value >= 0 else None
         elif option == b"lastid" and more:
             at += 1
             last = stream_id(words[at])
@@ -245,28 +207,22 @@ def xclaim(run: Run, words: list[bytes]) -> object:
     return [id_reply(one) if isinstance(one, StreamID) else entries_reply([one])[0] for one in claimed]
 
 
+def _claimed(word: bytes) -> int:
+    count = integer(word, error := "ERR COUNT must be > 0")
+    if not 0 < count < 1 << 59:
+        raise CommandError(error)
+    return count
+
+
 @command("xautoclaim", -6, WRITES)
-def xautoclaim(run: Run, words: list[bytes]) -> object:
-    """XAUTOCLAIM."""
+def _xautoclaim(run: Run, words: list[bytes]) -> object:
     min_idle = _min_idle(words[4], "XAUTOCLAIM")
     start = start_of(words[5])
-    count, justid, at = 100, False, 6
-    while at < len(words):
-        option = words[at].lower()
-        if option == b"count" and at + 1 < len(words):
-            at += 1
-            count = integer(words[at], "ERR COUNT must be > 0")
-            if not 0 < count < 1 << 59:
-                raise CommandError("ERR COUNT must be > 0")
-        elif option == b"justid":
-            justid = True
-        else:
-            raise syntax_error()
-        at += 1
+    asked = options(words, 6, (b"justid",), {b"count": _claimed})
     require_group(run, words[1], words[2])
     assert start is not None
     cursor, claimed, gone = group_of(run, words[1], words[2]).autoclaim(
-        words[3], min_idle / 1000, start, count, justid=justid)
+        words[3], min_idle / 1000, start, asked.get(b"count", 100), justid=b"justid" in asked)
     if claimed.consumer_created:
         run.note("t", "xgroup-createconsumer", words[1])
     rows = [id_reply(one) if isinstance(one, StreamID) else entries_reply([one])[0] for one in claimed]
@@ -274,8 +230,7 @@ def xautoclaim(run: Run, words: list[bytes]) -> object:
 
 
 @command("xpending", -3, READS)
-def xpending(run: Run, words: list[bytes]) -> object:
-    """XPENDING."""
+def _xpending(run: Run, words: list[bytes]) -> object:
     if len(words) == 3:
         require_group(run, words[1], words[2])
         summary = group_of(run, words[1], words[2]).pending()
@@ -301,5 +256,3 @@ def xpending(run: Run, words: list[bytes]) -> object:
     rows = group_of(run, words[1], words[2]).pending(
         start, end, count, words[at + 3] if len(words) - at > 3 else None, min_idle=idle / 1000)
     return [[id_reply(row.id), row.consumer or b"", ms_of(row.idle), row.deliveries] for row in rows]
-
-

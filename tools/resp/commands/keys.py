@@ -5,10 +5,9 @@ from __future__ import annotations
 from functools import partial
 
 from ....index.pubsub.glob import glob_matches
-from ....storage.errors import DumpChecksum, InvalidDump
 from ..keyspace import now_ms, prefix_of
 from ..replies import CommandError
-from ..table import LOOKS, MAX_INT, SESSION, WRITES, Run, command, integer, is_integer, syntax_error, text_of
+from ..table import LOOKS, MAX_INT, WRITES, Run, at_least, command, integer, is_integer, options, syntax_error, text_of
 from .streams import NO_KEY, stream_of
 
 _NO_FREQUENCY = ("ERR An LFU maxmemory policy is not selected, access frequency not tracked. Please note that when "
@@ -19,47 +18,33 @@ _SMALL, _EMBEDDED = 8192, 44  # bytes of a list that Redis keeps in one piece, o
 def keys_of(run: Run) -> list[bytes]:
     """The keys of the client's database."""
     prefix = run.name(b"")
+    run.calls.streams()  # CorruptionError where the name of one has vanished
     return [name[len(prefix):] for name in run.keys.names(prefix)]
 
 
 @command("del", -2, WRITES)
-def delete(run: Run, words: list[bytes]) -> object:
-    """DEL."""
+def _delete(run: Run, words: list[bytes]) -> object:
     return sum(run.keys.delete(run.name(key)) for key in words[1:])
 
 
-command("unlink", -2, WRITES)(delete)
+command("unlink", -2, WRITES)(_delete)
 
 
 @command("exists", -2, LOOKS)
-def exists(run: Run, words: list[bytes]) -> object:
-    """EXISTS."""
+def _exists(run: Run, words: list[bytes]) -> object:
     return sum(_is_there(run, key) for key in words[1:])
 
 
-command("touch", -2, LOOKS)(exists)
+command("touch", -2, LOOKS)(_exists)
 
 
 def _is_there(run: Run, key: bytes) -> bool:
     return run.keys.kind(run.name(key)) != "none"
 
 
-@command("type", 2, LOOKS)
-def type_of(run: Run, words: list[bytes]) -> object:
-    """TYPE."""
-    return run.keys.kind(run.name(words[1]))
-
-
-@command("dbsize", 1, LOOKS)
-def dbsize(run: Run, words: list[bytes]) -> object:
-    """DBSIZE."""
-    return len(keys_of(run))
-
-
-@command("keys", 2, LOOKS)
-def keys(run: Run, words: list[bytes]) -> object:
-    """KEYS."""
-    return [key for key in keys_of(run) if _matches(words[1], key)]
+command("type", 2, LOOKS)(lambda run, words: run.keys.kind(run.name(words[1])))
+command("dbsize", 1, LOOKS)(lambda run, words: len(keys_of(run)))
+command("keys", 2, LOOKS)(lambda run, words: [key for key in keys_of(run) if _matches(words[1], key)])
 
 
 def _matches(pattern: bytes, key: bytes) -> bool:
@@ -69,33 +54,19 @@ def _matches(pattern: bytes, key: bytes) -> bool:
 
 @command("scan", -2, LOOKS)
 def scan(run: Run, words: list[bytes]) -> object:
-    """SCAN: the cursor is the place in the order of the names."""
+    """SCAN: in the order of the names."""
     cursor = integer(words[1], "ERR invalid cursor")
-    pattern, kind, many, at = b"*", b"", 10, 2
-    while at < len(words):
-        option = words[at].lower()
-        if at + 1 >= len(words) or option not in (b"match", b"count", b"type"):
-            raise syntax_error()
-        if option == b"count":
-            many = integer(words[at + 1])
-            if many < 1:
-                raise syntax_error()
-        elif option == b"match":
-            pattern = words[at + 1]
-        else:
-            kind = words[at + 1].lower()
-        at += 2
-    found = keys_of(run)
-    some = found[cursor : cursor + many]
-    following = cursor + many if cursor + many < len(found) else 0
+    asked = options(words, 2, (), {b"match": bytes, b"count": at_least(1, syntax_error), b"type": bytes.lower})
+    pattern, kind, many = asked.get(b"match", b"*"), asked.get(b"type", b""), asked.get(b"count", 10)
+    prefix, server = run.name(b""), run.server
+    found = run.keys.names(prefix, server.place_of(cursor), many + 1)
+    following = server.cursor_at(found.pop()) if len(found) > many else 0
     return [b"%d" % following, [
-        key for key in some if _matches(pattern, key) and kind in (b"", run.keys.kind(run.name(key)).encode())]]
+        name[len(prefix):] for name in found
+        if _matches(pattern, name[len(prefix):]) and kind in (b"", run.keys.kind(name).encode())]]
 
 
-@command("rename", 3, WRITES)
-def rename(run: Run, words: list[bytes]) -> object:
-    """RENAME."""
-    return _rename(run, words[1], words[2])
+command("rename", 3, WRITES)(lambda run, words: _rename(run, words[1], words[2]))
 
 
 def _rename(run: Run, key: bytes, to: bytes) -> str:
@@ -109,8 +80,7 @@ def _rename(run: Run, key: bytes, to: bytes) -> str:
 
 
 @command("renamenx", 3, WRITES)
-def renamenx(run: Run, words: list[bytes]) -> object:
-    """RENAMENX."""
+def _renamenx(run: Run, words: list[bytes]) -> object:
     if _is_there(run, words[1]) and _is_there(run, words[2]):
         return 0
     _rename(run, words[1], words[2])
@@ -118,25 +88,12 @@ def renamenx(run: Run, words: list[bytes]) -> object:
 
 
 @command("copy", -3, WRITES)
-def copy(run: Run, words: list[bytes]) -> object:
-    """COPY."""
-    replaces, database, at = False, run.session.database, 3
-    while at < len(words):
-        option = words[at].lower()
-        if option == b"replace":
-            replaces = True
-        elif option == b"db" and at + 1 < len(words):
-            at += 1
-            database = integer(words[at])
-            if not 0 <= database < run.server.DATABASES:
-                raise CommandError("ERR DB index is out of range")
-        else:
-            raise syntax_error()
-        at += 1
-    name, to = run.name(words[1]), prefix_of(database) + words[2]
+def _copy(run: Run, words: list[bytes]) -> object:
+    asked = options(words, 3, (b"replace",), {b"db": run.server.database})
+    name, to = run.name(words[1]), prefix_of(asked.get(b"db", run.session.database)) + words[2]
     if name == to:
         raise CommandError("ERR source and destination objects are the same")
-    if not _is_there(run, words[1]) or (not replaces and run.keys.kind(to) != "none"):
+    if not _is_there(run, words[1]) or (b"replace" not in asked and run.keys.kind(to) != "none"):
         return 0
     run.keys.copy(name, to)
     run.keys.note("g", "copy_to", to)
@@ -144,8 +101,7 @@ def copy(run: Run, words: list[bytes]) -> object:
 
 
 @command("dump", 2, LOOKS)
-def dump(run: Run, words: list[bytes]) -> object:
-    """DUMP."""
+def _dump(run: Run, words: list[bytes]) -> object:
     kind = run.keys.kind(run.name(words[1]))
     if kind in ("string", "list"):
         raise CommandError(f"ERR raxlog dumps streams only, and this is a {kind}")
@@ -153,45 +109,25 @@ def dump(run: Run, words: list[bytes]) -> object:
 
 
 @command("restore", -4, WRITES)
-def restore(run: Run, words: list[bytes]) -> object:
-    """RESTORE."""
-    replaces = is_time = False
-    at = 4
-    while at < len(words):
-        option = words[at].lower()
-        if option == b"replace":
-            replaces = True
-        elif option in (b"idletime", b"freq") and at + 1 < len(words):
-            at += 1
-            integer(words[at])
-        elif option == b"absttl":
-            is_time = True
-        else:
-            raise syntax_error()
-        at += 1
-    if not replaces and _is_there(run, words[1]):
+def _restore(run: Run, words: list[bytes]) -> object:
+    asked = options(words, 4, (b"replace", b"absttl"), {b"idletime": integer, b"freq": integer})
+    if b"replace" not in asked and _is_there(run, words[1]):
         raise CommandError("BUSYKEY Target key name already exists.")
     ttl = integer(words[2])
     if ttl < 0:
         raise CommandError("ERR Invalid TTL value, must be >= 0")
     name = run.name(words[1])
     kind = run.keys.kind(name)
-    try:
-        run.calls.restore_stream(name, words[3], replace=True)
-    except DumpChecksum:
-        raise CommandError("ERR DUMP payload version or checksum are wrong") from None
-    except InvalidDump:
-        raise CommandError("ERR Bad data format") from None
+    run.calls.restore_stream(name, words[3], replace=True)
     if kind != "stream":
         run.keys.delete_value(name)
-    run.keys.expire(name, None if not ttl else ttl if is_time else now_ms() + ttl)
+    run.keys.expire(name, None if not ttl else ttl if b"absttl" in asked else now_ms() + ttl)
     run.note("g", "restore", words[1])
     return "OK"
 
 
 @command("flushdb", -1, WRITES)
-def flushdb(run: Run, words: list[bytes]) -> object:
-    """FLUSHDB."""
+def _flushdb(run: Run, words: list[bytes]) -> object:
     if len(words) > 2 or (len(words) == 2 and words[1].lower() not in (b"async", b"sync")):
         raise syntax_error()
     for name in run.keys.names(run.name(b"")):
@@ -200,9 +136,8 @@ def flushdb(run: Run, words: list[bytes]) -> object:
 
 
 @command("flushall", -1, WRITES)
-def flushall(run: Run, words: list[bytes]) -> object:
-    """FLUSHALL."""
-    flushdb(run, words)
+def _flushall(run: Run, words: list[bytes]) -> object:
+    _flushdb(run, words)
     for name in run.calls.streams():
         run.calls.delete_stream(name)
     for row in run.keys.state.between(b""):
@@ -260,8 +195,7 @@ for _letter, _unit in (("", 1000), ("p", 1)):
 
 
 @command("persist", 2, WRITES)
-def persist(run: Run, words: list[bytes]) -> object:
-    """PERSIST."""
+def _persist(run: Run, words: list[bytes]) -> object:
     goes = run.keys.expire(run.name(words[1]), None)
     if goes:
         run.note("g", "persist", words[1])
@@ -292,7 +226,14 @@ for _what in ("encoding", "freq", "idletime", "refcount"):
     command(f"object|{_what}", 3, LOOKS)(_object)
 
 
-@command("object|help", 2, SESSION)
-def object_help(run: Run, words: list[bytes]) -> object:
-    """OBJECT HELP."""
-    return ["OBJECT ENCODING | FREQ | IDLETIME | REFCOUNT <key>"]
+@command("memory|usage", -3, LOOKS)
+def memory_usage(run: Run, words: list[bytes]) -> object:
+    """MEMORY USAGE: about the bytes of what the key holds, and of its name."""
+    options(words, 3, (), {b"samples": at_least(0, syntax_error)})
+    name = run.name(words[2])
+    kind = run.keys.kind(name)
+    if kind == "stream":
+        info = run.calls.stream(name).info()
+        return len(name) + info.radix_tree_keys * info.node_bytes
+    values = [run.keys.state[name]] if kind == "string" else run.keys.list_of(name)[:]
+    return None if kind == "none" else len(name) + sum(map(len, values))

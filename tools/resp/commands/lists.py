@@ -77,23 +77,18 @@ for _name, _left in (("l", True), ("r", False)):
     command(f"b{_name}pop", -3, WRITES)(partial(_pop_soon, left=_left))
 
 
-@command("llen", 2, LOOKS)
-def llen(run: Run, words: list[bytes]) -> object:
-    """LLEN."""
-    return len(run.keys.list_of(run.name(words[1])))
+command("llen", 2, LOOKS)(lambda run, words: len(run.keys.list_of(run.name(words[1]))))
 
 
 @command("lrange", 4, LOOKS)
-def lrange(run: Run, words: list[bytes]) -> object:
-    """LRANGE."""
+def _lrange(run: Run, words: list[bytes]) -> object:
     start, end = integer(words[2]), integer(words[3])
     items = run.keys.list_of(run.name(words[1]))
     return items[start : None if end == -1 else end + 1]
 
 
 @command("lrem", 4, WRITES)
-def lrem(run: Run, words: list[bytes]) -> object:
-    """LREM."""
+def _lrem(run: Run, words: list[bytes]) -> object:
     count = integer(words[2])
     items = run.keys.list_of(run.name(words[1]))
     there = items[:] if count >= 0 else items[::-1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from ..replies import Push, Several
-from ..table import ALONE, SESSION, WRITES, Run, command
+from ..table import ALONE, WRITES, Run, command
 
 
 def _change(run: Run, words: list[bytes], verb: str) -> object:
@@ -45,12 +45,5 @@ for _prefix in ("", "shard"):
 
 
 @command("pubsub|numpat", 2, ALONE)
-def numpat(run: Run, words: list[bytes]) -> object:
-    """PUBSUB NUMPAT."""
+def _numpat(run: Run, words: list[bytes]) -> object:
     return run.server.engine.store.channels.numpat()
-
-
-@command("pubsub|help", 2, SESSION)
-def pubsub_help(run: Run, words: list[bytes]) -> object:
-    """PUBSUB HELP."""
-    return ["PUBSUB CHANNELS [<pattern>] | NUMPAT | NUMSUB [<channel> ...] | SHARDCHANNELS | SHARDNUMSUB"]

@@ -52,16 +52,8 @@ def evalsha(run: Run, words: list[bytes]) -> object:
     return int(run.keys.string_of(name) == words[4] and script(run, name, words[4:]) is not False)
 
 
-@command("eval", -3, WRITES)
-def eval_(run: Run, words: list[bytes]) -> object:
-    """EVAL."""
-    return evalsha(run, [words[0], _digest(words[1]), *words[2:]])
-
-
-@command("script|load", 3, SESSION)
-def script_load(run: Run, words: list[bytes]) -> object:
-    """SCRIPT LOAD."""
-    return _digest(words[2])
+command("eval", -3, WRITES)(lambda run, words: evalsha(run, [words[0], _digest(words[1]), *words[2:]]))
+command("script|load", 3, SESSION)(lambda run, words: _digest(words[2]))
 
 
 def _digest(script: bytes) -> bytes:
@@ -71,19 +63,4 @@ def _digest(script: bytes) -> bytes:
     return digest
 
 
-@command("script|exists", -3, SESSION)
-def script_exists(run: Run, words: list[bytes]) -> object:
-    """SCRIPT EXISTS."""
-    return [int(word.lower() in _SCRIPTS) for word in words[2:]]
-
-
-@command("script|flush", -2, SESSION)
-def script_flush(run: Run, words: list[bytes]) -> object:
-    """SCRIPT FLUSH."""
-    return "OK"
-
-
-@command("script|help", 2, SESSION)
-def script_help(run: Run, words: list[bytes]) -> object:
-    """SCRIPT HELP."""
-    return ["SCRIPT LOAD <script>", "SCRIPT EXISTS <sha1> [<sha1> ...]", "SCRIPT FLUSH"]
+command("script|exists", -3, SESSION)(lambda run, words: [int(word.lower() in _SCRIPTS) for word in words[2:]])

@@ -5,23 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 from ....storage.errors import (
-    CountTooSmall,
-    IDBelowDeleted,
-    IDBelowEntries,
-    IDTooSmall,
-    IDZero,
     NoGroup,
     NoStream,
-    StreamExhausted,
+    RaxlogError,
 )
 from ....stream.group.group import Group
 from ....stream.info import FullInfo, GroupDetail, count_rax
-from ....stream.node.entry import Entry
+from ....stream.node.entry import Entry, Flattened
 from ....stream.node.stream_id import StreamID
 from ....stream.stream import Stream
 from ..engine import Block
 from ..replies import NIL, CommandError, Pairs
-from ..table import LOOKS, READS, SESSION, WRITES, Run, command, integer, syntax_error, text_of
+from ..table import LOOKS, READS, WRITES, Run, at_least, command, integer, options, syntax_error, text_of
+from ..whole import id_replies, plain_appends
 from .arguments import (
     end_of,
     entries_reply,
@@ -36,7 +32,6 @@ from .arguments import (
 )
 
 NO_KEY = "ERR no such key"
-_TOP = "ERR The ID specified in XADD is equal or smaller than the target stream top item"
 
 
 def stream_of(run: Run, key: bytes) -> Stream:
@@ -46,9 +41,22 @@ def stream_of(run: Run, key: bytes) -> Stream:
     return run.keys.stream(name, options.node_max_bytes, options.node_max_entries)
 
 
-@command("xadd", -5, WRITES)
-def xadd(run: Run, words: list[bytes]) -> object:
-    """XADD."""
+def _xadd_together(run: Run, requests: list[list[bytes]], at: int) -> tuple[bytes, int]:
+    """XADDs of one stream with neither ID nor options; none of them where one could be refused."""
+    key, flats = requests[at][1], plain_appends(requests, at)
+    if len(flats) < 2 or run.server.engine.events.has("t"):
+        return b"", 0
+    try:
+        ids = stream_of(run, key).extend(Flattened(flats))
+    except RaxlogError:
+        if run.server.engine.is_spoiled:
+            raise
+        return b"", 0
+    return id_replies(ids), len(ids)
+
+
+@command("xadd", -5, WRITES, _xadd_together)
+def _xadd(run: Run, words: list[bytes]) -> object:
     trim = trim_options(words, adds=True)
     flat = words[trim.at :]
     if trim.id is None or len(flat) < 2 or len(flat) % 2:
@@ -61,14 +69,7 @@ def xadd(run: Run, words: list[bytes]) -> object:
         options |= {"maxlen": trim.maxlen, "minid": trim.minid, "approximate": trim.approximate, "limit": trim.limit}
     stream = stream_of(run, words[1])
     before = len(stream) if "maxlen" in options and run.server.engine.events.has("t") else None
-    try:
-        sid = stream.append(list(zip(flat[::2], flat[1::2], strict=True)), trim.id, **options)
-    except IDZero:
-        raise CommandError("ERR The ID specified in XADD must be greater than 0-0") from None
-    except IDTooSmall:
-        raise CommandError(_TOP) from None
-    except StreamExhausted:
-        raise CommandError("ERR The stream has exhausted the last possible ID, unable to add more items") from None
+    sid = stream.append(list(zip(flat[::2], flat[1::2], strict=True)), trim.id, **options)
     if sid is None:
         return None
     run.note("t", "xadd", words[1])
@@ -77,33 +78,18 @@ def xadd(run: Run, words: list[bytes]) -> object:
     return id_reply(sid)
 
 
-@command("xlen", 2, READS)
-def xlen(run: Run, words: list[bytes]) -> object:
-    """XLEN."""
-    return len(stream_of(run, words[1]))
-
-
-@command("xrange", -4, READS)
-def xrange(run: Run, words: list[bytes]) -> object:
-    """XRANGE."""
-    return _range(run, words, start_of(words[2]), end_of(words[3]), reverse=False)
+command("xlen", 2, READS)(lambda run, words: len(stream_of(run, words[1])))
+command("xrange", -4, READS)(lambda run, words: _range(run, words, start_of(words[2]), end_of(words[3]), reverse=False))
 
 
 @command("xrevrange", -4, READS)
-def xrevrange(run: Run, words: list[bytes]) -> object:
-    """XREVRANGE."""
+def _xrevrange(run: Run, words: list[bytes]) -> object:
     end = end_of(words[2])
     return _range(run, words, start_of(words[3]), end, reverse=True)
 
 
 def _range(run: Run, words: list[bytes], start: StreamID | None, end: StreamID | None, reverse: bool) -> object:
-    count = None
-    at = 4
-    while at < len(words):
-        if words[at].lower() != b"count" or at + 1 >= len(words):
-            raise syntax_error()
-        count = max(0, integer(words[at + 1]))
-        at += 2
+    count = options(words, 4, (), {b"count": lambda word: max(0, integer(word))}).get(b"count")
     stream = stream_of(run, words[1])
     if count == 0:
         return NIL if stream.exists() else []
@@ -113,8 +99,7 @@ def _range(run: Run, words: list[bytes], start: StreamID | None, end: StreamID |
 
 
 @command("xdel", -3, WRITES)
-def xdel(run: Run, words: list[bytes]) -> object:
-    """XDEL."""
+def _xdel(run: Run, words: list[bytes]) -> object:
     stream = stream_of(run, words[1])
     gone = stream.delete(*map(stream_id, words[2:])) if stream.exists() else 0
     if gone:
@@ -123,8 +108,7 @@ def xdel(run: Run, words: list[bytes]) -> object:
 
 
 @command("xdelex", -5, WRITES)
-def xdelex(run: Run, words: list[bytes]) -> object:
-    """XDELEX."""
+def _xdelex(run: Run, words: list[bytes]) -> object:
     stream = stream_of(run, words[1])
     refs, ids = policy_and_ids(words, 2)
     if not stream.exists():
@@ -155,8 +139,7 @@ def policy_and_ids(words: list[bytes], at: int) -> tuple[str, list[bytes]]:
 
 
 @command("xtrim", -4, WRITES)
-def xtrim(run: Run, words: list[bytes]) -> object:
-    """XTRIM."""
+def _xtrim(run: Run, words: list[bytes]) -> object:
     trim = trim_options(words, adds=False)
     gone = stream_of(run, words[1]).trim(maxlen=trim.maxlen, minid=trim.minid, approximate=trim.approximate,
                                          limit=trim.limit, refs=trim.refs)
@@ -166,83 +149,50 @@ def xtrim(run: Run, words: list[bytes]) -> object:
 
 
 @command("xsetid", -3, WRITES)
-def xsetid(run: Run, words: list[bytes]) -> object:
-    """XSETID."""
+def _xsetid(run: Run, words: list[bytes]) -> object:
     last = stream_id(words[2])
-    added = deleted = None
-    at = 3
-    while at < len(words):
-        option = words[at].lower()
-        if at + 1 >= len(words) or option not in (b"entriesadded", b"maxdeletedid"):
-            raise syntax_error()
-        if option == b"entriesadded":
-            added = integer(words[at + 1])
-            if added < 0:
-                raise CommandError("ERR entries_added must be positive")
-        else:
-            deleted = stream_id(words[at + 1])
-            if last < deleted:
-                raise CommandError(_set_id("the provided max_deleted_entry_id"))
-        at += 2
-    try:
-        stream_of(run, words[1]).set_id(last, entries_added=added, max_deleted_id=deleted)
-    except NoStream:
-        raise CommandError(NO_KEY) from None
-    except IDBelowDeleted:
-        raise CommandError(_set_id("current max_deleted_entry_id")) from None
-    except IDBelowEntries:
-        raise CommandError(_set_id("the target stream top item")) from None
-    except CountTooSmall:
-        error = "ERR The entries_added specified in XSETID is smaller than the target stream length"
-        raise CommandError(error) from None
+
+    def deleted(word: bytes) -> StreamID:
+        if last < (sid := stream_id(word)):
+            raise CommandError("ERR The ID specified in XSETID is smaller than the provided max_deleted_entry_id")
+        return sid
+
+    added = at_least(0, lambda: CommandError("ERR entries_added must be positive"))
+    asked = options(words, 3, (), {b"entriesadded": added, b"maxdeletedid": deleted})
+    stream_of(run, words[1]).set_id(last, entries_added=asked.get(b"entriesadded"),
+                                    max_deleted_id=asked.get(b"maxdeletedid"))
     run.note("t", "xsetid", words[1])
     return "OK"
 
 
-def _set_id(than: str) -> str:
-    return f"ERR The ID specified in XSETID is smaller than {than}"
-
-
 @command("xcfgset", -2, WRITES)
-def xcfgset(run: Run, words: list[bytes]) -> object:
-    """XCFGSET."""
+def _xcfgset(run: Run, words: list[bytes]) -> object:
     limits = {b"idmp-duration": ("idempotence_window", 86_400, "seconds"),
               b"idmp-maxsize": ("idempotence_cap", 10_000, "entries")}
-    options: dict[str, Any] = {}
+    settings: dict[str, Any] = {}
     at = 2
     while at < len(words):
         if words[at].lower() not in limits or at + 1 >= len(words):
             raise syntax_error()
         name, most, unit = limits[words[at].lower()]
         shown = text_of(words[at].upper())
-        if name in options:
+        if name in settings:
             raise CommandError(f"ERR {shown} specified multiple times")
-        options[name] = integer(words[at + 1])
-        if not 1 <= options[name] <= most:
+        settings[name] = integer(words[at + 1])
+        if not 1 <= settings[name] <= most:
             raise CommandError(f"ERR {shown} must be between 1 and {most} {unit}")
         at += 2
-    if not options:
+    if not settings:
         raise CommandError("ERR At least one parameter must be specified")
-    try:
-        stream_of(run, words[1]).configure(**options)
-    except NoStream:
-        raise CommandError(NO_KEY) from None
+    stream_of(run, words[1]).configure(**settings)
     return "OK"
 
 
 # -- reading several ---------------------------------------------------------------------------
 
 
-@command("xread", -4, READS)
-def xread(run: Run, words: list[bytes]) -> object:
-    """XREAD."""
-    return _read(run, words, in_group=False)
-
-
-@command("xreadgroup", -7, WRITES)
-def xreadgroup(run: Run, words: list[bytes]) -> object:
-    """XREADGROUP."""
-    return _read(run, words, in_group=True)
+command("xread", -4, READS)(lambda run, words: _read(run, words, in_group=False))
+command("xreadgroup", -7, WRITES)(lambda run, words: _read(run, words, in_group=True))
 
 
 def _read(run: Run, words: list[bytes], in_group: bool) -> object:
@@ -389,8 +339,7 @@ def _entries(entries: list[Entry], claim: int | None) -> list[object]:
 
 
 @command("xinfo|stream", -3, LOOKS)
-def xinfo_stream(run: Run, words: list[bytes]) -> object:
-    """XINFO STREAM."""
+def _xinfo_stream(run: Run, words: list[bytes]) -> object:
     stream = stream_of(run, words[2])
     full, count = False, 10
     if len(words) > 3:
@@ -401,10 +350,7 @@ def xinfo_stream(run: Run, words: list[bytes]) -> object:
         if len(words) == 6:
             count = integer(words[5])
             count = 10 if count < 0 else count
-    try:
-        found = stream.info(full=True, count=count) if full else stream.info()
-    except NoStream:
-        raise CommandError(NO_KEY) from None
+    found = stream.info(full=True, count=count) if full else stream.info()
     figures = found.stream if isinstance(found, FullInfo) else found
     reply: dict[bytes, object] = {
         b"length": figures.length,
@@ -440,21 +386,15 @@ def _group_reply(group: GroupDetail) -> dict[bytes, object]:
 
 
 @command("xinfo|groups", 3, READS)
-def xinfo_groups(run: Run, words: list[bytes]) -> object:
-    """XINFO GROUPS."""
-    try:
-        groups = stream_of(run, words[2]).groups()
-    except NoStream:
-        raise CommandError(NO_KEY) from None
+def _xinfo_groups(run: Run, words: list[bytes]) -> object:
     return [{
         b"name": one.name, b"consumers": one.consumers, b"pending": one.pending,
         b"last-delivered-id": id_reply(one.last_delivered_id), b"entries-read": one.entries_read, b"lag": one.redis_lag,
-    } for one in groups]
+    } for one in stream_of(run, words[2]).groups()]
 
 
 @command("xinfo|consumers", 4, READS)
-def xinfo_consumers(run: Run, words: list[bytes]) -> object:
-    """XINFO CONSUMERS."""
+def _xinfo_consumers(run: Run, words: list[bytes]) -> object:
     if not stream_of(run, words[2]).exists():
         raise CommandError(NO_KEY)
     try:
@@ -464,21 +404,3 @@ def xinfo_consumers(run: Run, words: list[bytes]) -> object:
             f"NOGROUP No such consumer group '{text_of(words[3])}' for key name '{text_of(words[2])}'") from None
     return [{b"name": one.name, b"pending": one.pending, b"idle": ms_of(one.idle), b"inactive": ms_of(one.inactive)}
             for one in consumers]
-
-
-@command("xinfo|help", 2, SESSION)
-def xinfo_help(run: Run, words: list[bytes]) -> object:
-    """XINFO HELP."""
-    return [
-        "XINFO <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
-        "CONSUMERS <key> <groupname>",
-        "    Show consumers of <groupname>.",
-        "GROUPS <key>",
-        "    Show the stream consumer groups.",
-        "STREAM <key> [FULL [COUNT <count>]",
-        "    Show information about the stream.",
-        "HELP",
-        "    Print this help.",
-    ]
-
-

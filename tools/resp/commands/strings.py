@@ -31,8 +31,7 @@ def _options(words: list[bytes], at: int, allowed: set[bytes]) -> tuple[set[byte
 
 
 @command("set", -3, WRITES)
-def set_(run: Run, words: list[bytes]) -> object:
-    """SET."""
+def _set(run: Run, words: list[bytes]) -> object:
     flags, at = _options(words, 3, {b"nx", b"xx", b"get", b"keepttl"})
     name = run.name(words[1])
     before = run.keys.string_of(name) if b"get" in flags else None
@@ -61,30 +60,24 @@ command("psetex", 4, WRITES)(partial(_setex, unit=1))
 
 
 @command("get", 2, LOOKS)
-def get(run: Run, words: list[bytes]) -> object:
-    """GET."""
+def _get(run: Run, words: list[bytes]) -> object:
     return run.keys.string_of(run.name(words[1]))
 
 
-@command("getset", 3, WRITES)
-def getset(run: Run, words: list[bytes]) -> object:
-    """GETSET."""
-    return set_(run, [*words, b"get"])
+command("getset", 3, WRITES)(lambda run, words: _set(run, [*words, b"get"]))
 
 
 @command("getdel", 2, WRITES)
-def getdel(run: Run, words: list[bytes]) -> object:
-    """GETDEL."""
-    value = get(run, words)
+def _getdel(run: Run, words: list[bytes]) -> object:
+    value = _get(run, words)
     run.keys.delete(run.name(words[1]))
     return value
 
 
 @command("getex", -2, WRITES)
-def getex(run: Run, words: list[bytes]) -> object:
-    """GETEX."""
+def _getex(run: Run, words: list[bytes]) -> object:
     flags, at = _options(words, 2, {b"persist"})
-    value = get(run, words)
+    value = _get(run, words)
     if flags and value is not None:
         went = run.keys.expire(run.name(words[1]), at)
         if at is None and went:
@@ -94,15 +87,11 @@ def getex(run: Run, words: list[bytes]) -> object:
     return value
 
 
-@command("strlen", 2, LOOKS)
-def strlen(run: Run, words: list[bytes]) -> object:
-    """STRLEN."""
-    return len(run.keys.string_of(run.name(words[1])) or b"")
+command("strlen", 2, LOOKS)(lambda run, words: len(run.keys.string_of(run.name(words[1])) or b""))
 
 
 @command("append", 3, WRITES)
-def append(run: Run, words: list[bytes]) -> object:
-    """APPEND."""
+def _append(run: Run, words: list[bytes]) -> object:
     value = (run.keys.string_of(run.name(words[1])) or b"") + words[2]
     run.keys.put(run.name(words[1]), value, keeps_time=True)
     run.note("$", "append", words[1])
@@ -126,15 +115,11 @@ for _name, _arity, _sign in (("incr", 2, 1), ("decr", 2, -1), ("incrby", 3, 1), 
     command(_name, _arity, WRITES)(partial(_increase, sign=_sign))
 
 
-@command("setnx", 3, WRITES)
-def setnx(run: Run, words: list[bytes]) -> object:
-    """SETNX."""
-    return int(set_(run, [*words, b"nx"]) == "OK")
+command("setnx", 3, WRITES)(lambda run, words: int(_set(run, [*words, b"nx"]) == "OK"))
 
 
 @command("mset", -3, WRITES)
-def mset(run: Run, words: list[bytes]) -> object:
-    """MSET."""
+def _mset(run: Run, words: list[bytes]) -> object:
     if len(words) % 2 == 0:
         raise CommandError("ERR wrong number of arguments for 'mset' command")
     for key, value in zip(words[1::2], words[2::2], strict=True):
@@ -144,7 +129,6 @@ def mset(run: Run, words: list[bytes]) -> object:
 
 
 @command("mget", -2, LOOKS)
-def mget(run: Run, words: list[bytes]) -> object:
-    """MGET."""
+def _mget(run: Run, words: list[bytes]) -> object:
     names = map(run.name, words[1:])
     return [run.keys.state[name] if run.keys.kind(name) == "string" else None for name in names]

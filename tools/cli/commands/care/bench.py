@@ -15,14 +15,14 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+from .....storage.versions import versions
+from .... import output
 from ....bench import CASES, TABLE, measure, plot
 from ....bench.rounds import Figure, Rounds
 from ....bench.sampler import Profile, Sampler
-from ... import output
 from ...arguments import argument, command, flag, positive, seconds
 from ...progress import parts
 from ...status import DONE, USAGE, CommandError
-from ...versions import versions
 
 _BAR, _FUNCTIONS = 20, 30
 

@@ -16,7 +16,7 @@ from .....recovery.check.check import check
 from .....recovery.check.report import Problem, Report
 from .....recovery.salvage.report import SalvageReport
 from .....recovery.salvage.salvage import salvage
-from ... import output
+from .... import output
 from ...arguments import OF_STORE, argument, command, flag
 from ...progress import parts
 from ...status import DONE, NO

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ... import output
+from .... import output
 from ...arguments import OF_STORE, WRITING, command
 from ...progress import steps
 from ...stores import writing

@@ -16,10 +16,11 @@ import raxlog
 from .....storage import kernels
 from .....storage.errors import RaxlogError
 from .....storage.files import directory
-from ... import messages, output
+from .....storage.versions import versions
+from .... import output
+from ... import messages
 from ...arguments import argument, command
 from ...status import DONE, NO, STORE, CommandError
-from ...versions import versions
 
 _STYLES = {"ok": output.GREEN, "warning": output.YELLOW, "wrong": output.RED}
 _LOCAL = "ext2 ext3 ext4 xfs btrfs zfs f2fs bcachefs jfs"

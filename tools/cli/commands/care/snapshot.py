@@ -10,7 +10,7 @@ from .....recovery.snapshot.manifest import Manifest
 from .....recovery.snapshot.restore import restore, verify
 from .....storage.errors import ReadOnlyStore
 from .....store import Store
-from ... import output
+from .... import output
 from ...arguments import OF_STORE, argument, command, one_of, positive
 from ...progress import steps
 from ...status import DONE, NO

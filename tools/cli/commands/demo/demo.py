@@ -27,7 +27,7 @@ from typing import Any
 from .....storage import kernels
 from .....storage.files import directory
 from .....store import Store
-from ... import output
+from .... import output
 from ...arguments import argument, command, positive, whole
 from ...status import DONE, NO, USAGE, CommandError
 from . import sample_text

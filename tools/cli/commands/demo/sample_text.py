@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
-from ... import output
+from .... import output
 from ...status import USAGE, CommandError
 from ..entries import input_formats
 

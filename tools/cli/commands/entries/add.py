@@ -18,7 +18,7 @@ from .....stream.node.entry import UNDECODABLE, flatten
 from .....stream.node.stream_id import parse_id, parse_new_id
 from .....stream.node.values import CODECS
 from .....stream.stream import Stream
-from ... import output
+from .... import output
 from ...arguments import (
     IDS,
     OF_STREAM,

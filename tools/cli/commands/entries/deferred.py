@@ -7,7 +7,7 @@ import argparse
 from .....stream.jobs.deferred import Deferred
 from .....stream.node.entry import flatten
 from .....stream.node.json_form import fields_form
-from ... import output
+from .... import output
 from ...arguments import OF_STREAM, RAW, WRITING, argument, command, moment, one_of, seconds
 from ...status import DONE, NO
 from ...stores import stream_of, writing

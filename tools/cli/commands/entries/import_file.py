@@ -29,7 +29,8 @@ from .....storage.errors import InvalidFields, InvalidStreamID, RaxlogError
 from .....stream.node.entry import Flattened, flatten
 from .....stream.node.stream_id import MAX64, StreamID, parse_new_id
 from .....stream.stream import Stream
-from ... import messages, output, redis_keys
+from .... import output
+from ... import messages, redis_keys
 from ...arguments import OF_STORE, WRITING, argument, command, flag, positive, stream_name
 from ...progress import ByteReport, progress
 from ...status import DONE, INTERRUPTED, NO, USAGE, CommandError, status_of

@@ -24,7 +24,7 @@ from .....stream.entries.writer import located
 from .....stream.node import decode, listpack
 from .....stream.node.json_form import fields_form
 from .....stream.node.stream_id import MAX64, StreamID
-from ... import output
+from .... import output
 
 _DELETED = 1
 _SAMEFIELDS = 2

@@ -15,7 +15,7 @@ from .....stream.entries.header import shown
 from .....stream.node.entry import Entry
 from .....stream.node.stream_id import StreamID, parse_id
 from .....stream.stream import Stream
-from ... import output
+from .... import output
 from ...arguments import OF_STREAM, RANGE, RAW, TIME, argument, command, flag, whole
 from ...status import DONE, NO, CommandError
 from ...stores import existing, reading, stream_of

@@ -9,7 +9,7 @@ from pathlib import Path
 from .....storage.lifecycle import registry
 from .....stream.entries.header import all_names, find
 from .....stream.node.stream_id import make_id
-from ... import output
+from .... import output
 from ...arguments import OF_STORE, TIME, command
 
 

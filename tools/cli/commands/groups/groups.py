@@ -23,7 +23,7 @@ from .....storage.errors import InvalidStreamID
 from .....stream.entries.header import shown
 from .....stream.group.info import GroupInfo
 from .....stream.node.stream_id import parse_id
-from ... import output
+from .... import output
 from ...arguments import (
     OF_CONSUMER,
     OF_GROUP,

@@ -14,7 +14,7 @@ from .....stream.group.info import Pending, PendingSummary
 from .....stream.node.entry import Entry
 from .....stream.node.json_form import entry_form
 from .....stream.node.stream_id import StreamID, parse_end, parse_id, parse_start
-from ... import output
+from .... import output
 from ...arguments import (
     IDS,
     OF_CONSUMER,

@@ -18,7 +18,7 @@ from .....storage.errors import InvalidStreamID
 from .....stream.group.delete_policy import POLICIES, DeleteResult
 from .....stream.node.entry import Entry
 from .....stream.node.stream_id import StreamID, parse_id
-from ... import output
+from .... import output
 from ...arguments import (
     IDS,
     OF_GROUP,

@@ -20,8 +20,9 @@ from typing import Any
 from .....stream.columns.arrow import MODES, PERMISSIVE, Projection, Tally, load, projection, reader
 from .....stream.columns.projection import default_columns
 from .....stream.node.stream_id import StreamID
+from .... import output
 from ....spark.location import opened
-from ... import output, redis_keys
+from ... import redis_keys
 from ...arguments import OF_STORE, RANGE, argument, command, flag, parsed_columns, stream_name
 from ...progress import ByteReport, progress
 from ...status import DONE, NO, USAGE, CommandError

@@ -20,13 +20,14 @@ from pathlib import Path
 from typing import Any
 
 from .....storage import errors
+from .... import output
 from ....spark import live_snapshot, scan
 from ....spark.location import find
 from ....spark.options import Options, parse
 from ....spark.plan import Part, Window, chosen
 from ....spark.requirements import require, require_java
 from ....spark.session import session
-from ... import messages, output
+from ... import messages
 from ...arguments import OF_STREAM, argument, command, flag, positive, time_as_id
 from ...status import DONE, NO, USAGE, CommandError, status_of
 

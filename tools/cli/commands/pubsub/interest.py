@@ -18,7 +18,7 @@ from .....index.subjects import subject as subjects
 from .....index.subjects.subscription import BINDING, DURABLE, LIVE, STREAM_OPTION, Subscription
 from .....storage.errors import NoSubscription
 from .....store import Store
-from ... import output
+from .... import output
 from ...arguments import OF_STORE, argument, command, typed
 from ...status import DONE, NO
 from ...stores import reading

@@ -1,4 +1,4 @@
-"""metrics: the figures of a store as Prometheus reads them, with prometheus-client from the extra raxlog[ui].
+"""The exposition: a status in Prometheus' text format, by prometheus-client from the extra raxlog[ui].
 
     Status ── Samples ── CollectorRegistry ── generate_latest ── text
 
@@ -8,14 +8,11 @@ escapes what is in them.
 
 from __future__ import annotations
 
-import argparse
 from typing import TYPE_CHECKING
 
-from .....status import Status
-from .....storage.errors import NotInstalled
-from ... import output
-from ...arguments import OF_STORE, command, flag
-from ...stores import reading
+from ...status import Status
+from .. import output
+from .extra import require
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,38 +36,22 @@ _STREAM = {
 _GROUP = {
     "lag": "entries not delivered yet: the signal for scaling",
     "pending": "entries delivered and not acknowledged",
+    "waiting_seconds": "since the first entry that is not delivered came",
     "oldest_idle_seconds": "since the oldest delivery that is not acknowledged",
     "dead_letters": "entries given up",
     "paused": "1 while it delivers nothing",
 }
 _CONSUMER = {
     "pending": "entries delivered to it and not acknowledged",
+    "idle_seconds": "since the first of these was delivered, or its lease renewed",
     "seen_seconds": "when it last asked for anything, Unix time",
 }
 
 
-@command(
-    "metrics", (*OF_STORE, flag("--consumers", "also the figures of each consumer")),
-    """Prints the figures of the store, its streams and its groups in Prometheus' text format. Needs the
-extra raxlog[ui]. With --json, prints them in the form of store.status().""",
-    "raxlog metrics events.rax",
-    "raxlog metrics events.rax --consumers",
-)
-def _metrics(args: argparse.Namespace) -> None:
-    with reading(args) as store:
-        status = store.status()
-    if args.json:
-        output.print_json(status.as_dict())
-    else:
-        output.print_text(exposition(status, args.consumers).removesuffix("\n"))
-
-
 def exposition(status: Status, consumers: bool = False) -> str:
     """A status in Prometheus' text format. NotInstalled without prometheus-client."""
-    try:
-        from prometheus_client import CollectorRegistry, generate_latest  # noqa: PLC0415
-    except ImportError as error:
-        raise NotInstalled("metrics need prometheus-client: pip install 'raxlog[ui]'") from error
+    require("metrics", "prometheus_client")
+    from prometheus_client import CollectorRegistry, generate_latest  # noqa: PLC0415
 
     class Samples:
         """What a registry asks for its figures."""
@@ -102,9 +83,9 @@ def _families(status: Status, consumers: bool) -> Iterator[GaugeMetricFamily]:
     groups = [([output.text(stream.name), output.text(one.name)], one)
               for stream in status.streams for one in stream.groups]
     yield from families("group", _GROUP, ["stream", "group"], [
-        (labels, (one.lag, one.pending, one.oldest_idle, one.dead_letters, one.paused_until is not None))
+        (labels, (one.lag, one.pending, one.waiting, one.oldest_idle, one.dead_letters, one.paused_until is not None))
         for labels, one in groups])
     if consumers:
         yield from families("consumer", _CONSUMER, ["stream", "group", "consumer"], [
-            ([*labels, output.text(member.name)], (member.pending, member.seen))
+            ([*labels, output.text(member.name)], (member.pending, member.idle, member.seen))
             for labels, one in groups for member in one.consumers])

@@ -22,11 +22,11 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Any, TextIO
 
-from ...storage.files.presence import LastEnd
-from ...stream.node.entry import Entry
-from ...stream.node.json_form import entry_form, json_form
-from ...stream.node.stream_id import StreamID
-from ...stream.node.values import NOTES
+from ..storage.files.presence import LastEnd
+from ..stream.node.entry import Entry
+from ..stream.node.json_form import entry_form, json_form
+from ..stream.node.stream_id import StreamID
+from ..stream.node.values import NOTES
 
 BOLD, DIM, RED, GREEN, YELLOW, CYAN = "1", "2", "31", "32", "33", "36"
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
@@ -85,14 +85,14 @@ def entry_json(entry: Entry, raw: bool) -> dict[str, Any]:
     if not (raw or NOTES.keys().isdisjoint(entry.names)):
         with contextlib.suppress(ValueError, TypeError):
             value = json_form(entry.value)
-            _json(value).encode()
+            json_text(value).encode()
             return {"id": entry.id, "value": value}
     return entry_form(entry)
 
 
 def pairs_text(pairs: Iterable[tuple[Any, Any]]) -> list[str]:
     """Fields as name=value each, a value that is not text as JSON."""
-    shown = [(name, value if isinstance(value, bytes | str) else _json(value))
+    shown = [(name, value if isinstance(value, bytes | str) else json_text(value))
              for name, value in pairs]
     return [f"{text(name).replace('=', chr(92) + 'x3d')}={text(value)}" for name, value in shown]
 
@@ -106,10 +106,11 @@ def delivery_json(entry: Entry) -> dict[str, object]:
 def print_json(document: object) -> None:
     """One JSON document on one line, of what json_form() accepts."""
     unicode_out = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
-    sys.stdout.write(_json(json_form(document), ascii_only=not unicode_out) + "\n")
+    sys.stdout.write(json_text(json_form(document), ascii_only=not unicode_out) + "\n")
 
 
-def _json(value: object, ascii_only: bool = False) -> str:
+def json_text(value: object, ascii_only: bool = False) -> str:
+    """A document of what JSON knows, on one line."""
     import json  # noqa: PLC0415 - plain text does not need it
 
     return json.dumps(value, ensure_ascii=ascii_only)

@@ -1,22 +1,22 @@
-"""Frameworks on ``raxlog serve``, unchanged: workers are killed, the server is killed, and every task is done.
+"""Frameworks on `raxlog serve`, unchanged: workers are killed, the server is killed, and every task is done.
 
-    python tools/bench/frameworks.py PYTHON [TASKS [FRAMEWORK...]]
-
-PYTHON is one that has the packages taskiq-redis, faststream[redis] and walrus.
-Of each framework three workers run; one of them is killed every second and begun again, the server is killed twice.
+RAXLOG_FRAMEWORKS names a Python that has the packages taskiq-redis, faststream[redis] and walrus; RAXLOG_TASKS says how
+many tasks. Of each framework three workers run; one of them is killed every second and begun again, the server twice.
 """
 
 from __future__ import annotations
 
+import os
 import random
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 from contextlib import ExitStack
 from pathlib import Path
+
+import pytest
 
 _COMMON = """
 import asyncio, os, sys, time, redis
@@ -114,8 +114,12 @@ while True:
 }
 
 
-def run(python: str, name: str, tasks: int, folder: Path) -> str:
-    """One framework: what came of it."""
+@pytest.mark.storm
+@pytest.mark.parametrize("name", _PROGRAMS)
+def test_every_task_is_done_though_workers_and_the_server_are_killed(name: str, tmp_path: Path) -> None:
+    python, tasks, folder = os.environ.get("RAXLOG_FRAMEWORKS"), int(os.environ.get("RAXLOG_TASKS", "300")), tmp_path
+    if not python:
+        pytest.skip("RAXLOG_FRAMEWORKS names no Python that has the frameworks")
     rng = random.Random(1)
     send, work = _PROGRAMS[name]
     done = folder / f"done by {name}"
@@ -157,19 +161,7 @@ def run(python: str, name: str, tasks: int, folder: Path) -> str:
             workers[one] = begin(python, folder / "work.py", url, done)
             killed += 1
         took = time.monotonic() - started
-        sent = "" if sender.poll() == 0 else ", not all were sent"
-    return (f"{name:11} {len(set(times)):,} of {tasks:,} tasks done in {took:.0f} s, {len(times) - len(set(times)):,} "
-            f"again; {killed} kills of workers, {servers} of the server{sent}")
-
-
-def main() -> None:
-    """All frameworks, one after the other."""
-    tasks = int(sys.argv[2]) if len(sys.argv) > 2 else 1000
-    folder = Path(tempfile.mkdtemp(prefix="frameworks"))
-    print("logs are in", folder)
-    for name in sys.argv[3:] or _PROGRAMS:
-        print(run(sys.argv[1], name, tasks, folder), flush=True)
-
-
-if __name__ == "__main__":
-    main()
+        print(f"{name}: {len(set(times))} tasks done in {took:.0f} s, {len(times) - len(set(times))} again; "
+              f"{killed} kills of workers, {servers} of the server")
+        assert sender.wait(10) == 0, (folder / f"{name}.log").read_text()[-2000:]
+        assert set(times) == set(range(tasks))

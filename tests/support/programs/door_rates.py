@@ -1,6 +1,6 @@
 """The door beside a redis-server that flushes each commit: durable XADDs a second, in turns, and their ratio.
 
-    python tools/bench/door.py [SECONDS] [FOLDER]      env RAXLOG_REDIS_82: the redis-server
+    python tests/support/programs/door_rates.py [SECONDS] [FOLDER]      env RAXLOG_REDIS_82: the redis-server
 
 Both write to the same disk: FOLDER, by default /var/tmp. Clients are threads of one process, so that process takes a
 part of the processor's time from both alike.

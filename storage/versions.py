@@ -6,8 +6,8 @@ import platform
 
 import lmdb
 
-from ... import __version__
-from ...storage import kernels
+from .. import __version__
+from . import kernels
 
 
 def versions() -> dict[str, str]:

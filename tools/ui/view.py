@@ -1,0 +1,242 @@
+"""The view of a picture: what is wrong, and the table of streams and groups, as text for a terminal and for a page.
+
+    wrong    orders / billing    oldest idle 14m, delivered 7 times; lag 1,204 and growing          worst first
+    rows     orders              its length, rate, deferred entries, bytes
+               billing           its lag, pending entries, the idle time of the oldest, dead letters
+
+All cells are plain text without control characters (output.text), and nothing in them is markup.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from ...status import GroupStatus, Status
+from ...stream.node.arguments import Text
+from .. import output
+from .watch import Key, Picture, Sample, Watch
+
+IDLE = 60.0  # seconds after which a pending entry, or one that waits, is wrong: twice the usual lease
+_REDELIVERED = 3  # deliveries from which an entry is in trouble
+_SCARCE, _GONE = 1 << 30, 64 << 20  # bytes free
+_BEHIND = 1000  # commits for which a reader holds pages back
+_OVERDUE = 10.0  # seconds
+_TREND, _LEAST = 60.0, 6  # seconds, and samples, by which a lag is said to grow
+_BARS = " ▁▂▃▄▅▆▇█"
+
+ORDERS = ("trouble", "rate", "lag", "name")
+COLUMNS = ("stream / group", "length", "rate/s", "lag", "pending", "idle", "dead",
+           "waits", "latency", "tries", "consumers", "deferred", "bytes", "state",
+           "rate, or lag, so far")
+CONSUMERS = ("consumer", "pending", "idle", "seen", "active")
+_COURSE = 48  # characters of the last of these columns
+
+
+class Trouble(NamedTuple):
+    """Something that is wrong. ``level`` 2 is a loss or a standstill, 1 a warning; ``key`` is where to look, if any."""
+
+    level: int
+    weight: float
+    key: Key | None
+    where: str
+    what: str
+
+
+class View(NamedTuple):
+    """All of it at one moment. A row is the place of a stream in the status, and of one of its groups, or -1."""
+
+    head: str
+    wrong: list[Trouble]
+    rows: list[tuple[int, int]]
+    levels: dict[Key, int]  # of what is wrong with a stream or group
+    basis: tuple[object, ...]  # what the rows follow from
+
+
+NOTHING = View("", [], [], {}, ())
+
+
+def view(watch: Watch, picture: Picture, order: str = "trouble", wanted: str = "", before: View = NOTHING) -> View:
+    """What is to be shown: rows in one of ORDERS, and of streams and groups with ``wanted`` in their names only.
+
+    ``before`` is the view of an earlier picture, whose rows are kept where they would be the same.
+    """
+    status = picture.status
+    if status is None:
+        return View(output.text(watch.path), [Trouble(2, 0, None, "store", output.one_line(picture.error))], [], {}, ())
+    wrong = troubles(watch, status)
+    levels: dict[Key, int] = {}
+    for one in wrong:
+        if one.key is not None:
+            levels[one.key] = max(one.level, levels.get(one.key, 0))
+            levels[one.key[0], None] = max(one.level, levels.get((one.key[0], None), 0))
+    basis = (status.commit, status.last_commit, order, wanted, levels, any(picture.rates.values()))
+    rows = before.rows if basis == before.basis else list(_rows(picture.rates, status, levels, order, wanted))
+    return View(head(status, sum(picture.rates.values())), wrong, rows, levels, basis)
+
+
+def head(status: Status, rate: float) -> str:
+    """The store in a line."""
+    parts = [output.text(status.path), f"commit {status.commit:,}", f"{number(rate)}/s",
+             f"{size(status.file_bytes)}, {size(status.free_bytes)} free"]
+    for many, noun in ((len(status.readers), "reader"), (len(status.listeners), "listener"),
+                       (status.subscriptions, "subscription")):
+        if many:
+            parts.append(output.many(many, noun))
+    return " · ".join([*parts, f"raxlog {status.versions['version']} ({status.versions['kernels']})"])
+
+
+def troubles(watch: Watch, status: Status) -> list[Trouble]:
+    """What is wrong, the worst first."""
+    found = [Trouble(2, 1e12, None, "damaged", output.one_line(one)) for one in status.damaged]
+    if status.free_bytes < _SCARCE:
+        level = 2 if status.free_bytes < _GONE else 1
+        found.append(Trouble(level, 1e11, None, "disk", f"{size(status.free_bytes)} free"))
+    found += [Trouble(1, one.lag, None, "reader", f"process {one.pid} reads what was there {one.lag:,} commits ago: "
+                      "the file grows meanwhile") for one in status.readers if one.lag > _BEHIND]
+    for stream in status.streams:
+        if stream.next_due is not None and status.time - stream.next_due > _OVERDUE:
+            late = status.time - stream.next_due
+            found.append(Trouble(1, late, (stream.name, None), output.text(stream.name),
+                                 f"deferred entries are {age(late)} late: nothing reads or appends"))
+        for group in stream.groups:
+            what = list(_of_group(watch.samples((stream.name, group.name)) if group.lag else [], status.time, group))
+            if what:
+                where = f"{output.text(stream.name)} / {output.text(group.name)}"
+                found.append(Trouble(max(level for level, _ in what), max(group.oldest_idle, group.waiting),
+                                     (stream.name, group.name), where, "; ".join(words for _, words in what)))
+    return sorted(found, key=lambda one: (-one.level, -one.weight))
+
+
+def _of_group(samples: list[Sample], now: float, group: GroupStatus) -> Iterator[tuple[int, str]]:
+    if group.oldest_idle > IDLE or group.oldest_deliveries >= _REDELIVERED:
+        tries = f", delivered {group.oldest_deliveries} times" if group.oldest_deliveries > 1 else ""
+        yield 2 if group.oldest_idle > IDLE else 1, f"oldest idle {age(group.oldest_idle)}{tries}"
+    if group.lag:
+        if grows(samples):
+            yield 1, f"lag {group.lag:,} and growing"
+        elif group.waiting > IDLE and group.paused_until is None:
+            seen = max((one.seen for one in group.consumers), default=0.0)
+            unread = "" if group.consumers else ", and no consumer has ever read"
+            yield 2 if now - seen > IDLE else 1, f"lag {group.lag:,}, the first waits for {age(group.waiting)}{unread}"
+    if group.dead_letters:
+        yield 1, output.many(group.dead_letters, "dead letter")
+
+
+def grows(samples: list[Sample]) -> bool:
+    """Whether a lag has grown within the last minute: its later values are all above its earlier ones."""
+    recent = [one for one in samples if samples[-1].time - one.time <= _TREND]
+    half = len(recent) // 2
+    return len(recent) >= _LEAST and min(one.value for one in recent[half:]) > max(one.value for one in recent[:half])
+
+
+# -- the table ----------------------------------------------------------------------------
+
+
+def _rows(rates: dict[Text, float], status: Status, levels: dict[Key, int], order: str,
+          wanted: str) -> Iterator[tuple[int, int]]:
+    streams = status.streams
+    places = list(range(len(streams)))
+    if order in ("trouble", "rate"):
+        places.sort(key=lambda at: -rates.get(streams[at].name, 0.0))
+    if order == "lag":
+        places.sort(key=lambda at: -max((group.lag for group in streams[at].groups), default=0))
+    if order == "trouble" and levels:
+        places.sort(key=lambda at: -levels.get((streams[at].name, None), 0))
+    for at in places:
+        stream = streams[at]
+        whole = not wanted or wanted in output.text(stream.name)
+        groups = [(at, place) for place, group in enumerate(stream.groups)
+                  if whole or wanted in output.text(group.name)]
+        if whole or groups:
+            yield at, -1
+            yield from groups
+
+
+def key_of(status: Status, row: tuple[int, int]) -> Key:
+    """The stream, or the group, of a row."""
+    stream = status.streams[row[0]]
+    return stream.name, None if row[1] < 0 else stream.groups[row[1]].name
+
+
+def named(status: Status | None, stream: str, group: str = "") -> Key | None:
+    """The key of a stream, and of its group, by the text of their names."""
+    for one in status.streams if status else ():
+        if output.text(one.name) == stream:
+            return one.name, next((each.name for each in one.groups if output.text(each.name) == group), None)
+    return None
+
+
+def cells(watch: Watch, picture: Picture, row: tuple[int, int]) -> tuple[str, ...]:
+    """A row as text, by COLUMNS."""
+    assert picture.status is not None
+    stream = picture.status.streams[row[0]]
+    if row[1] < 0:
+        return (output.text(stream.name), f"{stream.length:,}", number(picture.rates.get(stream.name, 0.0)),
+                *[""] * 8, f"{stream.deferred:,}" if stream.deferred else "", size(stream.bytes), "",
+                bars(watch.samples((stream.name, None))))
+    group = stream.groups[row[1]]
+    samples = watch.samples((stream.name, group.name))
+    return (f"  {output.text(group.name)}", "", "", f"{'≤ ' if group.is_filtered and group.lag else ''}{group.lag:,}",
+            f"{group.pending:,}", age(group.oldest_idle) if group.pending else "-",
+            f"{group.dead_letters:,}" if group.dead_letters else "-", age(group.waiting) if group.lag else "-",
+            age(samples[-1].latency) if samples else "-", str(group.oldest_deliveries or "-"),
+            str(len(group.consumers)), "", "", "paused" if group.paused_until is not None else "", bars(samples))
+
+
+def consumers(group: GroupStatus, now: float) -> list[tuple[int, tuple[str, ...]]]:
+    """The group's consumers, the oldest lease first: what is wrong with each, and its cells, by CONSUMERS."""
+    return [(2 if one.idle > IDLE else 0, (
+        output.text(one.name), f"{one.pending:,}", age(one.idle) if one.pending else "-", age(now - one.seen),
+        "-" if one.active is None else age(now - one.active)))
+        for one in sorted(group.consumers, key=lambda one: -one.idle)]
+
+
+# -- figures ------------------------------------------------------------------------------
+
+
+def number(value: float) -> str:
+    """A rate: 0, 0.2, 32, 1,204, 1.2M."""
+    if value >= 1e6:
+        return f"{value / 1e6:,.1f}M"
+    return f"{value:,.0f}" if value >= 10 or value == 0 else f"{value:.1f}"
+
+
+def size(count: float) -> str:
+    """Bytes: 512 B, 8.2 MB."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if count < 1000:
+            return f"{count:.0f} {unit}" if unit == "B" or count >= 100 else f"{count:.1f} {unit}"
+        count /= 1000
+    return f"{count:,.1f} TB"
+
+
+def age(seconds: float) -> str:
+    """A time span in one unit: 5ms, 0.3s, 12s, 14m, 3h, 5d; - where it is no time."""
+    if seconds >= 1e9:
+        return "-"
+    for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds / length:.0f}{unit}"
+    return f"{seconds:.0f}s" if seconds >= 10 else f"{seconds:.1f}s" if seconds >= 0.1 else f"{seconds * 1000:.0f}ms"
+
+
+def bars(samples: list[Sample], width: int = _COURSE) -> str:
+    """The course of a series in one line of ``width`` characters, from its first sample to its last, in equal times."""
+    values = resampled(samples, width)
+    most = max(values, default=0.0)
+    return "".join(_BARS[0 if not value else 1 + round(value / most * (len(_BARS) - 2))] for value in values)
+
+
+def resampled(samples: list[Sample], count: int, what: str = "value") -> list[float]:
+    """Values at ``count`` moments of equal distance, each that of the last sample before; fewer samples give fewer."""
+    if len(samples) < 2:
+        return [float(getattr(one, what)) for one in samples]
+    start, span = samples[0].time, samples[-1].time - samples[0].time
+    values, at = [], 0
+    for place in range(count):
+        moment = start + span * place / max(1, count - 1)
+        while at + 1 < len(samples) and samples[at + 1].time <= moment + 1e-9:
+            at += 1
+        values.append(float(getattr(samples[at], what)))
+    return values
