@@ -260,7 +260,8 @@ class Log:
             while self.step(raw, overlay):
                 pass
         boot = struct.unpack("<QQ", presence.boot_id())
-        is_short = any(boot) and (self.words[BOOT], self.words[BOOT + 1]) == boot and self.words[FLUSHED] > self.pos
+        known = any(boot) and (self.words[BOOT], self.words[BOOT + 1]) == boot
+        is_short = known and min(self.words[FLUSHED], self.words[END]) > self.pos
         self.damage = self.find_damage(is_short)
         if self.damage is not None and not self.rescues:
             raise self.damage
@@ -532,9 +533,9 @@ class Log:
             raise  # a signal's handler did
         except OSError as error:
             raise LogError(error) from error
+        words[END] = pos + size  # first: FLUSHED says of records that count how far they are on disk
         if self.durable:
             words[FLUSHED] = pos + size
-        words[END] = pos + size
         self.pos, self.chain = pos + size, checksum  # no exception comes between
         overlay.settle(touched)
         if self.thread is None:
@@ -672,7 +673,7 @@ class Log:
         self.checkpoints += 1
         if view is not None:
             with self.mutex:
-                self.words[FLUSHED] = self.words[END] = upto
+                self.words[END] = self.words[FLUSHED] = upto
                 self.pos, self.chain = upto, chain  # no exception comes between
                 self.overlay = Overlay(upto)
             self.commits += 1

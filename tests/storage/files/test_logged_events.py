@@ -100,6 +100,7 @@ def test_commits_brought_back_from_an_older_stores_journal_are_logged(
     assert f"{path}: 2 commits applied from the journal" in [one.getMessage() for one in logged(caplog)]
 
 
+
 def test_buffered_appends_that_are_lost_are_a_warning(path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "raxlog")
     with raxlog.open(path, durability="buffered", max_map_size=1 << 20) as store:
