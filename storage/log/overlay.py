@@ -383,11 +383,15 @@ class LogCursor:
         here = self.here
         if here is None:
             return self.first()
-        if self.moves != self.overlay.moves or not self.forward:
+        if self.moves != self.overlay.moves:
             self.forward = True
             found = self.cursor.set_range(here)
             self.skip_lmdb(self.cursor.next() if found and self.cursor.key() == here else found)
             self.skip_overlay(bisect_right(self.overlay.order, here))
+        elif not self.forward:  # no seek: both candidates stand here or before, and a damaged key leads elsewhere
+            self.forward = True
+            self.skip_lmdb(self.cursor.first() if self.at is None else self.cursor.next())
+            self.skip_overlay(bisect_right(self.overlay.order, here))  # another thread may have written since
         elif self.on_lmdb:
             self.skip_lmdb(self.cursor.next())
         else:
@@ -399,10 +403,14 @@ class LogCursor:
         here = self.here
         if here is None:
             return self.last()
-        if self.moves != self.overlay.moves or self.forward:
+        if self.moves != self.overlay.moves:
             self.forward = False
             cursor = self.cursor
             self.skip_lmdb(cursor.prev() if cursor.set_range(here) else cursor.last())
+            self.skip_overlay(bisect_left(self.overlay.order, here) - 1)
+        elif self.forward:
+            self.forward = False
+            self.skip_lmdb(self.cursor.last() if self.at is None else self.cursor.prev())
             self.skip_overlay(bisect_left(self.overlay.order, here) - 1)
         elif self.on_lmdb:
             self.skip_lmdb(self.cursor.prev())
