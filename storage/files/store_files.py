@@ -157,7 +157,9 @@ class StoreFiles:
                     if guard is not None:
                         try:
                             fcntl.fcntl(guard, ofd_lock.SET, _HOLD)
-                        except (BlockingIOError, ValueError):
+                        except TimeoutError:
+                            raise  # a signal's handler did
+                        except (OSError, ValueError):
                             self._hold(timeout)
                     return
                 if directory.WRITER in missing:
@@ -182,7 +184,9 @@ class StoreFiles:
             try:
                 ofd_lock.ask(self._guard, _HOLD)
                 return
-            except (BlockingIOError, ValueError):  # closed: another thread goes over to a new generation
+            except TimeoutError:
+                raise  # a signal's handler did
+            except (OSError, ValueError):  # others have it, or it is closed: a thread goes over to a new generation
                 now = time.monotonic()
                 deadline = deadline or now + timeout
                 if now > deadline:
@@ -196,7 +200,7 @@ class StoreFiles:
         """Give up the writer's lock. Harmless where it is not held."""
         guard, lock = self._guard, self.lock
         if self._writes and guard is not None:
-            with contextlib.suppress(ValueError):  # closed, which gave it up
+            with disk.ErrorsIgnored(ValueError):  # closed, which gave it up
                 fcntl.fcntl(guard, ofd_lock.SET, _GIVE_BACK)
         self._writes = False
         if lock is not None:
