@@ -195,15 +195,13 @@ class StoreMap:
             raise lmdb_errors.cannot_open(self._path, error, self.options.readonly) from error
 
     def _unmap(self) -> None:
-        try:
-            if self.log is not None:
-                self.log.close()
-        finally:
-            if self._real is not None:
-                self._real.close()
-            self.mapped = self._real = self.log = None
-            if self._map_lock is not None:
-                self._map_lock.close()
+        if self.log is not None:
+            self.log.close()  # where an exception strikes it, it is run again
+        if self._real is not None:
+            self._real.close()
+        self.mapped = self._real = self.log = None
+        if self._map_lock is not None:
+            self._map_lock.close()
 
     def close(self) -> None:
         """Close the map and the log."""
