@@ -37,7 +37,8 @@ cdef class Log:
     cdef public long long commits
     cdef public unsigned long long every
     cdef public object bell
-    cdef public object thread
+    cdef public bint is_tended
+    cdef public object tending
     cdef public bint closed
     cdef public Room room
     cdef object __weakref__

@@ -32,6 +32,7 @@ import struct
 import threading
 import time
 import weakref
+from _thread import start_new_thread
 from collections.abc import Callable, Iterator
 from io import FileIO
 from pathlib import Path
@@ -195,7 +196,8 @@ class Log:
         self.every = self.size // 4
         self.bell = threading.Lock()
         self.bell.acquire()
-        self.thread: threading.Thread | None = None
+        self.is_tended = False  # a thread has been started
+        self.tending: threading.Lock | None = None  # held by the thread
         self.closed = False
         if store_map is not None:
             self.room = Room(self, store_map, folder)
@@ -538,7 +540,7 @@ class Log:
             words[FLUSHED] = pos + size
         self.pos, self.chain = pos + size, checksum  # no exception comes between
         overlay.settle(touched)
-        if self.thread is None:
+        if not self.is_tended:
             self.start()
         self.commits += 1
         if pos + size - words[APPLIED] > self.every or overlay.memory() > MOST_MEMORY:
@@ -553,21 +555,23 @@ class Log:
     def start(self) -> None:
         """Start the thread. It does not keep a log that has been dropped without close()."""
         bell = self.bell
-        self.thread = threading.Thread(
-            target=_tend, args=(weakref.ref(self, lambda _: wake(bell)), bell, -1 if self.durable else FLUSH_PERIOD),
-            name=f"raxlog log of {self.path}", daemon=True,
-        )
         _tended.add(self)
-        self.thread.start()
+        period = -1 if self.durable else FLUSH_PERIOD
+        with contextlib.suppress(RuntimeError):  # no thread can be had now: the next commit tries again
+            start_new_thread(_tend, (weakref.ref(self, lambda _: wake(bell)), bell, period))
+            self.is_tended = True
 
     def stop(self) -> None:
         """End the thread, and wait for its end."""
-        thread, self.thread = self.thread, None
-        if thread is not None and self.pid == os.getpid():
-            _tended.discard(self)
-            self.closed = True
-            wake(self.bell)
-            thread.join()
+        if self.pid != os.getpid():
+            return
+        _tended.discard(self)
+        self.closed = True
+        wake(self.bell)
+        ended = self.tending  # None: it has not begun, and ends as it does
+        if ended is not None:
+            with ended:
+                pass
 
     def tend(self, due: bool) -> None:
         """In the thread: a checkpoint, where one is due; a flush at least every 100 ms."""
@@ -713,8 +717,8 @@ class Log:
     def close(self) -> None:
         """Leave: with a last checkpoint, unless a transaction has to be waited for."""
         self.closed = True
-        self.stop()
         try:
+            self.stop()
             if self.pid == os.getpid() and not self.readonly and self.file >= 0:
                 with contextlib.suppress(LockTimeout, lmdb.Error):  # of a disk that fails: the next opening looks
                     self.flush()
@@ -743,14 +747,28 @@ _tended: weakref.WeakSet[Log] = weakref.WeakSet()  # those with a thread
 
 
 def _tend(log_ref: weakref.ref[Log], bell: threading.Lock, period: float) -> None:
-    """What the thread of a log does."""
-    while True:
-        due = bell.acquire(timeout=period)
+    """What the thread of a log does. Made in C, and noted by itself: no exception leaves a thread by half."""
+    ended = threading.Lock()
+    try:
         log = log_ref()
-        if log is None or log.closed:
+        if log is None:
             return
-        log.tend(due)
+        with log.mutex:
+            if log.closed or log.tending is not None:
+                return
+            ended.acquire()
+            log.tending = ended
         log = None
+        while True:
+            due = bell.acquire(timeout=period)
+            log = log_ref()
+            if log is None or log.closed:
+                return
+            log.tend(due)
+            log = None
+    finally:
+        if ended.locked():
+            ended.release()
 
 
 @atexit.register
