@@ -64,10 +64,12 @@ def errors_page() -> str:
         meaning = re.sub(r"^ *(``\w+``) {2,}", r"\1: ", meaning, flags=re.M)  # a table of its attributes
         meaning = " ".join(meaning.replace("``", "`").split())
         parts.append(f"{'  ' * depth}- **`{kind.__name__}`**{more}: {meaning}")
-        for below in sorted(kind.__subclasses__(), key=lambda one: list(vars_of).index(one.__name__)):
-            tree(below, depth + 1)
+        for below in sorted(kind.__subclasses__(), key=lambda one: order.get(one, -1)):
+            if below in order:  # a module of the tools may be loaded, with classes of its own
+                tree(below, depth + 1)
 
-    vars_of = vars(__import__("raxlog.storage.errors", fromlist=["errors"]))
+    classes = vars(__import__("raxlog.storage.errors", fromlist=["errors"])).values()
+    order = {one: place for place, one in enumerate(classes) if isinstance(one, type)}
     tree(raxlog.RaxlogError, 0)
     handlers = "`raxlog.Retry`, `raxlog.Snooze`, `raxlog.Discard`"
     parts += ["", f"A worker's handler may raise {handlers}, which decide what happens to its",
