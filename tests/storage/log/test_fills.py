@@ -83,6 +83,7 @@ def test_no_checkpoint_fails_for_room_and_nothing_acknowledged_is_lost(
                 for _ in range(rng.randrange(1, 120)):
                     commit()
                 before = log.words[0] - log.words[1]
+                room = {name: getattr(log.room, name) for name in ("direct", "have", "used", "mapped", "reusable")}
                 fill(store, filler)
                 log.checkpoint(True)
                 assert log.words[0] == log.words[1]
@@ -94,16 +95,16 @@ def test_no_checkpoint_fails_for_room_and_nothing_acknowledged_is_lost(
                 store.stream(name).trim(maxlen=3)
                 acked[name] = acked[name][-3:]
                 assert store._env.map.failed_flush is None
-                say((before, acked))
+                say((before, room, acked))
                 if rng.random() < 0.7:
                     os.kill(os.getpid(), signal.SIGKILL)
 
         with Child(work) as child:
-            before, acked = child.heard()
+            before, room, acked = child.heard()
             child.wait()
             assert child.status in (0, -signal.SIGKILL)
         filler.unlink(missing_ok=True)
-        assert before > 0
+        assert before > 0, (number, room)
         with raxlog.open(path) as store:
             for name, numbers in acked.items():
                 assert [int(entry.fields[b"n"]) for entry in store.stream(name).range()] == numbers, number
