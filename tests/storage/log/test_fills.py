@@ -82,6 +82,8 @@ def test_no_checkpoint_fails_for_room_and_nothing_acknowledged_is_lost(
 
                 for _ in range(rng.randrange(1, 120)):
                     commit()
+                while log.words[0] == log.words[1]:  # the last one was too large, and has gone to LMDB at once
+                    commit()
                 before = log.words[0] - log.words[1]
                 room = {name: getattr(log.room, name) for name in ("direct", "have", "used", "mapped", "reusable")}
                 fill(store, filler)
