@@ -1,7 +1,7 @@
 """Compaction: the data file rewritten without its unused pages, and put in force.
 
     C1  copy the live pages into 000002.tmp, and compare    a kill here leaves 000002.tmp
-    C2  flush it; put in what was committed meanwhile       … the same
+    C2  flush it; put in what was committed since then      … the same
     ─── the writer's lock ───
         the rest of that; name it 000002; flush the folder  … an unused orphan
     C3  write beside CURRENT what it is to say

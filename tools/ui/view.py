@@ -93,7 +93,7 @@ def troubles(watch: Watch, status: Status) -> list[Trouble]:
         level = 2 if status.free_bytes < _GONE else 1
         found.append(Trouble(level, 1e11, None, "disk", f"{size(status.free_bytes)} free"))
     found += [Trouble(1, one.lag, None, "reader", f"process {one.pid} reads what was there {one.lag:,} commits ago: "
-                      "the file grows meanwhile") for one in status.readers if one.lag > _BEHIND]
+                      "the file grows until then") for one in status.readers if one.lag > _BEHIND]
     for stream in status.streams:
         if stream.next_due is not None and status.time - stream.next_due > _OVERDUE:
             late = status.time - stream.next_due

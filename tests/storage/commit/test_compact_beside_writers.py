@@ -1,4 +1,4 @@
-"""A compaction beside writers: they do not wait for the copy, and what they commit meanwhile is in the new file."""
+"""A compaction beside writers: they do not wait for the copy, and what they commit during it is in the new file."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from typing import Any
 import raxlog
 from raxlog.storage.log import log
 
-# A control runs in the process that performs the workload, which is told by its environment: on the plain sources.
+# A control runs in the process that performs the workload, as its environment says: on the plain sources.
 _PLANTED = os.environ.get("RAXLOG_TEST_LOG", "")
 if _PLANTED == "no flush":
     log.os.O_DSYNC = 0  # type: ignore[misc]
