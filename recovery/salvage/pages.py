@@ -4,7 +4,8 @@
                 └─ free pages                                             skipped: old copies
     pages neither reachable nor free (the page above them is damaged)     taken too
     if the list of free pages is damaged, old copies look the same: of those pages only nodes,
-    headers, names, groups and consumers are taken, of each the newest; the rest is "doubtful"
+    headers, names, groups and consumers are taken, of each the newest; the rest is "doubtful".
+    All of it is, where a leaf may be lost, as in a file that was cut off: the newest copy may have been on it
 
 LMDB never changes a page in place, so the file is full of old copies of pages. They hold trimmed
 entries, acknowledged deliveries and deleted streams, all with right checksums: the checksum alone
@@ -53,6 +54,7 @@ class GatheredRecords(RawRecords):
         self._file = file
         self.with_doubtful = with_doubtful
         self.is_sure = True  # whether old copies of pages can be recognized
+        self.lacks_leaves = False  # whether leaf pages of the newest state may be lost
         self._addresses: dict[bytes, _Address] = {}
         self._keys: list[bytes] = []
         self._logged: list[bytes] = []
@@ -72,6 +74,8 @@ class GatheredRecords(RawRecords):
         """
         names: list[bytes] = []
         next_number = -1
+        kinds_of_store = () if self.lacks_leaves else _DOUBTFUL_OF_STORE
+        kinds_of_stream = () if self.lacks_leaves else _DOUBTFUL
         for offset, node in lmdb_file.loose_records(page):
             key = node.key
             form = well_formed(key)
@@ -86,13 +90,14 @@ class GatheredRecords(RawRecords):
                 if not only_hidden:
                     self.damaged[number if node.inline is not None else node.overflow] = "fails a checksum"
                 continue
+            self.sealed += 1
             known = self._addresses.get(key)
             if doubt and key == layout.STORE_KEY:
                 next_number = version(key, value)[0]
             if doubt and key.startswith(layout.NAMES):
                 names.append(key)
             if doubt:
-                kinds = _DOUBTFUL if any(key[:8]) else _DOUBTFUL_OF_STORE
+                kinds = kinds_of_stream if any(key[:8]) else kinds_of_store
                 if key[8] not in kinds and not self.with_doubtful:
                     self.doubtful += known is None
                     continue
@@ -124,6 +129,10 @@ class GatheredRecords(RawRecords):
         end = key + b"\0" if to is None else to
         return any(low < end and (high is None or high > key) for low, high in self.hidden)
 
+    def is_doubted(self, key: bytes) -> bool:
+        """Whether a record may be an old copy."""
+        return self.lacks_leaves and key in self._doubted
+
     def was_deleted(self, name: bytes) -> bool:
         """Whether a stream's header is an old copy, by the newest page of names."""
         if not self._first_pages:
@@ -142,7 +151,6 @@ class GatheredRecords(RawRecords):
                 if key not in names and (not names or key <= names[-1]):
                     del self._addresses[key]
         self._keys = sorted(self._addresses)
-        self.sealed = len(self._keys)
 
     def _read(self, address: _Address) -> bytes:
         if address.page < 0:
@@ -194,14 +202,23 @@ def gather(file: PageFile, with_doubtful: bool = False) -> GatheredRecords:
     if gathered.hidden:
         gathered.is_sure = free is not None
         if free is None:
+            gathered.lacks_leaves = gathered.lacks_leaves or tree is None or _lacks_leaves(file, tree)
             gathered.notes.append(
                 "the list of free pages is damaged, so old copies of pages cannot be recognized: of those "
                 "that nothing leads to " + ("everything was taken, also what may have been deleted" if with_doubtful
+                else "nothing was taken: newer copies may have been on the pages that are lost" if gathered.lacks_leaves
                 else "only streams and groups were taken; no state, no pending entries, no stream without a name")
             )
         _take_stranded(file, gathered, reachable, free)
     gathered.settle()
     return gathered
+
+
+def _lacks_leaves(file: PageFile, tree: PageTree) -> bool:
+    """Whether the file was cut off, or a page of the newest state is damaged that may have been a leaf."""
+    meta = file.metas()[0]
+    branch = meta.root if meta.depth > 1 else -1
+    return meta.last_page >= file.pages or any(fault.hides and fault.page != branch for fault in tree.faults)
 
 
 def _take_stranded(file: PageFile, gathered: GatheredRecords, reachable: set[int], free: set[int] | None) -> None:
@@ -231,6 +248,7 @@ def _state(file: PageFile, gathered: GatheredRecords) -> tuple[PageTree | None, 
             return tree, free  # if the root is damaged, a tree that hides everything
         states.append((tree, free))
         sound = False
+    gathered.lacks_leaves = True  # the file may have been longer
     gathered.notes.append("a meta page is damaged: the newest state in the file was searched for, and the last commit "
                           "may be missing")
     known = {meta.root for meta in metas}

@@ -57,6 +57,8 @@ class StreamBuilder:
         self.header.name = name
         if self.old is None:
             self.lose("header: limits and counters are as in a new stream")
+        elif gathered.is_doubted(keys.header_key(number)):
+            self.lose("entries, perhaps: the header may be an old copy", make_id(*self.old.last).next())
 
     def lose(self, what: str, first: tuple[int, int] | None = None, last: tuple[int, int] | None = None,
              entries: int | None = None, group: str | None = None) -> None:

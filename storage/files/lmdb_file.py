@@ -68,6 +68,7 @@ class Meta(NamedTuple):
     free_flags: int
     free_root: int
     flags: int
+    depth: int  # pages from the root of the records to a leaf; one where the root is the leaf
     root: int
     entries: int
     in_trees: int  # pages of both trees
@@ -145,8 +146,9 @@ class PageFile:
         if not flags & META or fields[0] != _MAGIC or fields[1] != _VERSION or page_size not in _SIZES:
             return None
         return Meta(
-            slot, transaction, page_size, free_flags=fields[5], free_root=fields[11], flags=fields[13], root=fields[19],
-            entries=fields[18], in_trees=sum(fields[7:10]) + sum(fields[15:18]), last_page=last_page,
+            slot, transaction, page_size, free_flags=fields[5], free_root=fields[11], flags=fields[13],
+            depth=fields[14], root=fields[19], entries=fields[18], last_page=last_page,
+            in_trees=sum(fields[7:10]) + sum(fields[15:18]),
         )
 
     def metas(self) -> list[Meta]:
