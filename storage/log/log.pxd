@@ -46,7 +46,8 @@ cdef class Log:
 
     @cython.locals(overlay=Overlay, applied="unsigned long long")
     cpdef object join(self)
-    @cython.locals(lsn="unsigned long long", start="Py_ssize_t")
+    @cython.locals(piece=bytes, there=bytes, pos="unsigned long long", lsn="unsigned long long", found="Py_ssize_t",
+                   start="Py_ssize_t", used="Py_ssize_t")
     cpdef object find_damage(self, bint is_short)
     cpdef object take_orphan(self)
     cpdef tuple look(self, object raw)

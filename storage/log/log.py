@@ -27,7 +27,6 @@ import contextlib
 import errno
 import mmap
 import os
-import re
 import struct
 import threading
 import time
@@ -303,17 +302,19 @@ class Log:
 
     def find_damage(self, is_short: bool) -> CorruptionError | None:
         """What is wrong where the chain ``is_short``, or a record behind it says that all before had been on disk."""
-        place = self.pos % self.size
+        pos = self.pos
+        place = pos % self.size
         piece = self.ring[HEADER + place : HEADER + min(place + BEYOND, self.size)]
-        high = (self.pos >> 24).to_bytes(5, "little")  # of the LSN of any record there, but where it has just changed
-        lsns = re.compile(b"(?s)" + (b"" if any(high) else b"(?!\0\0\0)") + b"..." + re.escape(high))
-        found = lsns.search(piece, HEAD - 16)
-        while found is not None:
-            start = found.start() - HEAD + 16  # of a record with its LSN there
-            if start + HEAD <= len(piece):
-                _, _, lsn, _, opening = _RECORD.unpack_from(piece, start)
-                is_short = is_short or (lsn == self.pos + start and lsn > self.pos and bool(opening & 1))
-            found = lsns.search(piece, found.start() + 1)
+        used = len(piece.rstrip(b"\0")) + HEAD  # a ring that has not come round yet ends in zeros
+        for high in {pos >> 16, pos + BEYOND >> 16}:  # the LSN of any record there has one of these, and two bytes more
+            there = high.to_bytes(6, "little")
+            found = piece.find(there, HEAD - 14, used)
+            while found >= 0:
+                start = found - HEAD + 14
+                if start + HEAD <= len(piece):
+                    _, _, lsn, _, opening = _RECORD.unpack_from(piece, start)
+                    is_short = is_short or (lsn == pos + start and start > 0 and bool(opening & 1))
+                found = piece.find(there, found + 1, used)
         return None if not is_short else CorruptionError(
             f"the log {self.path} is damaged at byte {HEADER + place}: what has been acknowledged there, or behind it, "
             "cannot be read"

@@ -163,7 +163,8 @@ def images(workload: str, many: int, seed: int, keep: Path, workers: int | None 
     writes, check = CUTS[workload]()
     outcome = Outcome()
     while outcome.tried < many and not outcome.failed:
-        wish = many - outcome.tried + many // 4  # hardly any run gives all that were wished for
+        left = many - outcome.tried
+        wish = left + left // 4  # hardly any run gives all that were wished for
         cuts = PowerCut(min(wish, MOST_OF_ONE_RUN), ignore=IGNORED)
         mode = told(explore(writes, check, modes=[cuts], seed=seed, keep=keep, workers=workers))
         assert mode.status != "not run", mode.reason
