@@ -1,7 +1,7 @@
 """What a commit costs: alone, beside a reader, from hand to hand, by threads, by processes, in batches.
 
     lone         sqlite3 | py-lmdb | raxlog         one caller
-    reader       sqlite3 | raxlog                   another process reads the last ten every 5 ms
+    reader       sqlite3 | raxlog                   another process reads the last ten every 5 ms; durable, relaxed
     handover     sqlite3 | raxlog                   appended here; taken and acknowledged there
     threads      sqlite3 alone | 16 threads
     processes    1 | 8                              processor time of all of them; and how long one waits
@@ -88,16 +88,24 @@ def lone(rounds: Rounds) -> list[Figure]:
 
 
 def reader(rounds: Rounds) -> list[Figure]:
-    """Durable appends while another process reads."""
+    """Durable and relaxed appends while another process reads."""
     def beside(child: str, path: Path, append: Callable[[], int]) -> Slice:
         with running(child, path):
             return rounds.rate(append)
 
     with sides(rounds, "reader") as (sqlite, store, stream, disk):
         stream.append(ROW)
-        return rounds.contest("a durable append, another process reads every 5 ms", {
+        figures = rounds.contest("a durable append, another process reads every 5 ms", {
             SQLITE: partial(beside, "sqlite-reader", sqlite.path, each(sqlite.append)),
             "raxlog": partial(beside, "reader", store.path, each(stream.append)), **flushing(rounds, disk),
+        })
+    normal = SqliteLog(rounds.folder / "reader-normal.sqlite", "NORMAL")
+    with closing(normal), raxlog.open(rounds.folder / "reader-relaxed.rax", durability="relaxed") as relaxed:
+        stream = relaxed.stream("events")
+        stream.append(ROW)
+        return figures + rounds.contest("a relaxed append, another process reads every 5 ms", {
+            "sqlite3 (WAL, NORMAL)": partial(beside, "sqlite-reader", normal.path, each(normal.append)),
+            "raxlog, relaxed": partial(beside, "reader", relaxed.path, each(stream.append)),
         })
 
 
@@ -211,7 +219,7 @@ def batches(rounds: Rounds) -> list[Figure]:
 
 
 def buffered(rounds: Rounds) -> list[Figure]:
-    """Single appends a second by one caller; and the longest that one of them took."""
+    """Single appends a second by one caller; and the longest of a slice."""
     readings = rows(1000, 6)
     turn = iter(range(1 << 62))
     folder, seconds = rounds.folder, rounds.seconds
@@ -238,14 +246,15 @@ def buffered(rounds: Rounds) -> list[Figure]:
             **{label: partial(rounds.rate, partial(hundred, append)) for label, append in waiting.items()},
         })
 
-        def longest() -> float:
+        def longest(append: Callable[[Row], object]) -> float:
             worst = 0
             end = time.perf_counter() + seconds
             while time.perf_counter() < end:
                 start = time.perf_counter_ns()
-                stream.append(readings[next(turn) % 1000])
+                append(readings[next(turn) % 1000])
                 worst = max(worst, time.perf_counter_ns() - start)
             return worst / 1e6
 
-        figures.append(Figure("longest of them", "raxlog, buffered", "ms", [longest()]))
-    return figures
+        return figures + rounds.contest("the longest append of a slice, checkpoints beside it", {
+            label: partial(longest, append) for label, append in {"raxlog, buffered": stream.append, **waiting}.items()
+        }, "ms", lower_is_better=True)
