@@ -515,6 +515,7 @@ class Log:
         pos = start
         place = pos % self.size
         if place + size > self.size:
+            self.strike_out_orphan()
             pos += self.size - place
             place = 0
         words = self.words
@@ -552,6 +553,23 @@ class Log:
         with disk.ErrorsIgnored():
             os.pwrite(self.file, bytes(HEAD), HEADER + place)
             os.fdatasync(self.file)
+
+    def strike_out_orphan(self) -> None:
+        """Make void what a killed call has left behind the end, where what comes next goes elsewhere. LogError.
+
+        In the chain of those that follow it would come first.
+        """
+        pos = self.pos
+        place = pos % self.size
+        try:
+            for there, lsn in ((place, pos), (0, pos + self.size - place)):
+                if self.record_at(there, lsn) is not None:
+                    os.pwrite(self.file, bytes(HEAD), HEADER + there)
+                    os.fdatasync(self.file)
+        except TimeoutError:
+            raise  # a signal's handler did
+        except OSError as error:
+            raise LogError(error) from error
 
     def start(self) -> None:
         """Start the thread. It does not keep a log that has been dropped without close()."""
@@ -673,6 +691,7 @@ class Log:
             put_changes(txn, changes, upto, chain)
             if view is not None:
                 self.room.require(txn)
+                self.strike_out_orphan()
                 self.words[LARGE] = upto
         self.words[APPLIED] = upto
         self.checkpoints += 1

@@ -398,6 +398,71 @@ os._exit(0)
         store.stream("s").append({"n": "more"})
 
 
+DIES = """
+real = os.pwrite
+def pwrite(*given):
+    real(*given)
+    kill()
+os.pwrite = pwrite
+store.stream("killed").append({"n": 0})
+"""  # once its record is in the log, and does not count yet
+
+
+@pytest.mark.parametrize("durability", ["commit", "relaxed"])
+def test_a_record_that_does_not_fit_behind_that_of_a_killed_call_is_the_next_one(path: Path, durability: str) -> None:
+    """The ring ends there: the next record goes to its beginning, and what was left before that does not count."""
+    with raxlog.open(path, durability=durability) as store:
+        log_there = store._env.map.log
+        stream = store.stream("s")
+        n = 0
+        while not 800 < RING - log_there.pos % RING < 2000:
+            stream.append({"n": n})
+            n += 1
+        with log_there.checkpointing:  # no checkpoint: those that come find all this in the log
+            end = log_there.words[log.END]
+            run(path, DIES)
+            assert log_there.words[log.END] == end, "the killed call counts: the case is none"
+            stream.append({"n": n, "text": "x" * 3000})
+            assert log_there.pos // RING == end // RING + 1, "the record was not the first of a lap: the case is none"
+            stream.append({"n": n + 1})
+            run(path, f"""
+assert [int(entry.fields[b"n"]) for entry in store.stream("s").range()] == list(range({n + 2}))
+assert store.streams() == [b"s"]
+os._exit(0)""")
+
+
+def test_a_large_transaction_behind_a_killed_call_is_all_that_a_reader_sees(path: Path) -> None:
+    """Also a reader whose snapshot of LMDB's was begun before that."""
+    with raxlog.open(path) as store:
+        stream = store.stream("s")
+        for n in range(5):
+            stream.append({"n": n})
+        program = f"""
+import raxlog
+store = raxlog.open({str(path)!r})
+numbers = lambda: [int(entry.fields[b"n"]) for entry in store.stream("s").range()]
+numbers()
+inside = store._env.map.log
+begin, before = inside.begin_raw, [inside.begin_raw()]
+inside.begin_raw = lambda: before.pop() if before else begin()
+print("ready", flush=True)
+input()
+print(numbers(), store.streams(), flush=True)
+"""
+        with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                              text=True) as reader:
+            assert reader.stdin is not None
+            assert reader.stdout is not None
+            assert reader.stdout.readline() == "ready\n"
+            run(path, DIES)
+            with store.transaction() as tx:
+                for n in range(5, 20):
+                    tx.stream("s").append({"n": n, "text": bytes(range(250)) * 20})
+            reader.stdin.write("\n")
+            reader.stdin.flush()
+            assert reader.stdout.readline() == f"{list(range(20))} [b's']\n"
+
+
 def test_relaxed_commits_are_on_the_disk_a_tenth_of_a_second_later(path: Path) -> None:
     with raxlog.open(path, durability="relaxed") as store:
         inside = store._env.map.log
