@@ -371,12 +371,12 @@ class StoreMap:
         except lmdb.MemoryError:
             self.set_size(needed)
 
-    def grow(self) -> bool:
-        """Double the map, up to the ceiling. False where nothing larger is to be had."""
+    def grow(self, lent: int = 0) -> bool:
+        """Double the map, up to the ceiling; or lend so many pages beyond all that is used. False: nothing larger."""
         self.clear_readers()  # pages held back by dead readers may be all that is missing
         size = self._size()
-        for wanted in (size * 2, size + size // 4):
-            wanted = min(wanted, self._largest())
+        doubled = [min(wanted, self._largest()) for wanted in (size * 2, size + size // 4)]
+        for wanted in [(self.pages_used() + lent) * self._page_size()] if lent else doubled:
             if wanted <= size:
                 return False
             if not _has_address_space(wanted - size):

@@ -74,7 +74,7 @@ cdef class Log:
                    covered=bytes, record=bytes, key=bytes, behind=bint)
     cpdef object append(self, dict touched, LogTransaction view, unsigned long long freed)
     @cython.locals(upto="unsigned long long", applied="unsigned long long", overlay=Overlay)
-    cpdef object put_all(self, LogTransaction view)
+    cpdef object put_all(self, LogTransaction view, bint lent)
 
 cdef class LogTransaction(View):
     cdef public dict touched

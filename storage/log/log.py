@@ -40,6 +40,7 @@ from typing import TYPE_CHECKING, Any
 import lmdb
 from raxlog.storage.errors import CorruptionError, LockTimeout, NotAStore, RaxlogError, ReadOnlyStore
 from raxlog.storage.files import directory, disk, log_file, map_lock, ofd_lock, presence
+from raxlog.storage.files.lmdb_file import RESERVE
 from raxlog.storage.files.log_file import HEADER
 from raxlog.storage.files.writer_lock import WriterLock
 from raxlog.storage.format import records
@@ -629,10 +630,11 @@ class Log:
         while end - self.words[APPLIED] > self.size:
             self.checkpoint(True)
 
-    def checkpoint(self, waits: bool, view: LogTransaction | None = None) -> None:
+    def checkpoint(self, waits: bool, view: LogTransaction | None = None, lent: bool = False) -> None:
         """Put into LMDB what it has not, with a transaction's changes: then that counts.
 
-        Where another process does: nothing, or wait for it. LockTimeout.
+        ``lent``: the map goes beyond the ceiling; StoreFull where that makes the store larger. Where another process
+        puts it: nothing, or wait for it. LockTimeout.
         """
         while True:
             try:
@@ -641,7 +643,7 @@ class Log:
                 with self.checkpointing, self.held(waits):
                     self.room.look()
                     self.words[GIVEN] = self.room.gives(self.overlay)
-                    self.put_all(view)
+                    self.put_all(view, lent)
                     self.room.look()
                 return
             except LockTimeout:
@@ -665,7 +667,7 @@ class Log:
         finally:
             lock.release()
 
-    def put_all(self, view: LogTransaction | None) -> None:
+    def put_all(self, view: LogTransaction | None, lent: bool) -> None:
         """One transaction of LMDB, with all up to the end."""
         with self.real.begin(write=True) as txn:
             applied, before = unseal(txn.get(log_file.APPLIED))
@@ -690,7 +692,7 @@ class Log:
                 feed.keep(self, applied, before, upto, None if view is None else changes)
             put_changes(txn, changes, upto, chain)
             if view is not None:
-                self.room.require(txn)
+                self.room.require(txn, lent)
                 self.strike_out_orphan()
                 self.words[LARGE] = upto
         self.words[APPLIED] = upto
@@ -706,16 +708,22 @@ class Log:
     def append_directly(self, view: LogTransaction) -> None:
         """A transaction too large for the ring, or that may not fit, goes to LMDB at once, behind all others."""
         self.checkpoint(True)
-        aged = False
+        aged = lent = False
         while True:
             try:
-                self.checkpoint(True, view)
+                self.checkpoint(True, view, lent)
                 return
             except lmdb.Error as error:
-                if isinstance(error, lmdb.MapFullError) and self.room.map.grow():
+                is_full = isinstance(error, lmdb.MapFullError)
+                if is_full and self.room.map.grow():
                     continue
-                if aged or self.closed:  # closed: there was no address space, and the file is mapped anew
+                if self.closed:  # there was no address space, and the file is mapped anew
                     raise
+                if aged:
+                    if lent or not is_full or not self.room.map.grow(view.overlay.runs + RESERVE):
+                        raise
+                    lent = True  # the pages that are free are not side by side: deletions may go beyond the ceiling
+                    continue
             aged = True
             # Two commits of nothing: then LMDB uses again what the last ones have freed.
             with self.checkpointing, self.held(True):

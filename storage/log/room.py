@@ -133,13 +133,13 @@ class Room:
             if not self.map.grow():
                 return False
 
-    def require(self, txn: Any) -> None:
-        """StoreFull where a transaction of LMDB's own makes the store larger than it may become."""
+    def require(self, txn: Any, lent: bool) -> None:
+        """StoreFull where a transaction of LMDB's own makes the store larger than it may become; ``lent``: larger."""
         real = self.log.real
         occupied = lmdb_file.pages_in(txn.stat(real.open_db(None, txn=txn)))
         if occupied <= lmdb_file.pages_in(real.stat()):
             return
-        if self.ceiling is not None and occupied > self.ceiling // self.page:
+        if lent or (self.ceiling is not None and occupied > self.ceiling // self.page):
             raise lmdb_errors.no_room(self.folder.parent)
         used = real.info()["last_pgno"] + 1
         if occupied + RESERVE > used:

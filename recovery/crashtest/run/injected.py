@@ -6,7 +6,8 @@
     short  …                            half of the bytes are written, as its result states
     late   …                            the call succeeds, and fails nevertheless
 
-Each case must have fired. The workload may raise what ``allowed`` names; its acks must hold.
+A case that does not fire has failed, unless its run made fewer calls: a thread may make one more or less. One of them
+at least must fire. The workload may raise what ``allowed`` names; its acks must hold.
 """
 
 from __future__ import annotations
@@ -68,15 +69,22 @@ class Errors:
             wanted = sorted(random.Random(f"{stage.job.seed}.{self.name}").sample(wanted, self.most))
         action = recorder.SHORT if self.error == "short" else recorder.FAIL_AFTER if self.late else recorder.FAIL
         error = numbers.EIO if self.error == "short" else int(getattr(numbers, self.error))
+        missed = 0
         for number in stage.each(result, wanted):
-            self._fail(stage, result, number, action, error, classes)
+            missed += not self._fail(stage, result, number, action, error, classes)
+        if missed:
+            result.notes.append(f"{missed} runs ended before the call at which the error was to be injected")
+        if missed and not result.reached:
+            stage.fail(result, "every call", "never reached: no error was injected")
 
-    def _fail(self, stage: Stage, result: ModeResult, number: int, action: int, error: int, classes: int) -> None:
+    def _fail(self, stage: Stage, result: ModeResult, number: int, action: int, error: int, classes: int) -> bool:
+        """Make one call of a run fail. False: the run has made fewer."""
         run = stage.run(target=number, action=action, error=error, sticky=self.sticky, classes=classes)
         result.count(run.fired_at)
         where = f"call {number} ({run.fired_at or 'not made'})"
         wrong = ""
-        if not run.fired:
+        is_short = not run.fired and run.status == 0 and run.calls < number
+        if not run.fired and not is_short:
             wrong = f"never reached: the error was not injected, the workload {run.ending()}"
         elif run.status is None:
             wrong = f"stuck: the workload {run.ending()}"
@@ -85,6 +93,7 @@ class Errors:
         elif run.status != 0 and not self._may_raise(run.error_types):
             wrong = f"the workload {run.ending()}, which it may not\n{run.error}"
         stage.settle(result, where, run, wrong)
+        return not is_short
 
     def _may_raise(self, types: tuple[str, ...]) -> bool:
         names = {f"{one.__module__}.{one.__qualname__}" for one in self.allowed}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import resource
 import threading
 import time
@@ -128,6 +129,25 @@ def test_deleting_one_by_one_empties_a_full_store(path: Path) -> None:
             assert stream.delete(sid) == 1
         assert len(stream) == 0
         stream.extend([{"n": n, "x": bytes(1500)} for n in range(len(ids) // 2)])
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_what_a_trim_writes_anew_finds_room_however_the_free_pages_lie(path: Path, seed: int) -> None:
+    """The node in which it ends has pages side by side, and the free ones may lie one by one."""
+    sizes = random.Random(seed)
+    with raxlog.open(path, max_map_size=1 << 20) as store:
+        stream = store.stream("s")
+        n = trims = 0
+        while trims < 25:
+            try:
+                stream.append({"n": n, "x": bytes([n % 256]) * sizes.choice((3000, 9000, 14_000))}, id=f"{n + 1}-1")
+                n += 1
+            except raxlog.StoreFull:
+                kept = min(n, sizes.randint(5, 30))
+                stream.trim(minid=f"{n + 1 - kept}-1")
+                assert numbers(store) == list(range(n - kept, n))
+                trims += 1
+    assert (path / "000001" / "data.mdb").stat().st_size < 3 << 19
 
 
 def test_the_ceiling_holds_for_a_process_although_another_has_none(path: Path) -> None:
