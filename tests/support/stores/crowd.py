@@ -14,7 +14,6 @@ from __future__ import annotations
 import mmap
 import os
 import random
-import struct
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -30,14 +29,13 @@ class Notes:
     """Numbers in memory shared with all children: what was acknowledged, the longest wait."""
 
     def __init__(self, many: int) -> None:
-        self._shared = mmap.mmap(-1, max(many, 1) * 8)
+        self._numbers = memoryview(mmap.mmap(-1, max(many, 1) * 8)).cast("q")  # written at once: no kill halves one
 
     def __getitem__(self, index: int) -> int:
-        number: int = struct.unpack_from("<q", self._shared, index * 8)[0]
-        return number
+        return self._numbers[index]
 
     def __setitem__(self, index: int, number: int) -> None:
-        struct.pack_into("<q", self._shared, index * 8, number)
+        self._numbers[index] = number
 
 
 class Crowd:
