@@ -135,13 +135,13 @@ def layout_of(path: Path) -> tuple[Any, list[tuple[set[int], bytes, list[raxlog.
         return meta, found
 
 
-def missing_and_not_told(report: SalvageReport, name: bytes, entries: dict[raxlog.StreamID, Any],
+def missing_and_not_reported(report: SalvageReport, name: bytes, entries: dict[raxlog.StreamID, Any],
                          got: dict[raxlog.StreamID, Any]) -> list[raxlog.StreamID]:
-    """The entries of a stream that were not salvaged, and lie in no range that was told."""
-    told = [(raxlog.StreamID(loss.first), raxlog.StreamID(loss.last) if loss.last else raxlog.StreamID.MAX)
+    """The entries of a stream that were not salvaged, and lie in no range that was reported."""
+    reported = [(raxlog.StreamID(loss.first), raxlog.StreamID(loss.last) if loss.last else raxlog.StreamID.MAX)
             for loss in report.lost
             if loss.first is not None and loss.group is None and loss.stream == repr(name.decode())]
-    return [sid for sid in entries.keys() - got.keys() if not any(low <= sid <= high for low, high in told)]
+    return [sid for sid in entries.keys() - got.keys() if not any(low <= sid <= high for low, high in reported)]
 
 
 def require_nothing_but_the_truth(report: SalvageReport, truth: Truth) -> Truth:
@@ -152,8 +152,8 @@ def require_nothing_but_the_truth(report: SalvageReport, truth: Truth) -> Truth:
     for name, entries in got.entries.items():
         assert entries.items() <= truth.entries.get(name, {}).items(), f"{name!r} holds what was not there"
     for name, entries in truth.entries.items():
-        untold = missing_and_not_told(report, name, entries, got.entries.get(name, {}))
-        assert not untold or name not in got.entries, f"{name!r}: {len(untold)} entries are missing and not told"
+        untold = missing_and_not_reported(report, name, entries, got.entries.get(name, {}))
+        assert not untold or name not in got.entries, f"{name!r}: {len(untold)} entries are missing and not reported"
     for where, rows in got.pending.items():
         assert rows <= truth.pending.get(where, set()), f"{where} holds pending entries that were not there"
     assert got.state.items() <= truth.state.items()
@@ -242,8 +242,8 @@ def test_a_file_that_is_cut_off_gives_what_is_left_of_it(
     assert raxlog.check(tmp_path / "more.rax").ok
     got = truth_of(tmp_path / "more.rax").entries
     for name in got.keys() & grown[1].entries.keys():  # entries that had been trimmed may be there, too
-        untold = missing_and_not_told(more, name, grown[1].entries[name], got[name])
-        assert not untold, f"{name!r}: {len(untold)} entries are missing and not told"
+        untold = missing_and_not_reported(more, name, grown[1].entries[name], got[name])
+        assert not untold, f"{name!r}: {len(untold)} entries are missing and not reported"
 
 
 @pytest.mark.parametrize("seed", range(4))
