@@ -37,7 +37,9 @@ def read(path: Path) -> dict[str, Any]:
 def unpack(name: str, folder: Path) -> Path:
     """The store of that name, as the earlier raxlog has left it."""
     with tarfile.open(STORES / f"{name}.tar.xz") as packed:
-        packed.extractall(folder, filter="data")
+        if hasattr(tarfile, "data_filter"):  # not before Python 3.11.4: Debian 12 has 3.11.2
+            packed.extraction_filter = tarfile.data_filter
+        packed.extractall(folder)
     return folder / name
 
 
