@@ -31,6 +31,7 @@ cdef class Log:
     cdef public tuple seen
     cdef public unsigned long long pos
     cdef public object chain
+    cdef public tuple reached
     cdef public Overlay overlay
     cdef public long long checkpoints
     cdef public long long waits
@@ -59,6 +60,7 @@ cdef class Log:
     cpdef LogTransaction write(self)
     cpdef object snapshot(self)
     cpdef object rebase(self, unsigned long long floor)
+    cpdef object reach(self, unsigned long long pos, object chain)
     @cython.locals(overlay=Overlay)
     cpdef object follow(self, object raw, unsigned long long applied, object chain, unsigned long long end)
     @cython.locals(pos="unsigned long long", place="unsigned long long")

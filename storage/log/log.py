@@ -190,6 +190,7 @@ class Log:
         self.transaction: LogTransaction | None = None  # the write transaction that is open
         self.seen = (-1, 0, 0)  # LMDB's snapshot last seen, with its applied LSN and checksum
         self.pos = self.chain = 0
+        self.reached = (0, 0)  # both at once, set before them: an exception between leaves no chain of another place
         self.overlay = Overlay(0)
         self.checkpoints = self.waits = self.commits = 0
         self.flushed = 0.0  # when the thread has flushed last
@@ -258,6 +259,7 @@ class Log:
         with self.real.begin() as raw:
             _, applied, self.chain = self.look(raw)
             self.pos = applied
+            self.reached = applied, self.chain
             overlay = self.overlay = Overlay(applied)
             while self.step(raw, overlay):
                 pass
@@ -381,6 +383,7 @@ class Log:
         if words[END] != self.pos:
             self.read(self.snapshot).abort()
         with self.mutex:
+            self.pos, self.chain = self.reached  # where an exception has struck reach()
             applied = words[APPLIED]
             if applied > self.overlay.floor:
                 self.rebase(applied)
@@ -405,9 +408,10 @@ class Log:
 
     def follow(self, raw: Any, applied: int, chain: int, end: int) -> None:
         """Take in the records up to ``end``, with LMDB's snapshot of ``applied``. Moved."""
+        self.pos, self.chain = self.reached  # where an exception has struck reach()
         if applied > self.pos:
-            self.pos, self.chain = applied, chain
             self.overlay = Overlay(applied)
+            self.reach(applied, chain)
         overlay = self.overlay
         if applied < overlay.floor:
             raise Moved
@@ -418,6 +422,11 @@ class Log:
         except BaseException:
             overlay.count_all()
             raise
+
+    def reach(self, pos: int, chain: int) -> None:
+        """Stand at a place of the chain."""
+        self.reached = pos, chain
+        self.pos, self.chain = self.reached
 
     def next_record(self) -> bytes | None:
         """What the checksum covers of the record behind those taken in; None where there is no valid one."""
@@ -476,7 +485,7 @@ class Log:
                 at += DELTA_HEAD + middle
             touched[key] = None
             overlay.write(key, value, after)
-        self.pos, self.chain = after, checksum  # no exception comes between
+        self.reach(after, checksum)
         overlay.settle(touched)  # behind it: a view that begins now keeps what it sees
         return True
 
@@ -541,7 +550,7 @@ class Log:
         words[END] = pos + size  # first: FLUSHED says of records that count how far they are on disk
         if self.durable:
             words[FLUSHED] = pos + size
-        self.pos, self.chain = pos + size, checksum  # no exception comes between
+        self.reach(pos + size, checksum)
         overlay.settle(touched)
         if not self.is_tended:
             self.start()
@@ -700,8 +709,8 @@ class Log:
         if view is not None:
             with self.mutex:
                 self.words[END] = self.words[FLUSHED] = upto
-                self.pos, self.chain = upto, chain  # no exception comes between
                 self.overlay = Overlay(upto)
+                self.reach(upto, chain)
             self.commits += 1
             self.words[LARGE] = 0
 
@@ -756,6 +765,7 @@ class Log:
 
     def close_files(self) -> None:
         """Leave the rest to the others."""
+        self.file = self.synced = -1  # first: run again, a closing that an exception has struck does no more than this
         if self.state is not None and not self.state.closed:  # what is mapped would keep the locks with it
             ofd_lock.give_back(self.state, log_file.INSIDE, 0)
         self.words = memoryview(array.array("Q", [self.words[at] for at in range(16)]))
@@ -766,7 +776,6 @@ class Log:
             if file is not None:
                 file.close()
         self.lock = None  # with what it has mapped
-        self.file = self.synced = -1
         for opened in self.files:
             opened.close()
 
@@ -864,7 +873,7 @@ class LogTransaction(View):
         """End it. What has not been committed is undone. Harmless after a commit."""
         log = self.log
         if log is not None and log.transaction is self:
-            if log.pos == self.upto - 1:  # its record does not count, or has not been taken in
+            if log.reached[0] == self.upto - 1:  # its record does not count, or has not been taken in
                 self.overlay.undo(self.touched, self.upto)
                 if self.written >= 0 and log.words[END] == log.pos:
                     log.strike_out(self.written)

@@ -431,6 +431,63 @@ assert store.streams() == [b"s"]
 os._exit(0)""")
 
 
+def test_an_exception_between_a_commit_and_its_place_in_the_chain_costs_nothing_after_it(path: Path) -> None:
+    """At each bytecode of that step, in the plain source; also of a closing, which is run again."""
+    code = f"""
+import sys
+def strike(name, wanted):
+    left = [wanted]
+    def trace(frame, event, argument):
+        if frame.f_code.co_name != name:
+            return None if event == "call" else trace
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            left[0] -= 1
+            if left[0] == 0:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+        return trace
+    sys.settrace(trace)
+    return left
+n = wanted = 0
+while wanted == 0 or left[0] <= 0:
+    wanted += 1
+    left = strike("reach", wanted)
+    try:
+        store.stream("s").append({{"n": n}}, id=f"{{n + 1}}-0")
+    except KeyboardInterrupt:
+        pass
+    sys.settrace(None)
+    assert [int(e.fields[b"n"]) for e in store.stream("s").range()] == list(range(n + 1))
+    n += 1
+assert wanted > 10
+print(n, flush=True)
+wanted = 0
+while wanted == 0 or left[0] <= 0:
+    wanted += 1
+    store = raxlog.open({str(path)!r})
+    store.stream("s").append({{"n": n}}, id=f"{{n + 1}}-0")
+    n += 1
+    left = strike("close_files", wanted)
+    try:
+        store.close()
+    except KeyboardInterrupt:
+        pass
+    sys.settrace(None)
+    store.close()
+    with raxlog.open({str(path)!r}) as store:
+        assert [int(e.fields[b"n"]) for e in store.stream("s").range()] == list(range(n))
+assert wanted > 40
+print(n, flush=True)
+os._exit(0)
+"""
+    program = f"import os, raxlog\nstore = raxlog.open({str(path)!r})\n{code}"
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=60,
+                          env={**os.environ, "RAXLOG_PURE": "1"})
+    with raxlog.open(path) as store:
+        assert numbers(store) == list(range(int(done.stdout.split()[-1])))
+
+
 def test_a_large_transaction_behind_a_killed_call_is_all_that_a_reader_sees(path: Path) -> None:
     """Also a reader whose snapshot of LMDB's was begun before that."""
     with raxlog.open(path) as store:
