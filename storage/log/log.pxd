@@ -48,7 +48,7 @@ cdef class Log:
     @cython.locals(overlay=Overlay, applied="unsigned long long")
     cpdef object join(self)
     @cython.locals(piece=bytes, there=bytes, pos="unsigned long long", lsn="unsigned long long", found="Py_ssize_t",
-                   start="Py_ssize_t", used="Py_ssize_t")
+                   place="Py_ssize_t", length="Py_ssize_t", fits="bint", start="Py_ssize_t", used="Py_ssize_t")
     cpdef object find_damage(self, bint is_short)
     cpdef object take_orphan(self)
     cpdef tuple look(self, object raw)

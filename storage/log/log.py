@@ -315,8 +315,9 @@ class Log:
             while found >= 0:
                 start = found - HEAD + 14
                 if start + HEAD <= len(piece):
-                    _, _, lsn, _, opening = _RECORD.unpack_from(piece, start)
-                    is_short = is_short or (lsn == pos + start and start > 0 and bool(opening & 1))
+                    _, length, lsn, _, opening = _RECORD.unpack_from(piece, start)
+                    fits = 0 < length <= self.size - place - start - HEAD  # else numbers of a torn record look like one
+                    is_short = is_short or (lsn == pos + start and start > 0 and fits and bool(opening & 1))
                 found = piece.find(there, found + 1, used)
         return None if not is_short else CorruptionError(
             f"the log {self.path} is damaged at byte {HEADER + place}: what has been acknowledged there, or behind it, "

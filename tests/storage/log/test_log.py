@@ -398,6 +398,22 @@ os._exit(0)
         store.stream("s").append({"n": "more"})
 
 
+@pytest.mark.parametrize(("length", "is_record"), [(100, True), (0, False), (RING, False), (1 << 30, False)])
+def test_what_looks_like_a_later_record_and_does_not_fit_is_the_inside_of_a_torn_one(killed: Path, length: int,
+                                                                                     is_record: bool) -> None:
+    with raxlog.open(killed, readonly=True) as store:
+        end = store._env.map.log.pos
+    (killed / "000001" / log_file.STATE).write_bytes(bytes(8192))  # as after a power cut
+    behind = log._RECORD.pack(1 << 60, length, end + 100, 0, 0x1234567)
+    change(log_of(killed), log_file.HEADER + end % RING + 100, behind)
+    if is_record:
+        with pytest.raises(raxlog.CorruptionError, match="acknowledged there, or behind it"):
+            raxlog.open(killed)
+        return
+    with raxlog.open(killed) as store:
+        assert numbers(store) == list(range(40))
+
+
 DIES = """
 real = os.pwrite
 def pwrite(*given):
