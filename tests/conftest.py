@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 import raxlog
 from hypothesis import HealthCheck, settings
+from raxlog.storage.files import log_file
 from redis_server import redis_server
 
 # What a shell starts in the background ignores Ctrl-C, and so would all that the tests start.
@@ -27,6 +28,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 gc.disable()  # until all is loaded: together a tenth of a run's processor time went into looking at modules and tests
 
+_RING = log_file.RING
 _PROGRAMS = {"redis": "redis-server", "java": "java", "cc": "cc"}
 
 settings.register_profile(
@@ -54,6 +56,12 @@ def require() -> Callable[[str], str]:
         return str(path)
 
     return path_of
+
+
+@pytest.fixture(scope="session", autouse=True)
+def ring_of_users() -> None:
+    """The workloads of the crash tests have a smaller one, once they are loaded, which is for processes of their own."""
+    log_file.RING = _RING
 
 
 @pytest.fixture

@@ -68,6 +68,8 @@ def settle(commits: Commits, error: BaseException | None = None) -> bool:
     if commits.committing is None:
         return False
     number, calls = commits.committing
+    if store_map.log is not None:
+        store_map.log.after_large()
     landed = store_map.last_transaction_id() >= number
     if landed:
         for call in calls:

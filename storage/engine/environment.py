@@ -302,8 +302,11 @@ class Environment:
 
     def cure_read(self, error: lmdb.Error) -> None:
         """Do what lets a read begin after this error; raise where nothing does."""
-        if isinstance(error, lmdb.MapResizedError):
+        if isinstance(error, lmdb.MapResizedError) and self.commits.in_own_transaction():
             self.map.adopt_size()
+        elif isinstance(error, lmdb.MapResizedError):
+            with self.commits.writing:  # what a transaction of another thread sees of LMDB would be gone
+                self.map.adopt_size()
         elif isinstance(error, lmdb.PanicError):
             with self.commits.writing:
                 self.map.reopen()

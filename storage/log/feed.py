@@ -100,7 +100,8 @@ class Feed:
         (self.folder / SEGMENTS).mkdir()
         with open(self.folder / log_file.LOG, "rb") as file:
             self.ring = mmap.mmap(file.fileno(), HEADER + self.size, access=mmap.ACCESS_READ)
-        self.words = memoryview(mmap.mmap(self.lease.fileno(), 2 * _WORDS))[_WORDS:].cast("Q")
+        with disk.open_file(self.folder / log_file.STATE, os.O_RDWR) as shared:  # without the lease, as in Log
+            self.words = memoryview(mmap.mmap(shared.fileno(), 2 * _WORDS))[_WORDS:].cast("Q")
         self.words[FED] = 1
 
     def changes(self, after: int, chain: int, get: Callable[[bytes], bytes | None]

@@ -12,7 +12,7 @@ cdef object encode_change(list parts, bytes key, bytes value, bytes base)
 @cython.locals(most="Py_ssize_t", at="Py_ssize_t", left="const unsigned char*", right="const unsigned char*")
 cdef Py_ssize_t common_front(bytes value, bytes base) except -1
 
-@cython.locals(left="const unsigned char*")
+@cython.locals(left="const unsigned char*", high="Py_ssize_t")
 cdef Py_ssize_t number_at(bytes body, Py_ssize_t at) except -1
 
 cdef class Log:
@@ -38,6 +38,8 @@ cdef class Log:
     cdef public long long commits
     cdef public unsigned long long every
     cdef public object bell
+    cdef public unsigned long long opened
+    cdef public bint is_slotless
     cdef public bint is_tended
     cdef public object tending
     cdef public bint closed
@@ -48,8 +50,11 @@ cdef class Log:
     @cython.locals(overlay=Overlay, applied="unsigned long long")
     cpdef object join(self)
     @cython.locals(piece=bytes, there=bytes, pos="unsigned long long", lsn="unsigned long long", found="Py_ssize_t",
-                   place="Py_ssize_t", length="Py_ssize_t", fits="bint", start="Py_ssize_t", used="Py_ssize_t")
+                   lap="unsigned long long", behind="unsigned long long", begin="unsigned long long",
+                   first="unsigned long long", length="Py_ssize_t", start="Py_ssize_t", used="Py_ssize_t",
+                   at="unsigned long long", after="unsigned long long", size="unsigned long long")
     cpdef object find_damage(self, bint is_short)
+    cpdef unsigned long long lsn_at(self, unsigned long long place)
     cpdef object take_orphan(self)
     cpdef tuple look(self, object raw)
     cpdef View begin(self, bint write=*)
@@ -65,12 +70,12 @@ cdef class Log:
     cpdef object follow(self, object raw, unsigned long long applied, object chain, unsigned long long end)
     @cython.locals(pos="unsigned long long", place="unsigned long long")
     cpdef bytes next_record(self)
-    @cython.locals(after="unsigned long long", body=bytes,
+    @cython.locals(after="unsigned long long", record=bytes,
                    touched=dict, at="Py_ssize_t", size="Py_ssize_t", klen="Py_ssize_t", vlen="Py_ssize_t",
                    front="Py_ssize_t", middle="Py_ssize_t", key=bytes, value=bytes, base=bytes,
                    before=Version, rows=dict, freed="Py_ssize_t", raw_bytes="const unsigned char*", kind="int")
     cpdef bint step(self, object raw, Overlay overlay) except -1
-    cdef bytes record_at(self, unsigned long long place, unsigned long long pos)
+    cdef bytes record_at(self, unsigned long long place, unsigned long long pos, object chain)
     @cython.locals(overlay=Overlay, rows=dict, parts=list, before=Version, version=Version, start="unsigned long long",
                    pos="unsigned long long", place="unsigned long long", size="Py_ssize_t", changes=bytes,
                    covered=bytes, record=bytes, key=bytes, behind=bint)

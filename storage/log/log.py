@@ -38,7 +38,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import lmdb
-from raxlog.storage.errors import CorruptionError, LockTimeout, NotAStore, RaxlogError, ReadOnlyStore
+from raxlog.storage.errors import (
+    CorruptionError,
+    LockTimeout,
+    NotAStore,
+    RaxlogError,
+    ReadOnlyStore,
+    StoreError,
+)
 from raxlog.storage.files import directory, disk, log_file, map_lock, ofd_lock, presence
 from raxlog.storage.files.lmdb_file import RESERVE
 from raxlog.storage.files.log_file import HEADER
@@ -58,7 +65,7 @@ if TYPE_CHECKING:
 
 SOURCE_HASH = ""
 
-END, APPLIED, FLUSHED, LARGE, AGED, GIVEN, BOOT = 0, 1, 2, 3, 4, 5, 6  # BOOT: two words
+END, APPLIED, FLUSHED, LARGE, AGED, GIVEN, BOOT, JOINS = 0, 1, 2, 3, 4, 5, 6, 9  # BOOT: two words
 HEAD = 28
 DELTA_HEAD = 48
 CHUNK = 256
@@ -68,7 +75,6 @@ PATIENCE = 30.0  # seconds to wait for another process' checkpoint, or for its e
 MOMENT = 0.1  # … for a writer, where a record is behind the end
 MOST_TRIES = 20
 MOST_MEMORY = 16 << 20  # bytes of an overlay, at which a checkpoint is due; at four times that a commit waits for it
-BEYOND = 1 << 16  # bytes behind the end of the chain in which a record shows that it was longer
 WORDS = 4096  # their place in log-state
 _RECORD = struct.Struct("<QIQII")
 _PUT = struct.Struct("<BHI")
@@ -143,7 +149,8 @@ class LogError(lmdb.Error):
 def number_at(body: bytes, at: int) -> int:
     """Four bytes, as the packers write them."""
     left = body
-    return left[at] | left[at + 1] << 8 | left[at + 2] << 16 | left[at + 3] << 24
+    high = left[at + 3]  # of a C type of its own: 24 places up, its highest bit would be the sign of an int
+    return left[at] | left[at + 1] << 8 | left[at + 2] << 16 | high << 24
 
 
 class Log:
@@ -181,6 +188,10 @@ class Log:
         self.size = log_file.ring_of(folder, records.unseal(STORE_KEY, store)[1])
         if shares:
             self.open_state(folder / log_file.STATE)
+        else:
+            with contextlib.suppress(OSError):  # it says how far the log has to reach; nothing is written to it
+                shown = bytearray((folder / log_file.STATE).read_bytes()[WORDS : WORDS + 128])
+                self.words = memoryview(shown.ljust(128, b"\0")).cast("Q")
         flags = os.O_CLOEXEC | (os.O_RDONLY if self.readonly else os.O_RDWR)
         self.files = [FileIO(os.open(self.path, flags | also), "rb") for also in (0, os.O_DSYNC)]
         self.file, self.synced = (opened.fileno() for opened in self.files)
@@ -189,9 +200,11 @@ class Log:
         self.mutex = threading.RLock()  # while it follows, or is rebased
         self.transaction: LogTransaction | None = None  # the write transaction that is open
         self.seen = (-1, 0, 0)  # LMDB's snapshot last seen, with its applied LSN and checksum
+        self.is_slotless = False  # the writer's snapshot is a write transaction: there was no place for a reader
         self.pos = self.chain = 0
         self.reached = (0, 0)  # both at once, set before them: an exception between leaves no chain of another place
         self.overlay = Overlay(0)
+        self.opened = 0  # the number of the opening that the record taken in last is of
         self.checkpoints = self.waits = self.commits = 0
         self.flushed = 0.0  # when the thread has flushed last
         self.every = self.size // 4
@@ -238,7 +251,8 @@ class Log:
         self.lock = WriterLock(path)
         if os.fstat(self.state.fileno()).st_size < 2 * WORDS:
             os.pwrite(self.state.fileno(), bytes(WORDS), WORDS)
-        self.shared = mmap.mmap(self.state.fileno(), 2 * WORDS)
+        with disk.open_file(path, os.O_RDWR) as file:  # without locks: a map keeps it open, in a forked child too
+            self.shared = mmap.mmap(file.fileno(), 2 * WORDS)
         self.words = memoryview(self.shared)[WORDS:].cast("Q")
 
     def join(self) -> None:
@@ -254,8 +268,12 @@ class Log:
                     self.take_orphan()
                     return
             if time.monotonic() > deadline:
-                raise LockTimeout(f"waited {PATIENCE:g} s for another process that opens {self.path.parent.parent}")
+                raise LockTimeout(
+                    f"waited {PATIENCE:g} s for process {self.words[JOINS]}, which opens {self.path.parent.parent}: "
+                    "let it go on if it has been stopped, or end it"
+                )
             time.sleep(0.001)
+        self.words[JOINS] = self.pid
         with self.real.begin() as raw:
             _, applied, self.chain = self.look(raw)
             self.pos = applied
@@ -300,34 +318,71 @@ class Log:
             os.fdatasync(self.file)
             with self.real.begin() as raw, self.mutex:
                 self.step(raw, self.overlay)
+            if self.next_record() is not None:  # one call can leave one record
+                raise CorruptionError(
+                    f"the file {log_file.STATE} beside {self.path} says that the log ends before it does"
+                )
             self.words[END] = self.words[FLUSHED] = self.pos
         ofd_lock.give_back(self.state, log_file.WRITES, 1)
 
     def find_damage(self, is_short: bool) -> CorruptionError | None:
-        """What is wrong where the chain ``is_short``, or a record behind it says that all before had been on disk."""
-        pos = self.pos
-        place = pos % self.size
-        piece = self.ring[HEADER + place : HEADER + min(place + BEYOND, self.size)]
-        used = len(piece.rstrip(b"\0")) + HEAD  # a ring that has not come round yet ends in zeros
-        for high in {pos >> 16, pos + BEYOND >> 16}:  # the LSN of any record there has one of these, and two bytes more
-            there = high.to_bytes(6, "little")
+        """What is wrong where the chain ``is_short``, or a record behind it says that all before had been on disk.
+
+            this lap, behind the chain's end     wherever one begins: what is damaged may have had any length
+            a later lap, from the beginning on   one behind the other; the first may be the chain's next, and torn
+
+        A sector of a torn write beside one of the lap before can look like a record's head. So what says it must be of
+        the opening of the last record that can be read, or of the first that cannot, or belong to a neighbour.
+        """
+        pos, size = self.pos, self.size
+        lap = pos - pos % size
+        behind = lap + size
+        missing, _, _, _, opening = _RECORD.unpack(self.ring[HEADER + pos - lap :][:HEAD].ljust(HEAD, b"\0"))
+        known = (self.opened | 1, opening | 1)
+        for first in range(pos & ~0xFFFF, behind, 1 << 16):  # the LSNs of one round share six bytes
+            begin = max(first, pos + 1)
+            piece = self.ring[HEADER + begin - lap : HEADER + min(first + (1 << 16), behind) - lap + HEAD]
+            used = len(piece) if first else len(piece.rstrip(b"\0")) + HEAD  # zeros, where none has been written yet
+            there = (first >> 16).to_bytes(6, "little")
             found = piece.find(there, HEAD - 14, used)
             while found >= 0:
                 start = found - HEAD + 14
                 if start + HEAD <= len(piece):
-                    _, length, lsn, _, opening = _RECORD.unpack_from(piece, start)
-                    fits = 0 < length <= self.size - place - start - HEAD  # else numbers of a torn record look like one
-                    is_short = is_short or (lsn == pos + start and start > 0 and fits and bool(opening & 1))
+                    checksum, length, lsn, _, opening = _RECORD.unpack_from(piece, start)
+                    if lsn == begin + start and opening & 1 and not is_short:
+                        at = lsn - lap
+                        after = at + HEAD + length
+                        is_short = 0 < length <= size - at - HEAD and (
+                            opening in known or self.record_at(at, lsn, missing) is not None
+                            or self.record_at(after, lap + after, checksum) is not None)
                 found = piece.find(there, found + 1, used)
+        at = 0
+        first = self.lsn_at(0)
+        while first % size == 0 and first > pos and self.lsn_at(at) == first + at:
+            checksum, length, _, _, opening = _RECORD.unpack_from(self.ring, HEADER + at)
+            if not 0 < length <= size - at - HEAD:
+                break
+            if opening & 1 and not is_short:
+                after = at + HEAD + length
+                is_next = at == 0 and first == behind
+                is_short = self.record_at(at, first + at, missing) is not None or (not is_next and (
+                    opening in known or self.record_at(after, first + after, checksum) is not None))
+            at += HEAD + length
         return None if not is_short else CorruptionError(
-            f"the log {self.path} is damaged at byte {HEADER + place}: what has been acknowledged there, or behind it, "
-            "cannot be read"
+            f"the log {self.path} is damaged at byte {HEADER + pos - lap}: what has been acknowledged there, or behind "
+            "it, cannot be read"
         )
+
+    def lsn_at(self, place: int) -> int:
+        """The LSN of the record that begins there, if one does; 0 at the end of the ring."""
+        return int(_RECORD.unpack_from(self.ring, HEADER + place)[2]) if place + HEAD <= self.size else 0
 
     def look(self, raw: Any) -> tuple[int, int, int]:
         """Learn what LMDB's snapshot has applied: its number, the LSN, the checksum there."""
         applied, chain = unseal(raw.get(log_file.APPLIED))
-        seen = self.seen = (raw.id(), applied, chain)
+        seen = (raw.id(), applied, chain)
+        if not self.is_slotless:
+            self.seen = seen
         return seen
 
     # -- following ----------------------------------------------------------------------
@@ -346,10 +401,11 @@ class Log:
                 if raw.id() != seen[0]:
                     seen = self.look(raw)
                 applied = seen[1]
-                end = self.words[END]
+                end = max(self.words[END], self.words[FLUSHED])  # the second is less, but where the first lies
                 if end != self.pos or applied > self.pos:
                     with self.mutex:
                         self.follow(raw, applied, seen[2], max(end, applied))
+                        self.rebase(applied)
                 elif applied > self.overlay.floor and self.transaction is None and self.mutex.acquire(blocking=False):
                     try:
                         self.rebase(applied)
@@ -360,9 +416,11 @@ class Log:
                 if overlay.floor <= applied <= view.upto and overlay is self.overlay:
                     return view
                 view.abort()
+                self.seen = (-1, 0, 0)
             except Moved:
-                tries += 1
-                self.refuse_lie(tries)
+                pass
+            tries += 1
+            self.refuse_lie(tries)
             raw.abort()
 
     def refuse_lie(self, tries: int) -> None:
@@ -378,11 +436,18 @@ class Log:
         left = self.transaction
         if left is not None:  # an exception has left it
             left.abort()
+        if os.fstat(self.file).st_size < HEADER + self.size:
+            raise StoreError(
+                f"{self.path} has been cut off while the store is in use. End every process that has the store open, "
+                "which saves what they hold, and run 'raxlog salvage'."
+            )
         words = self.words
         if words[LARGE]:
             self.after_large()
         if words[END] != self.pos:
             self.read(self.snapshot).abort()
+            if max(words[END], words[FLUSHED]) < self.pos:
+                self.refuse_lie(MOST_TRIES + 1)
         with self.mutex:
             self.pos, self.chain = self.reached  # where an exception has struck reach()
             applied = words[APPLIED]
@@ -395,12 +460,14 @@ class Log:
         """A read of LMDB's for the thread that writes."""
         while True:
             try:
+                self.is_slotless = False
                 return self.begin_raw()
             except lmdb.MapResizedError:
                 self.room.map.adopt_size()
             except lmdb.ReadersFullError:
                 if not self.real.reader_check():
-                    return self.real.begin(write=True)  # takes no slot
+                    self.is_slotless = True  # its number is that of the next state, too
+                    return self.real.begin(write=True)
 
     def rebase(self, floor: int) -> None:
         """Forget what LMDB holds."""
@@ -430,26 +497,27 @@ class Log:
         self.pos, self.chain = self.reached
 
     def next_record(self) -> bytes | None:
-        """What the checksum covers of the record behind those taken in; None where there is no valid one."""
+        """The record behind those taken in; None where there is no valid one."""
         pos = self.pos
         place = pos % self.size
-        return self.record_at(place, pos) or self.record_at(0, pos + self.size - place)
+        return self.record_at(place, pos, self.chain) or self.record_at(0, pos + self.size - place, self.chain)
 
     def step(self, raw: Any, overlay: Overlay) -> bool:
         """Take in one record. False: there is no valid one."""
-        body = self.next_record()
-        if body is None:
+        record = self.next_record()
+        if record is None:
             return False
-        checksum = xxh3_64_intdigest(body, self.chain)
-        after = (number_at(body, 4) | number_at(body, 8) << 32) + 8 + len(body)
+        checksum = int.from_bytes(record[:8], "little")
+        size = len(record)
+        after = (number_at(record, 12) | number_at(record, 16) << 32) + size
         touched: dict[bytes, Any] = {}
         rows = overlay.rows
-        raw_bytes = body
-        freed = number_at(body, 12)
+        raw_bytes = record
+        freed = number_at(record, 20)
+        self.opened = number_at(record, 24)
         if freed:
             overlay.freed.append((after, freed))
-        at = HEAD - 8
-        size = len(body)
+        at = HEAD
         while at < size:
             kind = raw_bytes[at]
             klen = raw_bytes[at + 1] | raw_bytes[at + 2] << 8
@@ -459,15 +527,15 @@ class Log:
                 at += klen
                 value = None
             elif kind == 1:
-                vlen = number_at(body, at + 3)
+                vlen = number_at(record, at + 3)
                 at += 7
                 key = raw_bytes[at : at + klen]
                 at += klen
                 value = raw_bytes[at : at + vlen]
                 at += vlen
             else:
-                front = number_at(body, at + 3)
-                middle = number_at(body, at + 7)
+                front = number_at(record, at + 3)
+                middle = number_at(record, at + 7)
                 at += 11
                 key = raw_bytes[at : at + klen]
                 at += klen
@@ -490,15 +558,15 @@ class Log:
         overlay.settle(touched)  # behind it: a view that begins now keeps what it sees
         return True
 
-    def record_at(self, place: int, pos: int) -> bytes | None:
-        """What the checksum covers of the record there, if it is valid as the next one."""
+    def record_at(self, place: int, pos: int, chain: int) -> bytes | None:
+        """The record of this LSN there, if it is valid behind one with this checksum."""
         if place + HEAD > self.size:
             return None
         checksum, length, lsn, _, _ = _RECORD.unpack_from(self.ring, HEADER + place)
         if lsn != pos or length < 1 or place + HEAD + length > self.size:
             return None
-        body: bytes = self.ring[HEADER + place + 8 : HEADER + place + HEAD + length]
-        return body if xxh3_64_intdigest(body, self.chain) == checksum else None
+        record: bytes = self.ring[HEADER + place : HEADER + place + HEAD + length]
+        return record if xxh3_64_intdigest(memoryview(record)[8:], chain) == checksum else None
 
     # -- committing ---------------------------------------------------------------------
 
@@ -548,11 +616,12 @@ class Log:
             raise  # a signal's handler did
         except OSError as error:
             raise LogError(error) from error
-        words[END] = pos + size  # first: FLUSHED says of records that count how far they are on disk
-        if self.durable:
-            words[FLUSHED] = pos + size
-        self.reach(pos + size, checksum)
-        overlay.settle(touched)
+        with self.mutex:  # a thread that reads takes it in from the ring, or finds it taken in
+            words[END] = pos + size  # first: FLUSHED says of records that count how far they are on disk
+            if self.durable:
+                words[FLUSHED] = pos + size
+            self.reach(pos + size, checksum)
+            overlay.settle(touched)
         if not self.is_tended:
             self.start()
         self.commits += 1
@@ -574,7 +643,7 @@ class Log:
         place = pos % self.size
         try:
             for there, lsn in ((place, pos), (0, pos + self.size - place)):
-                if self.record_at(there, lsn) is not None:
+                if self.record_at(there, lsn, self.chain) is not None:
                     os.pwrite(self.file, bytes(HEAD), HEADER + there)
                     os.fdatasync(self.file)
         except TimeoutError:
@@ -744,7 +813,9 @@ class Log:
                 self.words[GIVEN] = 64
 
     def after_large(self) -> None:
-        """A writer died in the middle of such a one: it counts if LMDB has it."""
+        """A writer has died in the middle of such a one, or an exception has struck it: it counts if LMDB has it."""
+        if not self.words[LARGE]:
+            return
         with self.checkpointing, self.held(True):
             with self.real.begin(write=True) as txn:
                 applied = unseal(txn.get(log_file.APPLIED))[0]
@@ -797,14 +868,21 @@ def _tend(log_ref: weakref.ref[Log], bell: threading.Lock, period: float) -> Non
             ended.acquire()
             log.tending = ended
         log = None
+        wait = period
         while True:
-            due = bell.acquire(timeout=period)
+            due = bell.acquire(timeout=wait)
             log = log_ref()
             if log is None or log.closed:
                 return
             log.tend(due)
+            if period > 0:
+                wait = max(0.0, log.flushed + period - time.monotonic())
             log = None
     finally:
+        log = log_ref()
+        if log is not None and log.tending is ended:  # an exception has ended it: the next commit starts another
+            log.is_tended = False
+            log.tending = None
         if ended.locked():
             ended.release()
 
@@ -874,9 +952,10 @@ class LogTransaction(View):
         """End it. What has not been committed is undone. Harmless after a commit."""
         log = self.log
         if log is not None and log.transaction is self:
-            if log.reached[0] == self.upto - 1:  # its record does not count, or has not been taken in
-                self.overlay.undo(self.touched, self.upto)
-                if self.written >= 0 and log.words[END] == log.pos:
-                    log.strike_out(self.written)
-            log.transaction = None
+            with log.mutex:  # no thread takes its record in between
+                if log.reached[0] == self.upto - 1:  # its record does not count, or has not been taken in
+                    self.overlay.undo(self.touched, self.upto)
+                    if self.written >= 0 and log.words[END] == self.upto - 1:
+                        log.strike_out(self.written)
+                log.transaction = None
         View.abort(self)

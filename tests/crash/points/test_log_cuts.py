@@ -16,6 +16,8 @@ WORK = {
     "append": (log_workload.append, log_workload.check),
     "consume": (log_workload.consume, log_workload.check_consumed),
     "relaxed": (log_workload.relax, log_workload.check_relaxed),
+    "handed over": (log_workload.hand_over, log_workload.check),
+    "shown": (log_workload.show, log_workload.check),
 }
 
 
@@ -31,7 +33,7 @@ def test_no_power_cut_loses_what_was_acknowledged_nor_leaves_half_a_commit(
 ) -> None:
     """Of relaxed commits the last may go, but for those before a flush, and those that are left are the first."""
     require("cc")
-    images = IMAGES if work != "relaxed" else IMAGES // 2
+    images = IMAGES if work in ("append", "consume") else IMAGES // 2
     result = cuts(images, 11, work)
     assert result.failed == 0, result.failures
     assert result.cases >= images * 9 // 10
@@ -47,11 +49,13 @@ def test_no_system_call_is_a_bad_moment_to_be_killed(require: Callable[[str], st
     assert mode.cases > 60
 
 
-@pytest.mark.parametrize("planted", ["no flush", "a ring that is used too early"])
+@pytest.mark.parametrize(("planted", "work"), [
+    ("no flush", "append"), ("a ring that is used too early", "append"), ("a joining without a flush", "shown"),
+])
 def test_a_log_with_a_part_left_out_is_caught(
-    require: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, planted: str
+    require: Callable[[str], str], monkeypatch: pytest.MonkeyPatch, planted: str, work: str
 ) -> None:
     require("cc")
     monkeypatch.setenv("RAXLOG_TEST_LOG", planted)
     monkeypatch.setenv("RAXLOG_PURE", "1")
-    assert cuts(400, 12).failed > 0
+    assert cuts(400, 12, work).failed > 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 import raxlog
 from children import Child
 from environment_cases import everything_in, numbers
+from raxlog.storage.files import log_file
 
 UNOWNED = 65534
 
@@ -83,6 +85,40 @@ def test_a_user_without_write_permission_reads_what_rests_and_writes_nothing(pub
     with _as_nobody(use) as child:
         assert child.finish() == [[1]]
     assert everything_in(public_path) == before
+
+
+@pytest.mark.parametrize("is_damaged", [False, True])
+def test_a_user_without_write_permission_reads_what_a_killed_process_has_left_in_the_log(
+    public_path: Path, is_damaged: bool
+) -> None:
+    """And if its last record is damaged, is told so."""
+    def commit(say: Callable[[Any], None]) -> None:
+        store = raxlog.open(public_path)
+        for n in range(2, 20):
+            store.stream("s").append({"n": n})
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    with Child(commit) as child:
+        child.all_heard()
+        child.wait()
+    state = (public_path / "000001" / log_file.STATE).read_bytes()
+    if is_damaged:
+        with (public_path / "000001" / log_file.LOG).open("r+b") as file:
+            file.seek(log_file.HEADER + int.from_bytes(state[4096:4104], "little") - 1)
+            last = file.read(1)[0]
+            file.seek(-1, os.SEEK_CUR)
+            file.write(bytes([last ^ 1]))
+
+    def use(say: Callable[[Any], None]) -> None:
+        try:
+            with raxlog.open(public_path, readonly=True) as store:
+                say(numbers(store))
+        except raxlog.CorruptionError as error:
+            say(str(error))
+
+    with _as_nobody(use) as child:
+        (seen,) = child.finish()
+    assert "damaged at byte" in seen if is_damaged else seen == list(range(1, 20))
 
 
 def test_a_user_who_cannot_register_as_reader_is_refused_beside_a_writer(public_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,15 @@ if _PLANTED == "no flush":
 elif _PLANTED == "a ring that is used too early":
     log.Log.make_ring_room = lambda *_: None  # type: ignore[method-assign]
     log.Log.checkpoint = lambda *_: None  # type: ignore[method-assign]
+elif _PLANTED == "a joining without a flush":
+    _join, _fdatasync = log.Log.join, os.fdatasync
+
+    def _join_unflushed(self: log.Log) -> None:
+        os.fdatasync = lambda _: None  # type: ignore[assignment, misc]
+        _join(self)
+        os.fdatasync = _fdatasync
+
+    log.Log.join = _join_unflushed  # type: ignore[method-assign]
 
 
 def made(path: Path) -> Path:
@@ -40,6 +50,58 @@ def append(folder: Path, ack: Any, *, steps: int = 100) -> None:
             if step == steps * 2 // 3 - 1:
                 events.trim(maxlen=10)
                 ack(-n)
+
+
+def hand_over(folder: Path, ack: Any, *, steps: int = 12) -> None:
+    """Two processes commit in turn; after some steps one is killed, and another one joins."""
+    draw = random.Random(9)
+    path = made(folder / "s.rax")
+    n = 0
+
+    def commit(store: raxlog.Store) -> None:
+        store.stream("s").append({"n": n, "text": "x" * draw.randrange(1, 3000)})
+
+    for _ in range(3):
+        asked, answered = os.pipe(), os.pipe()
+        other = os.fork()
+        if not other:
+            with raxlog.open(path) as store:
+                while True:
+                    n = int.from_bytes(os.read(asked[0], 4), "little")
+                    commit(store)
+                    os.write(answered[1], b".")
+        with raxlog.open(path, map_size=1 << 20) as store:
+            for _ in range(steps):
+                commit(store)
+                n += 1
+                ack(n)
+                os.write(asked[1], n.to_bytes(4, "little"))
+                os.read(answered[0], 1)
+                n += 1
+                ack(n)
+            os.kill(other, signal.SIGKILL)
+            os.waitpid(other, 0)
+            commit(store)
+            n += 1
+            ack(n)
+        for end in (*asked, *answered):
+            os.close(end)
+
+
+def show(folder: Path, ack: Any) -> None:
+    """Relaxed commits of a process that is killed at once; what another one shows of them is promised."""
+    path = made(folder / "s.rax")
+    for opening in range(6):
+        writer = os.fork()
+        if not writer:
+            store = raxlog.open(path, durability="relaxed")
+            for n in range(20 * opening, 20 * opening + 20):
+                store.stream("s").append({"n": n, "text": "x" * 200})
+            os.kill(os.getpid(), signal.SIGKILL)
+        os.waitpid(writer, 0)
+        with raxlog.open(path) as store:
+            ack(len(store.stream("s")))
+            store.state["opening"] = b"%d" % opening
 
 
 def check(folder: Path, acks: list[Any]) -> None:
