@@ -60,7 +60,7 @@ def require() -> Callable[[str], str]:
 
 @pytest.fixture(scope="session", autouse=True)
 def ring_of_users() -> None:
-    """The workloads of the crash tests have a smaller one, once they are loaded, which is for processes of their own."""
+    """The workloads of the crash tests, once loaded, have a smaller one: it is for processes of their own."""
     log_file.RING = _RING
 
 
