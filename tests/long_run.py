@@ -5,7 +5,7 @@
     part        chunks                              tried, all of them together
     kills       50 storms of 1,000                  50,000 kill -9
     calls       mixed, a compaction, a snapshot     every system call; 200 commits of mixed
-    images      91 of 20,000 or more                2,000,000 of what a power cut leaves
+    images      93 of 20,000 or more                2,000,000 of what a power cut leaves
     errors      12 kinds, a full map                the N-th call, for all N
     interrupts  100 of 1,000                        100,000 exceptions in processes that go on
     flips       100 of 1,000, and one               100,000 bits, half in heads of pages; all bits of the metas

@@ -78,7 +78,7 @@ def verified(cursor: Any) -> Iterator[tuple[bytes, Any]]:
     for key, value in cursor.iternext():
         key = bytes(key)
         if key.startswith(_JOURNAL):
-            continue  # the commit journal of the store itself, which is in no snapshot
+            continue  # a journal's, or what the store itself has of its log: neither is in a snapshot
         if not is_sealed(key, value):
             number, is_node = int.from_bytes(key[:8], "big"), key[8:9] == bytes([keys.NODE])
             what = "a node's block" if is_node else f"the record under key {key.hex()}"

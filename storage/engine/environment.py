@@ -10,7 +10,7 @@ hook before the fork waits until no transaction is open here, the one in the chi
 inherited copy and replaces the locks; the child's first transaction opens its own. (To
 close a copy of an open transaction is to wait for the parent's thread, or to free its slot.)
 
-Locks are taken in this order: leading, writing, the gate's bar, opening.
+Locks are taken in this order: leading, writing, the gate's bar, the log's checkpoints, opening.
 """
 
 from __future__ import annotations

@@ -62,14 +62,14 @@ def _newest(where: str, held: dict[str, Manifest], as_of: tuple[str, int] | None
         raise InvalidArgument(f"{where} holds snapshots of different stores ({names}); name one of them")
     every = sorted(held.items(), key=lambda pair: pair[1].created_ms)
     found = [pair for pair in every if as_of is None or getattr(pair[1], as_of[0]) <= as_of[1]]
-    if as_of is not None and as_of[0] == "transaction":  # counted from 1 by each generation of the store
+    if as_of is not None and as_of[0] == "transaction":  # an older state of the store goes on from its own
         counts = [made.transaction for _, made in every]
         found = found if counts == sorted(counts) else []
     if not found:
         known = ", ".join(f"{Path(url).name} ({datetime.fromtimestamp(made.created_ms / 1000, UTC).isoformat()}, "
                           f"transaction {made.transaction})" for url, made in every[:20])
-        raise InvalidArgument(f"option asOf: nothing at {where} is that old, or commits have been counted anew by a "
-                              f"compaction, and a time is needed. There is: {known}")
+        raise InvalidArgument(f"option asOf: nothing at {where} is that old, or commits have been counted anew since "
+                              f"an older state of the store was put back, and a time is needed. There is: {known}")
     url, made = found[-1]
     if made.kind == "increment":
         raise InvalidArgument(f"{url} is an increment: it holds what changed since {made.parent_name}, and cannot be "
