@@ -11,10 +11,11 @@
     C6  go over ourselves; remove 000001 if no process has it open
 
 Writers and readers go on beside C1 and C2; what is written then comes out of the log's feed (log/feed.py), round after
-round. Rounds end when one takes a moment only; when one takes as long as the one before, for then writers are as fast;
-and after twenty. So writers wait for no more than was written during the last round, and for the swap. Readers go
-on throughout, and find the mark with their next transaction (generation.py). All that was committed before the
-writer's lock was taken is in the copy, and nothing is committed to the old file after it.
+round, and they end when one takes a moment only. Where one takes more than half as long as the one before, writers are
+nearly as fast: then each further round has the writer's lock for a tenth of a second, and writers go on between two. So
+none of them waits for more than that, or for what was written in a moment, and the swap. Readers go on throughout, and
+find the mark with their next transaction (generation.py). All that was committed before the writer's lock was taken is
+in the copy, and nothing is committed to the old file after it.
 
 Where the feed is lost (the disk is nearly full), all is done again with the writer's lock held from C1 on. The copy's
 size is known before C1: where it would be no smaller, nothing is done. One process at a time copies: it has the
@@ -27,6 +28,7 @@ after it it is compacted. The next compaction, or opening for writing, removes w
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import threading
 import time
@@ -52,7 +54,7 @@ Progress = Callable[[str, int, int], None]
 
 _ROOM = 1 << 24
 _FIRST_NAP, _PERIOD = 0.001, 0.05
-_MOST_ROUNDS, _MOMENT = 20, 0.02  # seconds
+_MOMENT, _PIECE = 0.02, 0.1  # seconds
 
 
 class Compaction(NamedTuple):
@@ -228,22 +230,33 @@ class _Compacting:
 
     def catch_up(self) -> None:
         """Put in what was committed since, beside writers, until little is left."""
-        before = 1e9
-        for _ in range(_MOST_ROUNDS if self.feed is not None else 0):
+        most = math.inf
+        while self.feed is not None:
             began = time.monotonic()
-            self.follow()
+            self.follow(most)
             took = time.monotonic() - began
-            if took < _MOMENT or took > before:
+            if took < _MOMENT:
                 break
-            before = took
+            if took > most:
+                while not self.locked(self.gain):
+                    pass
+                break
+            most = took / 2
         if self.feed is not None and self.env.map.log is not None:  # None: it has been closed
             self.env.map.log.checkpoint(True)  # so that there is little to do when the old file is left
         self.reached("flushed", self.size, self.size)
 
-    def follow(self) -> int:
-        """Put into the copy what the log has now; up to where that is."""
+    def gain(self) -> bool:
+        """Under the writer's lock: put a piece in; whether that was all."""
+        began = time.monotonic()
+        self.follow(_PIECE)
+        return time.monotonic() - began < _PIECE
+
+    def follow(self, seconds: float = math.inf) -> int:
+        """Put into the copy what the log has now, or as much as that time allows; up to where that is."""
         made, feed = self.made, self.feed
         assert made is not None
+        ends = time.monotonic() + seconds
         while True:
             try:
                 with made.begin(write=True) as txn:
@@ -251,6 +264,8 @@ class _Compacting:
                     if feed is not None:
                         for upto, chain, changes in feed.changes(upto, chain, txn.get):  # noqa: B020
                             put_changes(txn, changes, upto, chain)
+                            if time.monotonic() > ends:
+                                break
                 return upto
             except lmdb.MapFullError:
                 made.set_mapsize(2 * made.info()["map_size"])

@@ -132,6 +132,53 @@ def test_compactions_beside_busy_writers_lose_nothing_and_end(path: Path) -> Non
     assert raxlog.check(path).ok
 
 
+def test_writers_that_are_as_fast_as_a_compaction_wait_for_pieces_of_it(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is put into the copy costs two milliseconds a commit here, and there are more commits than that."""
+    fill(path)
+    put = compaction.put_changes
+
+    def slowly(*given: Any) -> None:
+        time.sleep(0.002)
+        put(*given)
+
+    monkeypatch.setattr(compaction, "put_changes", slowly)
+
+    def write(say: Say) -> None:
+        n, longest = 0, 0.0
+        with raxlog.open(path, durability="relaxed") as store:
+            ready = store.state
+            while "made" not in ready:
+                began = time.monotonic()
+                store.stream("other").append({"n": n, "x": bytes(3000)})
+                longest = max(longest, time.monotonic() - began)
+                n += 1
+                if n == 1:
+                    say("ready")
+                time.sleep(0.0002)
+        say((n, longest))
+
+    with Child(write) as child, raxlog.open(path) as store:
+        assert child.heard() == "ready"
+
+        def progress(step: str, _: int, __: int) -> None:
+            if step == "copied":  # 250 commits: half a second to put them in
+                before = len(store.stream("other"))
+                while len(store.stream("other")) < before + 250:
+                    time.sleep(0.01)
+
+        began = time.monotonic()
+        assert store.compact(progress).generation == 2
+        took = time.monotonic() - began
+        store.state["made"] = b""
+        ((written, longest),) = child.finish()
+        print(f"{written} commits in {took:.1f} s, the longest took {longest:.2f} s")
+        assert numbers(store, "other") == list(range(written))
+        assert longest < took / 3
+    assert raxlog.check(path).ok
+
+
 def test_openings_leave_a_copy_under_way_alone_and_a_second_compaction_waits(path: Path) -> None:
     fill(path)
 
