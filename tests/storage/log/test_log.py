@@ -421,6 +421,29 @@ with store._env.map.log.held(True):
         assert numbers(store) == [*before, len(before)]
 
 
+def test_a_process_that_was_stopped_as_it_entered_is_named(killed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log, "PATIENCE", 0.5)
+    program = f"""
+import raxlog, time
+from raxlog.storage.log.log import Log
+def find_damage(self, is_short):
+    print(flush=True)
+    time.sleep(60)
+Log.find_damage = find_damage
+raxlog.open({str(killed)!r})
+"""
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE,
+                          env={**os.environ, "RAXLOG_PURE": "1"}) as stopped:
+        assert stopped.stdout is not None
+        stopped.stdout.readline()
+        stopped.send_signal(signal.SIGSTOP)
+        with pytest.raises(raxlog.LockTimeout, match=f"process {stopped.pid}, which opens {killed}"):
+            raxlog.open(killed)
+        stopped.send_signal(signal.SIGKILL)
+    with raxlog.open(killed) as store:
+        assert numbers(store) == list(range(40))
+
+
 def test_a_relaxed_writer_waits_for_a_checkpoint_before_its_changes_fill_the_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
