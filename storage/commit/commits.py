@@ -291,6 +291,8 @@ class Commits:
                 if self.leader is call:
                     self.locked = True
                     self.files.acquire(timeout if leads else max(0.0, deadline - time.monotonic()))
+                    if self.map.log is not None:
+                        self.map.log.patience = timeout
                     yield
                     self.hand_on(call, True)
                     return

@@ -35,6 +35,7 @@ cdef class Log:
     cdef public Overlay overlay
     cdef public long long checkpoints
     cdef public long long waits
+    cdef public double patience
     cdef public long long commits
     cdef public unsigned long long every
     cdef public object bell

@@ -71,7 +71,7 @@ DELTA_HEAD = 48
 CHUNK = 256
 MOST_KEY = 511  # LMDB's
 FLUSH_PERIOD = 0.1  # seconds
-PATIENCE = 30.0  # seconds to wait for another process' checkpoint, or for its entering
+PATIENCE = 30.0  # seconds to wait for another process' entering; for its checkpoint: as a write does for its lock
 MOMENT = 0.1  # … for a writer, where a record is behind the end
 MOST_TRIES = 20
 MOST_MEMORY = 16 << 20  # bytes of an overlay, at which a checkpoint is due; at four times that a commit waits for it
@@ -206,6 +206,7 @@ class Log:
         self.overlay = Overlay(0)
         self.opened = 0  # the number of the opening that the record taken in last is of
         self.checkpoints = self.waits = self.commits = 0
+        self.patience = PATIENCE  # of the writer, if another process' checkpoint is in its way
         self.flushed = 0.0  # when the thread has flushed last
         self.every = self.size // 4
         self.bell = threading.Lock()
@@ -740,7 +741,7 @@ class Log:
         lock = self.lock
         if lock is None:
             raise ReadOnlyStore(f"{self.path.parent.parent} is open for reading only")
-        lock.acquire(PATIENCE if waits else 0.0)
+        lock.acquire(self.patience if waits else 0.0)
         try:
             yield
         finally:

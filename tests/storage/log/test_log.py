@@ -388,9 +388,8 @@ def test_a_compacted_store_has_a_log_again(path: Path) -> None:
         assert numbers(store)[-1] == 500
 
 
-def test_a_stopped_process_in_a_checkpoint_is_named(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log, "PATIENCE", 0.5)
-    with raxlog.open(path) as store:
+def test_a_stopped_process_in_a_checkpoint_is_named_after_lock_timeout(path: Path) -> None:
+    with raxlog.open(path, lock_timeout=0.5) as store:
         program = f"""
 import raxlog, sys, time
 store = raxlog.open({str(path)!r})
@@ -412,7 +411,7 @@ with store._env.map.log.held(True):
             with pytest.raises(raxlog.LockTimeout, match=f"process {stopped.pid}"):
                 fill()
             assert numbers(store) == before
-            # Nor does a closing wait for it; there PATIENCE is 30 seconds.
+            # Nor does a closing wait for it, whatever its lock_timeout.
             run(path, "began = __import__('time').monotonic()\nstore.stream('s').range()\nstore.close()\n"
                       "assert __import__('time').monotonic() - began < 20")
             stopped.send_signal(signal.SIGKILL)
