@@ -65,7 +65,7 @@ def decoders() -> list[Callable[[bytes], object]]:
                 lambda lp=lp: decode.decode(lp, ms, seq, 0, 0, 2**64 - 1, 2**64 - 1),
                 lambda lp=lp: decode.decode(lp, ms, seq, 0, 0, 2**64 - 1, 2**64 - 1, 5, True),
                 lambda lp=lp: decode.live_ids(lp, ms, seq, 0, 0, 2**64 - 1, 2**64 - 1),
-                lambda lp=lp: decode.live_before(lp, ms, seq, ms + 1, 0),
+                lambda lp=lp: decode.live_before(lp, ms, seq, min(ms + 1, 2**64 - 1), 0),
                 lambda lp=lp: decode.counts(lp),
                 lambda lp=lp: decode.last_entry_id(lp, ms, seq),
                 lambda lp=lp: decode.compact(lp, ms, seq),
