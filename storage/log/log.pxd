@@ -55,6 +55,8 @@ cdef class Log:
                    first="unsigned long long", length="Py_ssize_t", start="Py_ssize_t", used="Py_ssize_t",
                    at="unsigned long long", after="unsigned long long", size="unsigned long long")
     cpdef object find_damage(self, bint is_short)
+    cdef unsigned long long opening_at(self, unsigned long long lsn, unsigned long long written)
+    cdef bint says_all_before(self, unsigned long long place, unsigned long long lsn, object chain) except -1
     cpdef unsigned long long lsn_at(self, unsigned long long place)
     cpdef object take_orphan(self)
     cpdef tuple look(self, object raw)
@@ -79,7 +81,7 @@ cdef class Log:
     cdef bytes record_at(self, unsigned long long place, unsigned long long pos, object chain)
     @cython.locals(overlay=Overlay, rows=dict, parts=list, before=Version, version=Version, start="unsigned long long",
                    pos="unsigned long long", place="unsigned long long", size="Py_ssize_t", changes=bytes,
-                   covered=bytes, record=bytes, key=bytes, behind=bint)
+                   covered=bytes, record=bytes, key=bytes, behind=bint, number="unsigned long long")
     cpdef object append(self, dict touched, LogTransaction view, unsigned long long freed)
     @cython.locals(upto="unsigned long long", applied="unsigned long long", overlay=Overlay)
     cpdef object put_all(self, LogTransaction view, bint lent)

@@ -3,7 +3,8 @@
     LSN ─ an ever-growing byte position; place = LSN mod ring size
     record    checksum (8), seeded by the one before │ length (4) │ LSN (8) │ pages freed (4) │ opening (4) │ changes
               opening: at random, so that a record that is written again after a power cut has taken it brings
-              nothing back of what came after the first; odd where all before the record was on disk already
+              nothing back of what came after the first, and two more in each lap, so that a torn write shows no opening
+              of the lap before; odd where all before the record was on disk already
     change    0 delete │ 1 put │ 2 delta: the first 48 bytes, how many behind them to keep, new bytes
 
     log          a header, and the ring, written with zeros once (log_file.py)
@@ -204,7 +205,7 @@ class Log:
         self.pos = self.chain = 0
         self.reached = (0, 0)  # both at once, set before them: an exception between leaves no chain of another place
         self.overlay = Overlay(0)
-        self.opened = 0  # the number of the opening that the record taken in last is of
+        self.opened = 0  # the opening that the record taken in last is of
         self.checkpoints = self.waits = self.commits = 0
         self.patience = PATIENCE  # of the writer, if another process' checkpoint is in its way
         self.flushed = 0.0  # when the thread has flushed last
@@ -332,14 +333,14 @@ class Log:
             this lap, behind the chain's end     wherever one begins: what is damaged may have had any length
             a later lap, from the beginning on   one behind the other; the first may be the chain's next, and torn
 
-        A sector of a torn write beside one of the lap before can look like a record's head. So what says it must be of
-        the opening of the last record that can be read, or of the first that cannot, or belong to a neighbour.
+        A sector of a torn write beside one of the lap before can look like a record's head, with that one's opening. So
+        what says it must be valid behind what can be a record's head, or of an opening that is known, in this lap.
         """
         pos, size = self.pos, self.size
         lap = pos - pos % size
         behind = lap + size
-        missing, _, _, _, opening = _RECORD.unpack(self.ring[HEADER + pos - lap :][:HEAD].ljust(HEAD, b"\0"))
-        known = (self.opened | 1, opening | 1)
+        missing, _, lsn, _, opening = _RECORD.unpack(self.ring[HEADER + pos - lap :][:HEAD].ljust(HEAD, b"\0"))
+        known = (self.opened, self.opening_at(pos, opening) if lsn == pos else self.opened)
         for first in range(pos & ~0xFFFF, behind, 1 << 16):  # the LSNs of one round share six bytes
             begin = max(first, pos + 1)
             piece = self.ring[HEADER + begin - lap : HEADER + min(first + (1 << 16), behind) - lap + HEAD]
@@ -350,12 +351,11 @@ class Log:
                 start = found - HEAD + 14
                 if start + HEAD <= len(piece):
                     checksum, length, lsn, _, opening = _RECORD.unpack_from(piece, start)
-                    if lsn == begin + start and opening & 1 and not is_short:
-                        at = lsn - lap
+                    at = lsn - lap
+                    if lsn == begin + start and 0 < length <= size - at - HEAD and not is_short:
                         after = at + HEAD + length
-                        is_short = 0 < length <= size - at - HEAD and (
-                            opening in known or self.record_at(at, lsn, missing) is not None
-                            or self.record_at(after, lap + after, checksum) is not None)
+                        is_short = (opening & 1 and self.opening_at(lsn, opening) in known) or self.says_all_before(
+                            at, lsn, missing) or self.says_all_before(after, lap + after, checksum)
                 found = piece.find(there, found + 1, used)
         at = 0
         first = self.lsn_at(0)
@@ -363,16 +363,24 @@ class Log:
             checksum, length, _, _, opening = _RECORD.unpack_from(self.ring, HEADER + at)
             if not 0 < length <= size - at - HEAD:
                 break
-            if opening & 1 and not is_short:
-                after = at + HEAD + length
-                is_next = at == 0 and first == behind
-                is_short = self.record_at(at, first + at, missing) is not None or (not is_next and (
-                    opening in known or self.record_at(after, first + after, checksum) is not None))
-            at += HEAD + length
+            is_next = at == 0 and first == behind
+            after = at + HEAD + length
+            is_short = is_short or (opening & 1 and not is_next and self.opening_at(first, opening) in known) or (
+                self.says_all_before(at, first + at, missing)) or self.says_all_before(after, first + after, checksum)
+            at = after
         return None if not is_short else CorruptionError(
             f"the log {self.path} is damaged at byte {HEADER + pos - lap}: what has been acknowledged there, or behind "
             "it, cannot be read"
         )
+
+    def opening_at(self, lsn: int, written: int) -> int:
+        """The opening that a record's number speaks of: it goes up by two with each lap."""
+        return (written - 2 * (lsn // self.size)) & 0xFFFFFFFE
+
+    def says_all_before(self, place: int, lsn: int, chain: int) -> bool:
+        """Whether there is a valid record behind one with this checksum, and all before it had been on disk."""
+        record = self.record_at(place, lsn, chain)
+        return record is not None and bool(record[24] & 1)
 
     def lsn_at(self, place: int) -> int:
         """The LSN of the record that begins there, if one does; 0 at the end of the ring."""
@@ -515,7 +523,7 @@ class Log:
         rows = overlay.rows
         raw_bytes = record
         freed = number_at(record, 20)
-        self.opened = number_at(record, 24)
+        self.opened = self.opening_at(after - size, number_at(record, 24))
         if freed:
             overlay.freed.append((after, freed))
         at = HEAD
@@ -603,7 +611,8 @@ class Log:
             self.waits += 1
             self.make_ring_room(pos + size)
         behind = words[FLUSHED] < start
-        covered = _RECORD.pack(0, len(changes), pos, freed, self.opening | (not behind))[8:] + changes
+        number = (self.opening + 2 * (pos // self.size)) & 0xFFFFFFFE
+        covered = _RECORD.pack(0, len(changes), pos, freed, number | (not behind))[8:] + changes
         checksum = xxh3_64_intdigest(covered, self.chain)
         record = checksum.to_bytes(8, "little") + covered
         view.written = place

@@ -603,18 +603,37 @@ os._exit(0)
         store.stream("s").append({"n": "more"})
 
 
-@pytest.mark.parametrize(("length", "is_known", "is_record"), [
-    (100, True, True), (100, False, False), (0, True, False), (RING, True, False), (1 << 30, True, False),
+@pytest.mark.parametrize(("length", "other", "is_record"), [
+    (100, 0, True), (100, 0x10, False), (100, -2, False), (0, 0, False), (RING, 0, False), (1 << 30, 0, False),
 ])
-def test_what_looks_like_a_later_record_is_one_if_it_fits_and_is_of_a_known_opening(
-    killed: Path, length: int, is_known: bool, is_record: bool
+def test_what_looks_like_a_later_record_is_one_if_it_fits_and_is_of_a_known_opening_in_this_lap(
+    killed: Path, length: int, other: int, is_record: bool
 ) -> None:
     """Else it is the inside of a torn one, or a sector of it beside one of the lap before."""
     with raxlog.open(killed, readonly=True) as store:
         end = store._env.map.log.pos
     opening = log._RECORD.unpack_from(log_of(killed).read_bytes(), log_file.HEADER)[4] | 1
-    (killed / "000001" / log_file.STATE).write_bytes(bytes(8192))  # as after a power cut
-    behind = log._RECORD.pack(1 << 60, length, end + 100, 0, opening if is_known else opening ^ 0x10)
+    assert end < RING
+    behind = log._RECORD.pack(1 << 60, length, end + 100, 0, opening + other & 0xFFFFFFFF)
+    with_behind(killed, end, behind, is_record)
+
+
+@pytest.mark.parametrize("all_before_on_disk", [0, 1])
+def test_a_record_of_any_opening_that_is_valid_behind_a_torn_one_says_what_was_on_disk(
+    killed: Path, all_before_on_disk: int
+) -> None:
+    """The number in the torn one's head may be any: its end may be a sector of the lap before."""
+    with raxlog.open(killed, readonly=True) as store:
+        end = store._env.map.log.pos
+    torn = log._RECORD.pack(1 << 60, 1000, end + 100, 0, 0x25252525).ljust(log.HEAD + 1000, b"%")
+    covered = log._RECORD.pack(0, 3, end + 100 + len(torn), 0, 0x77777776 | all_before_on_disk)[8:] + b"\0\0\0"
+    valid = xxh3_64_intdigest(covered, 1 << 60).to_bytes(8, "little") + covered
+    with_behind(killed, end, torn + valid, bool(all_before_on_disk))
+
+
+def with_behind(killed: Path, end: int, behind: bytes, is_record: bool) -> None:
+    """Open a store with something 100 bytes behind the end of its log, as after a power cut."""
+    (killed / "000001" / log_file.STATE).write_bytes(bytes(8192))
     change(log_of(killed), log_file.HEADER + end % RING + 100, behind)
     if is_record:
         with pytest.raises(raxlog.CorruptionError, match="acknowledged there, or behind it"):
@@ -622,6 +641,27 @@ def test_what_looks_like_a_later_record_is_one_if_it_fits_and_is_of_a_known_open
         return
     with raxlog.open(killed) as store:
         assert numbers(store) == list(range(40))
+
+
+@pytest.mark.parametrize("boundary", range(15, 25))
+def test_a_head_torn_over_one_of_the_same_place_in_the_lap_before_is_no_record(path: Path, boundary: int) -> None:
+    """Records of one size begin at the same places in each lap, and are of the same opening."""
+    ends = run(path, f"""
+for n in range(20000):
+    store.state["n"] = (b"%05d" % n) * 200
+    print(store._env.map.log.pos, flush=True)
+    if store._env.map.log.pos > {2 * RING} + 20_000:
+        kill()""").split()
+    end, size = int(ends[-1]), int(ends[-1]) - int(ends[-2])
+    (path / "000001" / log_file.STATE).write_bytes(bytes(8192))
+    place = end % RING + size
+    stale = log_of(path).read_bytes()[log_file.HEADER + place :][: log.HEAD]
+    assert log._RECORD.unpack(stale)[2] == end + size - RING
+    assert stale[24] & 1
+    new = log._RECORD.pack(1 << 60, size - log.HEAD, end + size, 0, 0)[:boundary]
+    change(log_of(path), log_file.HEADER + place, new + stale[boundary:])
+    with raxlog.open(path) as store:
+        assert store._env.map.log.pos >= end
 
 
 def test_a_head_of_the_lap_before_in_a_torn_sector_is_no_record(path: Path) -> None:
