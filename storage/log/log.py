@@ -215,13 +215,13 @@ class Log:
         self.is_tended = False  # a thread has been started
         self.tending: threading.Lock | None = None  # held by the thread
         self.closed = False
-        if store_map is not None:
-            self.room = Room(self, store_map, folder)
         try:
             self.join()
         except BaseException:
             self.close_files()
             raise
+        if store_map is not None:  # last: a circle would keep the files open, where an exception strikes there
+            self.room = Room(self, store_map, folder)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.real, name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -12,11 +13,12 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import lmdb
 import pytest
 import raxlog
-from raxlog.storage.files import log_file
+from raxlog.storage.files import log_file, ofd_lock
 from raxlog.storage.format import records
 from raxlog.storage.log import log
 from xxhash import xxh3_64_intdigest
@@ -441,6 +443,38 @@ raxlog.open({str(killed)!r})
         stopped.send_signal(signal.SIGKILL)
     with raxlog.open(killed) as store:
         assert numbers(store) == list(range(40))
+
+
+def test_an_opening_whose_closing_an_exception_has_struck_keeps_no_lock(
+    killed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take, give_back, struck = ofd_lock.take, ofd_lock.give_back, []
+
+    def taken(file: Any, start: int, length: int, **more: bool) -> None:
+        if str(file.name) == str(killed / "000001" / log_file.STATE) and more:  # all has been looked at
+            struck.append("take")
+            raise KeyboardInterrupt
+        take(file, start, length, **more)
+
+    def given_back(file: Any, start: int, length: int) -> None:
+        if str(file.name) == str(killed / "000001" / log_file.STATE):
+            struck.append("give_back")
+            raise KeyboardInterrupt
+        give_back(file, start, length)
+
+    gc.disable()
+    try:
+        with monkeypatch.context() as patched:
+            patched.setattr(ofd_lock, "take", taken)
+            patched.setattr(ofd_lock, "give_back", given_back)
+            with pytest.raises(KeyboardInterrupt):
+                raxlog.open(killed)
+        assert struck == ["take", "give_back"]
+        monkeypatch.setattr(log, "PATIENCE", 0.5)
+        with raxlog.open(killed) as store:
+            assert numbers(store) == list(range(40))
+    finally:
+        gc.enable()
 
 
 def test_a_relaxed_writer_waits_for_a_checkpoint_before_its_changes_fill_the_memory(
