@@ -91,7 +91,7 @@ def test_a_user_without_write_permission_reads_what_rests_and_writes_nothing(pub
 def test_a_user_without_write_permission_reads_what_a_killed_process_has_left_in_the_log(
     public_path: Path, is_damaged: bool
 ) -> None:
-    """And if its last record is damaged, is told so."""
+    """And an error, if its last record is damaged."""
     def commit(say: Callable[[Any], None]) -> None:
         store = raxlog.open(public_path)
         for n in range(2, 20):

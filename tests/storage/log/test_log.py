@@ -877,7 +877,7 @@ def test_relaxed_commits_are_on_the_disk_a_tenth_of_a_second_later(
 
 
 def test_a_record_whose_flush_has_failed_does_not_come_back(path: Path) -> None:
-    """The disk has it all the same, and the call was told that it has not."""
+    """The disk has it all the same, although the call has reported that it has not."""
     run(path, """
 store.stream("s").append({"n": 0})
 real = os.pwrite
