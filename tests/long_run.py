@@ -301,6 +301,12 @@ def main() -> int:
         parser.error(f"there is no part {', '.join(sorted(unknown))}; there are {', '.join(sorted(parts))}")
     if options.jobs < 1:
         parser.error("--jobs begins with 1")
+    if options.results:
+        try:  # before the first chunk, which takes minutes
+            Path(options.results).parent.mkdir(parents=True, exist_ok=True)
+            Path(options.results).touch()
+        except OSError as error:
+            parser.error(f"--results: {error}")
     return Run(options).run()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -76,6 +77,29 @@ def test_wrong_arguments_are_told_in_one_line(
 ) -> None:
     assert cli.main(["crashtest", *arguments]) == 2
     assert complaint in capsys.readouterr().err
+
+
+LONG = [sys.executable, "-m", "raxlog", "crashtest", "--long", "--only", "reader", "--results"]
+
+
+def test_the_long_form_makes_the_folder_of_its_results_and_is_broken_off_cleanly(tmp_path: Path) -> None:
+    results = tmp_path / "new" / "long.jsonl"
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen([*LONG, str(results)], stdout=subprocess.PIPE, text=True, env=environment) as run:
+        assert run.stdout is not None
+        assert run.stdout.readline() == f"results: {results}\n"
+        assert results.is_file()
+        run.send_signal(signal.SIGINT)
+        assert "the results so far are kept" in run.stdout.read()
+    assert run.returncode == 130
+
+
+def test_the_long_form_says_at_once_that_its_results_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    results = tmp_path / "file" / "long.jsonl"
+    done = subprocess.run([*LONG, str(results)], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "--results: " in done.stderr
 
 
 PLUGIN_TEST = """
