@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import raxlog
+import second_reader
 from children import Child
 from raxlog.storage.files import log_file
 from raxlog.storage.log.feed import SEGMENTS, Feed, Overwritten
@@ -100,6 +101,28 @@ def test_a_follower_has_what_the_store_has_however_slow_it_is(path: Path) -> Non
         assert follower.rows == rows
         follower.feed.close()
         assert not place.exists()
+
+
+def test_the_second_reader_reads_the_segments_as_their_page_has_them(path: Path) -> None:
+    print(f"RAXLOG_SEED={SEED}")
+    with raxlog.open(path, durability="relaxed") as store:
+        work(store, random.Random(SEED), 50)
+        follower = Follower(store)
+        log = follower.log
+        with log.real.begin() as txn:
+            first = dict(txn.cursor())
+        work(store, random.Random(SEED + 1), 600)
+        store.stream("a").extend([{"x": random.Random(SEED).randbytes(1000)}] * 80)  # one has no place in the ring
+        store.stream("a").append({"n": 1})
+        log.checkpoint(True)
+        with log.real.begin() as txn:
+            last = dict(txn.cursor())
+        segments = store._env.map.generation / SEGMENTS
+        assert len(list(segments.iterdir())) > 5
+        rows, applied = second_reader.with_segments(first, segments, RING)
+        assert applied == second_reader.record(last.pop(log_file.APPLIED))
+        assert rows == last
+        follower.feed.close()
 
 
 def test_a_follower_that_was_killed_or_stopped_keeps_no_writer_and_leaves_no_segments(path: Path) -> None:

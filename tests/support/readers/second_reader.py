@@ -11,6 +11,7 @@ can see. What does not hold raises Wrong. If raxlog and this reader disagree, on
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -140,18 +141,51 @@ def with_log(everything: dict[bytes, bytes], log: bytes) -> dict[bytes, bytes]:
     at, chain = record(everything.pop(APPLIED))
     changed = dict(everything)
     ring = log[4096:]
-    while True:
-        for place in (at, -(-at // size) * size):
-            head = ring[place % size :][:28]
-            end = place % size + 28 + number(head[8:12], "little")
-            if len(head) == 28 and head[8:12] != bytes(4) and number(head[12:20], "little") == place and end <= size:
-                covered = ring[place % size + 8 : end]
-                if xxhash.xxh3_64_intdigest(covered, chain) == number(head[:8], "little"):
-                    break
-        else:
-            return dict(sorted(changed.items()))
-        at, chain = place + end - place % size, number(head[:8], "little")
-        apply_changes(changed, covered[20:])
+    while (found := next_record(at, chain, size, lambda position: ring[position % size :])) is not None:
+        begins, chain, changes = found
+        at = begins + 28 + len(changes)
+        apply_changes(changed, changes)
+    return dict(sorted(changed.items()))
+
+
+def next_record(at: int, chain: int, size: int, source: Callable[[int], bytes]) -> tuple[int, int, bytes] | None:
+    """format-log.md, section 3: the record that follows: its position, checksum, changes. ``source``: from there on."""
+    for place in (at, -(-at // size) * size):
+        head, covered = source(place)[:28], source(place)[8:]
+        covered = covered[: 20 + int.from_bytes(head[8:12], "little")]
+        if head[8:12] == bytes(4) or len(covered) != 20 + int.from_bytes(head[8:12], "little"):
+            continue
+        checksum = int.from_bytes(head[:8], "little")
+        if int.from_bytes(head[12:20], "little") == place and xxhash.xxh3_64_intdigest(covered, chain) == checksum:
+            return place, checksum, covered[20:]
+    return None
+
+
+def with_segments(everything: dict[bytes, bytes], segments: Path, size: int) -> tuple[dict[bytes, bytes], list[int]]:
+    """format-log.md, section 7: a state of LMDB and the checkpoints after it; and the record of number 0, kind 05, 09.
+
+    ``size``   of the ring
+    """
+    at, chain = record(everything[APPLIED])
+    changed = {key: value for key, value in everything.items() if key != APPLIED}
+    for file in sorted(file for file in segments.iterdir() if int(file.name) >= at):
+        begin, content = int(file.name), file.read_bytes()
+        demand(len(file.name) == 20 and begin == at, f"the segment {file.name} does not go on at {at}")
+        end = begin + len(content)
+        while at < end:
+            found = next_record(at, chain, size, lambda place, begin=begin, content=content: content[place - begin :])
+            if found is None:
+                raise Wrong(f"the segment {file.name} holds no record at {at}")
+            begins, checksum, changes = found
+            if changes[:1] == b"\3":
+                demand(begins == begin and begins + 28 + len(changes) == end, "a large transaction is not alone")
+                at = end = begins + 8
+                chain ^= 0x5DEECE66D
+                apply_changes(changed, changes[1:])
+            else:
+                at, chain = begins + 28 + len(changes), checksum
+                apply_changes(changed, changes)
+    return dict(sorted(changed.items())), [at, chain]
 
 
 def apply_changes(changed: dict[bytes, bytes], changes: bytes) -> None:
