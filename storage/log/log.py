@@ -415,11 +415,9 @@ class Log:
                     with self.mutex:
                         self.follow(raw, applied, seen[2], max(end, applied))
                         self.rebase(applied)
-                elif applied > self.overlay.floor and self.transaction is None and self.mutex.acquire(blocking=False):
-                    try:
+                elif applied > self.overlay.floor and self.transaction is None:
+                    with self.mutex:
                         self.rebase(applied)
-                    finally:
-                        self.mutex.release()
                 overlay = self.overlay
                 view = View(self, raw, overlay, False)
                 if overlay.floor <= applied <= view.upto and overlay is self.overlay:

@@ -148,6 +148,48 @@ for n in range(4, 8): stream.append({"n": n})
 assert numbers(store) == list(range(8))
 """
 
+STRUCK_IN_A_READ = """
+import dis
+read = logs.Log.read.__code__
+calls = {step.offset for step in dis.get_instructions(read) if step.opname == "CALL"}
+left, called, n, wanted = 0, False, 0, 0
+
+def trace(frame, event, _):
+    global left, called
+    if frame.f_code is read:
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            left -= called  # CPython runs a signal's handler behind a call
+            if called and left == 0:
+                sys.settrace(None)
+                raise TimeoutError("a signal's handler")
+            called = frame.f_lasti in calls
+    elif event == "call":
+        return None
+    return trace
+
+def append():
+    global n
+    stream.append({"n": n})
+    n += 1
+
+while left <= 0:
+    append()
+    log.checkpoint(True)  # what LMDB has now is forgotten by the next read
+    wanted += 1
+    left, called = wanted, False
+    sys.settrace(trace)
+    try: numbers(store)
+    except TimeoutError: pass
+    sys.settrace(None)
+    writer = threading.Thread(target=append, daemon=True)
+    writer.start()
+    writer.join(5)
+    assert not writer.is_alive(), f"struck behind call {wanted} of a read, which holds a lock"
+assert wanted > 6
+assert numbers(store) == list(range(n))
+"""
+
 END = """
 there = numbers(store)
 os.environ.pop("RAXLOG_PURE")
@@ -158,8 +200,10 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-@pytest.mark.parametrize("steps", [STRUCK_BEHIND_LMDB, TAKEN_IN_BY_A_READER, UNDONE_BESIDE_A_READER],
-                         ids=["struck behind LMDB's commit", "taken in by a reader", "undone beside a reader"])
+@pytest.mark.parametrize("steps", [STRUCK_BEHIND_LMDB, TAKEN_IN_BY_A_READER, UNDONE_BESIDE_A_READER,
+                                   STRUCK_IN_A_READ],
+                         ids=["struck behind LMDB's commit", "taken in by a reader", "undone beside a reader",
+                              "struck in a read"])
 def test_where_threads_meet_or_an_exception_strikes_each_commit_is_there_once(tmp_path: Path, steps: str) -> None:
     ended = subprocess.run([sys.executable, "-c", BEGIN + steps + END, tmp_path / "s.rax"], capture_output=True,
                            text=True, check=False, timeout=60, env={**os.environ, "RAXLOG_PURE": "1"})
