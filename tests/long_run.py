@@ -8,7 +8,8 @@
     images      93 of 20,000 or more                2,000,000 of what a power cut leaves
     errors      12 kinds, a full map                the N-th call, for all N
     interrupts  100 of 1,000                        100,000 exceptions in processes that go on
-    flips       100 of 1,000, and one               100,000 bits, half in heads of pages; all bits of the metas
+    flips       110 of 1,000, and one               100,000 bits, half in heads of pages; all bits of the metas;
+                                                    10,000 rows shown in the place of others
     contention  commit and relaxed                  10 minutes and 1 minute
     fuzz        12 of 5 minutes                     an hour, beside the others at the lowest priority
     reader      one                                 10 minutes, beside the others
@@ -82,6 +83,7 @@ def chunks() -> list[Chunk]:
     found += [("interrupts", f"{name}-{number:02}", 0.8) for name, many in RAISED.items() for number in range(many)]
     found += [("flips", f"{where}-{number:02}", 0.2) for where in ("uniform", "heads") for number in range(50)]
     found += [("flips", "metas-00", 0.5)]
+    found += [("flips", f"pointers-{number:02}", 0.3) for number in range(10)]
     return [Chunk(part, name, number, minutes) for number, (part, name, minutes) in enumerate(found)]
 
 

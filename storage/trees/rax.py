@@ -42,7 +42,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from ..errors import InvalidArgument
+from ..errors import CorruptionError, InvalidArgument
 from ..format.keys import MAX_KEY
 
 if TYPE_CHECKING:
@@ -68,15 +68,30 @@ class RaxTransaction(ReadTransaction, Protocol):
 
 
 def family_rows(txn: ReadTransaction, prefix: bytes, start: bytes | None = None) -> Iterator[tuple[bytes, bytes]]:
-    """The rows of one family, from the key ``start`` on, with whole keys, over a cursor of their own. No copies."""
+    """The rows of one family, from the key ``start`` on, with whole keys, over a cursor of their own. No copies.
+
+    CorruptionError where the keys do not ascend.
+    """
     cursor = txn.cursor()
     there = cursor.set_range(prefix if start is None else start)
+    last = b""
     while there:
         key = cursor.key()
         if not key.startswith(prefix):
             return
+        if key <= last:
+            raise disorder(key, last)
+        last = key
         yield key, cursor.value()
         there = cursor.next()
+
+
+def disorder(key: bytes, last: bytes) -> CorruptionError:
+    """The error for keys that do not ascend: a damaged page shows one row twice, or one in the place of another."""
+    return CorruptionError(
+        f"the key {key.hex()} comes behind {last.hex()}: a page of data.mdb is damaged",
+        stream=str(int.from_bytes(key[:8], "big")),
+    )
 
 
 class RaxNode(NamedTuple):
@@ -111,7 +126,8 @@ class RaxIterator:
 
     ``eof`` is true before the first seek, after one that found nothing (key and value are
     empty then), and after a step past either end (they stay on the last element, as in
-    Redis); next() and prev() then answer False until the next seek. After any write to the
+    Redis); next() and prev() then answer False until the next seek. A step to a key that is not on
+    that side raises CorruptionError: a page of LMDB's is damaged. After any write to the
     database seek again: ``it.seek(">", it.key)`` goes on behind an element just removed.
     """
 
@@ -157,11 +173,21 @@ class RaxIterator:
 
     def next(self) -> bool:
         """Move to the next greater key; False, and eof, if this was the last. raxNext."""
-        return not self.eof and self._settle(self._cursor.next())
+        before = self.key
+        if self.eof or not self._settle(self._cursor.next()):
+            return False
+        if self.key <= before:
+            raise disorder(self._prefix + self.key, self._prefix + before)
+        return True
 
     def prev(self) -> bool:
         """Move to the next smaller key; False, and eof, if this was the first. raxPrev."""
-        return not self.eof and self._settle(self._cursor.prev())
+        before = self.key
+        if self.eof or not self._settle(self._cursor.prev()):
+            return False
+        if self.key >= before:
+            raise disorder(self._prefix + before, self._prefix + self.key)
+        return True
 
     def take(self, most: int, stop: bytes) -> list[tuple[bytes, bytes]]:
         """The element here and those behind it, up to the key ``stop`` (included), at most ``most`` of them.
@@ -171,11 +197,15 @@ class RaxIterator:
         found: list[tuple[bytes, bytes]] = []
         prefix = self._prefix
         last = prefix + stop
+        before = b""
         if not self.eof and most > 0:
             for full, value in self._cursor.iternext():
                 key = bytes(full)
                 if key > last or not key.startswith(prefix):
                     break
+                if key <= before:
+                    raise disorder(key, before)
+                before = key
                 found.append((key, bytes(value)))
                 if len(found) == most:
                     break

@@ -52,6 +52,12 @@ def test_a_bit_flipped_in_the_head_of_a_page_is_never_read_as_data(flipper: Flip
 
 
 @pytest.mark.parametrize("part", range(2))
+def test_a_row_that_a_page_shows_in_the_place_of_another_is_never_read_as_data(flipper: Flipper, part: int) -> None:
+    outcome = crash_parts.flips(flipper, "pointers", 200, seed=400 + part)
+    assert (outcome.tried, outcome.failed) == (200, 0)
+
+
+@pytest.mark.parametrize("part", range(2))
 def test_a_bit_flipped_in_a_meta_page_hides_nothing(flipper: Flipper, part: int) -> None:
     outcome = crash_parts.flips(flipper, "metas", 200, seed=300 + part)
     assert (outcome.tried, outcome.failed) == (200, 0)

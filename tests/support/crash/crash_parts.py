@@ -25,7 +25,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -278,8 +278,10 @@ def pure(wanted: bool) -> Iterator[None]:
 
 # -- flips -----------------------------------------------------------------------------------
 
-WHERE = {"uniform": flipped_stores.uniform, "heads": flipped_stores.in_heads,
-         "metas": flipped_stores.in_metas}
+WHERE: dict[str, Callable[[bytes, int, int], Sequence[flipped_stores.Flip]]] = {
+    "uniform": flipped_stores.uniform, "heads": flipped_stores.in_heads, "pointers": flipped_stores.in_pointers,
+    "metas": flipped_stores.in_metas,
+}  # fmt: skip
 
 
 @contextmanager

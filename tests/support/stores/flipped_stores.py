@@ -16,8 +16,9 @@ import os
 import random
 import shutil
 import signal
+import struct
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,8 @@ import raxlog
 from children import Child
 from raxlog.recovery.check.check import StoreWalk
 from raxlog.storage.format import keys
+
+Flip = int | tuple[int, int]  # a bit; or the places of two pointers, the first of which becomes as the second
 
 RIGHT, TOLD, MISSED, WRONG = "right", "told", "missed", "wrong"
 STREAMS: dict[bytes, dict[str, Any]] = {
@@ -150,7 +153,7 @@ def names_found(store: raxlog.Store, needs: str) -> bool:
 class Outcome:
     """What one flip did to the reads, and how many problems the check found (where it mattered)."""
 
-    flip: int
+    flip: Flip
     verdicts: Counter[str] = field(default_factory=Counter)
     wrong: list[str] = field(default_factory=list)
     missed: list[str] = field(default_factory=list)
@@ -170,14 +173,16 @@ class Flipper:
         self.truth: list[Any] = []
         self.truth = self.answers(self._placed(None))
 
-    def _placed(self, flip: int | None) -> Path:
+    def _placed(self, flip: Flip | None) -> Path:
         path = self.folder / f"flip-{os.getpid()}"
         shutil.rmtree(path, ignore_errors=True)
         (path / "000001").mkdir(parents=True)
         (path / "CURRENT").write_text("000001\n")
         (path / "wake").write_bytes(bytes(8))
         data = self.data
-        if flip is not None:
+        if isinstance(flip, tuple):
+            data = data[: flip[0]] + data[flip[1] : flip[1] + 2] + data[flip[0] + 2 :]
+        elif flip is not None:
             data = data[: flip // 8] + bytes([data[flip // 8] ^ 1 << flip % 8]) + data[flip // 8 + 1 :]
         (path / "000001" / "data.mdb").write_bytes(data)
         shutil.copy(self.sound / "000001" / "log", path / "000001" / "log")
@@ -208,7 +213,7 @@ class Flipper:
         """How many problems the walk of a check finds, look-ups included."""
         return len(problems_of(path))
 
-    def outcome(self, flip: int) -> Outcome:
+    def outcome(self, flip: Flip) -> Outcome:
         """Read the store with this bit flipped."""
         result = Outcome(flip)
         self._compare(self.answers(self._placed(flip)), result)
@@ -244,13 +249,13 @@ class Flipper:
         """A key of state that is looked up and has vanished is missed; a listing tells."""
         return needs.endswith(":state") and answer is None
 
-    def run(self, flips: list[int]) -> list[Outcome]:
+    def run(self, flips: Sequence[Flip]) -> list[Outcome]:
         """The outcomes of all flips; a flip that kills the process that reads it is one as well."""
         done: list[Outcome] = []
         while len(done) < len(flips):
             left = flips[len(done) :]
 
-            def work(say: Callable[[Any], None], left: list[int] = left) -> None:
+            def work(say: Callable[[Any], None], left: Sequence[Flip] = left) -> None:
                 faulthandler.disable()
                 for number in (signal.SIGALRM, signal.SIGPROF):
                     signal.signal(number, signal.SIG_DFL)
@@ -268,7 +273,7 @@ class Flipper:
                     done[-1].problems = self._problems_in_child(done[-1].flip)
         return done
 
-    def _problems_in_child(self, flip: int) -> int:
+    def _problems_in_child(self, flip: Flip) -> int:
         def work(say: Callable[[Any], None]) -> None:
             faulthandler.disable()  # its death is counted, and need not be told of
             say(self.problems(self._placed(flip)))
@@ -317,6 +322,17 @@ def in_heads(data: bytes, count: int, seed: int, first: int = 96) -> list[int]:
     rng = random.Random(seed)
     return [8 * (4096 * rng.randrange(len(data) // 4096) + rng.randrange(first)) + rng.randrange(8)
             for _ in range(count)]
+
+
+def in_pointers(data: bytes, count: int, seed: int) -> list[Flip]:
+    """Of two rows of a leaf, one shown in the place of the other: what a flip in the pointers of a page may do."""
+    found: list[Flip] = []
+    for page in range(2 * 4096, len(data), 4096):
+        number, _, flags, lower, _ = struct.unpack_from("<QHHHH", data, page)
+        if number == page // 4096 and flags == 2:
+            places = range(page + 16, page + lower, 2)
+            found += [(one, other) for one in places for other in places if one != other]
+    return random.Random(seed).sample(found, count)
 
 
 def in_metas(data: bytes, count: int, seed: int) -> list[int]:
