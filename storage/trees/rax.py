@@ -73,14 +73,18 @@ def family_rows(txn: ReadTransaction, prefix: bytes, start: bytes | None = None)
     CorruptionError where the keys do not ascend.
     """
     cursor = txn.cursor()
-    there = cursor.set_range(prefix if start is None else start)
-    last = b""
+    last = prefix if start is None else start
+    there = cursor.set_range(last)
+    if there and cursor.key() < last:
+        raise disorder(cursor.key(), last)
+    is_first = True
     while there:
         key = cursor.key()
         if not key.startswith(prefix):
             return
-        if key <= last:
+        if key <= last and not is_first:
             raise disorder(key, last)
+        is_first = False
         last = key
         yield key, cursor.value()
         there = cursor.next()
@@ -167,6 +171,8 @@ class RaxIterator:
         else:
             raise InvalidArgument(f"a rax cannot seek {op!r}; the operators are '>', '>=', '<', '<=', '=', '^', '$'")
         if self._settle(found):
+            if op[0] == ">" and self._prefix + self.key < full:
+                raise disorder(self._prefix + self.key, full)
             return True
         self.key = self.value = b""
         return False
@@ -307,10 +313,7 @@ class Rax:
 
     def floor(self, key: bytes) -> tuple[bytes, bytes] | None:
         """The greatest key <= ``key`` and its value, None if there is none. One descent."""
-        cursor = self._cursor
-        if cursor.set_range(self._prefix + key + NEXT):
-            return self._item() if cursor.prev() else None
-        return self._item() if cursor.last() else None
+        return self._item() if step_before(self._cursor, self._prefix + key + NEXT) else None
 
     def first(self) -> tuple[bytes, bytes] | None:
         """The least key and its value, None if the rax is empty. One descent."""
@@ -476,10 +479,16 @@ class Rax:
 
 
 def step_before(cursor: lmdb.Cursor[Any], full: bytes | None) -> bool:
-    """Stand on the greatest key < ``full`` of the database; None is behind all keys."""
-    if full is not None and cursor.set_range(full):
-        return cursor.prev()
-    return cursor.last()
+    """Stand on the greatest key < ``full`` of the database; None is behind all keys.
+
+    CorruptionError where it is not less: in a damaged page LMDB's search goes astray.
+    """
+    if full is None:
+        return cursor.last()
+    there = cursor.prev() if cursor.set_range(full) else cursor.last()
+    if there and bytes(cursor.key()) >= full:
+        raise disorder(full, bytes(cursor.key()))
+    return there
 
 
 def behind(full: bytes) -> bytes | None:

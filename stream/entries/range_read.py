@@ -303,6 +303,11 @@ def by_node(nodes: Rax, ids: list[tuple[int, int]]) -> Iterator[tuple[bytes, byt
         key, value = place.key, place.value
         following = place.next() if there else place.seek("^")
         end = bisect_left(ids, unpack_id(place.key), start) if following else len(ids)
+        if end == start:
+            raise CorruptionError(
+                f"a look-up of the entry {make_id(*ids[start])} ends before the node that begins at or before it",
+                node=str(StreamID.from_bytes(place.key)),
+            )
         if there:
             yield key, value, ids[start:end]
         start = end

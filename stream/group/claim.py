@@ -72,7 +72,7 @@ def claim(txn: WriteTransaction, stream: StreamWriter, group: GroupState, consum
         entry.deliveries = count
         claimed.append(entry)
     take_out(txn, group, sorted(set(gone)))
-    assign(txn, group, consumer, list(rows.values()), now)
+    assign(txn, group, consumer, list(rows.values()), now, forced=not rows.keys() <= held.keys())
     return claimed
 
 

@@ -408,7 +408,7 @@ def read_history(txn: WriteTransaction, stream: StreamWriter, group: GroupState,
         again.append((sid, consumer.number, now, entry.deliveries))
         answer.append(entry)
     if again:
-        pel.set(again)
+        pel.change(again)
         txn.changes += 1
     return answer
 
@@ -491,7 +491,7 @@ def renew(txn: WriteTransaction, group: GroupState, consumer: bytes, ids: bytes,
     """Set the delivery time of the consumer's own pending entries to now; the IDs of the others, which stay."""
     own = _own(txn, group, consumer, ids)
     if own:
-        group.pel(txn).set([(sid, nack.consumer, now, nack.count) for sid, nack in own.items()])
+        group.pel(txn).change([(sid, nack.consumer, now, nack.count) for sid, nack in own.items()])
         txn.changes += 1
     return [sid for sid in unpack_ids(ids) if sid not in own]
 
@@ -612,10 +612,12 @@ def _look_up(txn: WriteTransaction, stream: StreamWriter, ids: list[ID], bare: b
 
 
 def assign(txn: WriteTransaction, group: GroupState, consumer: ConsumerState, rows: list[tuple[ID, int, int, int]],
-         now: int) -> None:
-    """Make the consumer the owner of these rows of the PEL."""
+         now: int, forced: bool = False) -> None:
+    """Make the consumer the owner of these rows of the PEL; ``forced``: some are new."""
     if rows:
-        had = collections.Counter(was.consumer for _, was in group.pel(txn).set(rows) if was is not None)
+        pel = group.pel(txn)
+        before = pel.set(rows) if forced else pel.change(rows)
+        had = collections.Counter(was.consumer for _, was in before if was is not None)
         for owner, count in had.items():
             group.count_pending(txn, owner, -count)
         group.count_pending(txn, consumer.number, len(rows))

@@ -33,7 +33,7 @@ from operator import itemgetter
 from ...storage.errors import CorruptionError
 from ...storage.format.keys import PENDING, PENDING_BY_CONSUMER, PENDING_BY_TIME, RELEASED, group_family
 from ...storage.format.records import seal, unseal
-from ...storage.trees.rax import RaxTransaction, family_rows
+from ...storage.trees.rax import RaxTransaction, disorder, family_rows
 from ..node.packed_ids import pack_ids
 from ..node.stream_id import MAX64, StreamID, pack_id, unpack_id
 from .bucket import CAPACITY, ID, MAX_VALUE, Bucket, Nack, column, unpack_ids
@@ -103,6 +103,18 @@ class PendingList:
         touched is read and written once.
         """
         return self._upsert(sorted({sid: Nack(consumer, time, count) for sid, consumer, time, count in rows}.items()))
+
+    def change(self, rows: Iterable[tuple[ID, int, int, int]]) -> list[tuple[ID, Nack]]:
+        """set() for entries that have been read as pending. CorruptionError where one is not found any more.
+
+        In a damaged page LMDB's way to a bucket depends on where it comes from, and a second one would be made.
+        """
+        found = []
+        for sid, was in self.set(rows):
+            if was is None:
+                raise self._corrupt(f"the entry {StreamID(*sid)} has been read, and a look-up does not find it")
+            found.append((sid, was))
+        return found
 
     def release(self, rows: Sequence[tuple[ID, int, int]], insert: bool = False) -> list[tuple[ID, Nack | None]]:
         """Release entries, last among those due at their time. XNACK.
@@ -281,10 +293,15 @@ class PendingList:
                 yield from self._bucket(key).rows_between(start, end, consumer)
             return
         floor = self._floor(first)
+        before = b""
         for key, value in self._from(self._buckets, first if floor is None else floor.key):
             if key[-16:] > last:
                 return
-            yield from Bucket.decode(key, value).rows_between(start, end)
+            if key[-16:] <= before:
+                raise self._corrupt(f"the bucket {shown_id(key)} begins among the entries of the one before it")
+            bucket = Bucket.decode(key, value)
+            before = bucket.ids[-16:]
+            yield from bucket.rows_between(start, end)
 
     def scan_idle(self, start: ID, end: ID, before: int) -> Iterator[tuple[ID, Nack]]:
         """scan(), of what was delivered at ``before`` or earlier, or released; others may be among it.
@@ -541,13 +558,22 @@ class PendingList:
             item = cursor.item()
             if item[0] == full:
                 return item
-            return cursor.item() if cursor.prev() else None
-        return cursor.item() if cursor.last() else None
+            there = cursor.prev()
+        else:
+            there = cursor.last()
+        if not there:
+            return None
+        item = cursor.item()
+        if item[0] >= full:  # as in step_before(), which has no short way to the key itself
+            raise disorder(full, item[0])
+        return item
 
     def _key_after(self, packed: bytes) -> bytes | None:
         """The ID of the first bucket behind this ID."""
         if self._cursor.set_range(self._buckets + packed + b"\0"):
             key: bytes = self._cursor.key()
+            if key <= self._buckets + packed:
+                raise disorder(key, self._buckets + packed)
             if key.startswith(self._buckets):
                 return key[-16:]
         return None

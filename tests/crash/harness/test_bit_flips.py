@@ -52,9 +52,11 @@ def test_a_bit_flipped_in_the_head_of_a_page_is_never_read_as_data(flipper: Flip
 
 
 @pytest.mark.parametrize("part", range(2))
-def test_a_row_that_a_page_shows_in_the_place_of_another_is_never_read_as_data(flipper: Flipper, part: int) -> None:
+def test_a_row_in_the_place_of_another_is_never_read_as_data_and_no_search_goes_on_forever(
+    flipper: Flipper, part: int
+) -> None:
     outcome = crash_parts.flips(flipper, "pointers", 200, seed=400 + part)
-    assert (outcome.tried, outcome.failed) == (200, 0)
+    assert (outcome.tried, outcome.failed, outcome.also["killed"]) == (200, 0, 0)
 
 
 @pytest.mark.parametrize("part", range(2))

@@ -325,14 +325,20 @@ def in_heads(data: bytes, count: int, seed: int, first: int = 96) -> list[int]:
 
 
 def in_pointers(data: bytes, count: int, seed: int) -> list[Flip]:
-    """Of two rows of a leaf, one shown in the place of the other: what a flip in the pointers of a page may do."""
+    """Of two rows of a leaf, one shown in the place of the other: what a flip in the pointers of a page may do.
+
+    One in four in the place of the last, which LMDB compares with what it looks for, to stay in the leaf or leave it.
+    """
     found: list[Flip] = []
+    lasts: list[Flip] = []
     for page in range(2 * 4096, len(data), 4096):
         number, _, flags, lower, _ = struct.unpack_from("<QHHHH", data, page)
         if number == page // 4096 and flags == 2:
             places = range(page + 16, page + lower, 2)
-            found += [(one, other) for one in places for other in places if one != other]
-    return random.Random(seed).sample(found, count)
+            found += [(one, other) for one in places[:-1] for other in places if one != other]
+            lasts += [(places[-1], other) for other in places[:-1]]
+    rng = random.Random(seed)
+    return rng.sample(lasts, min(len(lasts), count // 4)) + rng.sample(found, count - min(len(lasts), count // 4))
 
 
 def in_metas(data: bytes, count: int, seed: int) -> list[int]:
