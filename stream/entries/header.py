@@ -197,7 +197,8 @@ def all_names(txn: RaxTransaction) -> list[bytes]:
 
     About 4 µs a stream: that each has a name is seen by the numbers; no header is read.
     """
-    names, numbers = [], set()
+    names: list[bytes] = []
+    numbers = set()
     cursor = txn.cursor()
     if cursor.set_range(keys.NAMES):
         for found, value in cursor.iternext():
