@@ -73,18 +73,17 @@ def family_rows(txn: ReadTransaction, prefix: bytes, start: bytes | None = None)
     CorruptionError where the keys do not ascend.
     """
     cursor = txn.cursor()
-    last = prefix if start is None else start
-    there = cursor.set_range(last)
-    if there and cursor.key() < last:
-        raise disorder(cursor.key(), last)
-    is_first = True
+    begin = prefix if start is None else start
+    there = cursor.set_range(begin)
+    if there and cursor.key() < begin:
+        raise disorder(cursor.key(), begin)
+    last = b""
     while there:
         key = cursor.key()
         if not key.startswith(prefix):
             return
-        if key <= last and not is_first:
+        if key <= last:
             raise disorder(key, last)
-        is_first = False
         last = key
         yield key, cursor.value()
         there = cursor.next()
@@ -92,9 +91,10 @@ def family_rows(txn: ReadTransaction, prefix: bytes, start: bytes | None = None)
 
 def disorder(key: bytes, last: bytes) -> CorruptionError:
     """The error for keys that do not ascend: a damaged page shows one row twice, or one in the place of another."""
+    number = int.from_bytes(key[:8], "big")  # 0 in the keys that belong to no stream
     return CorruptionError(
         f"the key {key.hex()} comes behind {last.hex()}: a page of data.mdb is damaged",
-        stream=str(int.from_bytes(key[:8], "big")),
+        stream=str(number) if number else None,
     )
 
 
