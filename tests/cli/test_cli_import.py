@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import pty
+import random
 import signal
 import subprocess
+import threading
 import time
 from pathlib import Path
 
@@ -14,6 +18,7 @@ import pytest
 import raxlog
 from cli_runs import CLI, Run, entries, one_line, output, process, running
 from raxlog.tools.cli.commands.entries import input_formats
+from raxlog.tools.cli.commands.entries.import_file import Awaited
 
 pytest_plugins = ["cli_fixtures"]
 
@@ -149,6 +154,34 @@ def test_ctrl_c_keeps_what_was_imported_and_tells_from_where_to_go_on(tmp_path: 
     assert one_line(err) == "raxlog: interrupted; 20 entries are durable, go on with --from-line 21\n"
     assert (told["imported"], told["next_line"], told["complete"]) == (20, 21, False)
     assert [pairs[0][1] for _, pairs in entries(path, "log")] == [b"%d" % number for number in range(20)]
+
+
+def test_ctrl_c_that_comes_just_before_a_read_of_a_pipe_ends_it() -> None:
+    # A signal some microseconds before read(2) does not end it, and read(2) may last for ever: one of 25 of these.
+    generator = random.Random(seed := random.randrange(1 << 32))
+    print(f"seed {seed}")
+    late: list[int] = []
+    ours, theirs = os.pipe()
+
+    def end_the_read(number: int) -> None:
+        late.append(number)
+        os.write(theirs, b"\n")
+
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        with open(ours, "rb", buffering=0) as pipe, open(theirs, "wb", buffering=0):
+            reader = io.BufferedReader(Awaited(pipe))
+            for number in range(300):
+                rescue = threading.Timer(10, end_the_read, [number])
+                rescue.start()
+                with contextlib.suppress(KeyboardInterrupt):
+                    signal.setitimer(signal.ITIMER_REAL, generator.uniform(1e-6, 40e-6))
+                    reader.readline()
+                rescue.cancel()
+                rescue.join()
+                assert late == []
+    finally:
+        signal.signal(signal.SIGALRM, before)
 
 
 def test_a_progress_bar_is_drawn_on_a_terminal_only(tmp_path: Path) -> None:

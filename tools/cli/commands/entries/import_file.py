@@ -14,6 +14,7 @@ import argparse
 import contextlib
 import io
 import os
+import select
 import signal
 import stat
 import sys
@@ -23,7 +24,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 from types import FrameType
-from typing import cast
+from typing import Any, cast
 
 from .....storage.errors import InvalidFields, InvalidStreamID, RaxlogError
 from .....stream.node.entry import Flattened, flatten
@@ -39,6 +40,8 @@ from . import input_formats
 from .input_formats import Bad, Record
 
 _BATCH_BYTES = 8 << 20  # of input: long lines make a batch full earlier
+_LOOK = 200  # milliseconds without input after which signals are looked for
+_BUFFER = 64 << 10  # of a pipe: what it holds
 
 
 @contextlib.contextmanager
@@ -65,6 +68,33 @@ def interrupt_deferred() -> Iterator[None]:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if came:
         raise KeyboardInterrupt
+
+
+class Awaited(io.RawIOBase):
+    """A pipe or a terminal, read only when there is something to read.
+
+    CPython runs the handlers of signals, then gives its lock away, then calls read(2). A Ctrl-C that
+    comes between (long, where another thread wants the lock) would be noticed only at the next input.
+    """
+
+    def __init__(self, raw: io.RawIOBase) -> None:
+        self._raw = raw
+        self._ready = select.poll()
+        self._ready.register(raw.fileno(), select.POLLIN)
+
+    def readable(self) -> bool:
+        """True."""
+        return True
+
+    def fileno(self) -> int:
+        """The descriptor."""
+        return self._raw.fileno()
+
+    def readinto(self, buffer: Any) -> int | None:
+        """Read what there is into ``buffer``; 0 at the end."""
+        while not self._ready.poll(_LOOK):
+            pass  # each turn runs the handlers of signals
+        return self._raw.readinto(buffer)
 
 
 @dataclass
@@ -182,7 +212,8 @@ def _run(args: argparse.Namespace) -> int:
     delimiter = args.delimiter or ("\t" if args.file.lower().endswith(".tsv") else ",")
     if len(delimiter) != 1 or delimiter in '\r\n"':
         raise CommandError(f"--delimiter {delimiter!r} is not one character that can separate columns", USAGE)
-    with _source(args.file) as file:
+    with _source(args.file) as source:
+        file = _awaited(source)
         kind = args.format or input_formats.guess(args.file, file)
         shown = "standard input" if args.file == "-" else args.file
         lines = input_formats.Lines(file)
@@ -246,6 +277,15 @@ def _source(path: str) -> contextlib.AbstractContextManager[io.BufferedReader]:
         return open(path, "rb")
     except OSError as error:
         raise CommandError(f"{path} cannot be read: {error.strerror}", USAGE) from None
+
+
+def _awaited(file: io.BufferedReader) -> io.BufferedReader:
+    """``file``, such that Ctrl-C ends each of its reads."""
+    try:
+        mode = os.fstat(file.fileno()).st_mode
+    except OSError:  # no descriptor: all is there
+        return file
+    return file if stat.S_ISREG(mode) else io.BufferedReader(Awaited(file.raw), _BUFFER)
 
 
 def _size(file: io.BufferedReader) -> int | None:
