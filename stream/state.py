@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import ItemsView, Iterator, MutableMapping, ValuesView
 from itertools import islice, takewhile
+from typing import Any, TypeVar, overload
 
 from ..storage.commit.write_transaction import WriteTransaction
 from ..storage.errors import CorruptionError, InvalidArgument
@@ -16,14 +17,17 @@ MAX_STATE_VALUE = 1 << 24
 
 _STATE = keys.family(0, keys.STATE)
 _COUNT = 5  # its index in the store's own record
+_NONE: Any = object()
+
+T = TypeVar("T")
 
 
 class State(MutableMapping[Name, bytes]):
     """A small durable key-value space next to the streams: one sorted map of bytes to bytes.
 
     Keys take up to 502 bytes, values up to 16 MB; InvalidArgument beyond that. In a transaction,
-    ``tx.state`` is part of it; ``store.state`` reads the last committed state, and each write
-    through it is a commit of its own.
+    ``tx.state`` is part of it; ``store.state`` reads the last committed state, and each call
+    that writes through it is one commit, of many keys too.
     """
 
     __slots__ = ("_source",)
@@ -45,30 +49,71 @@ class State(MutableMapping[Name, bytes]):
         return stored
 
     def __setitem__(self, key: Name, value: Value) -> None:
-        full = _state_key(key)
-        stored = stored_bytes(value, "state value")
-        if len(stored) > MAX_STATE_VALUE:
-            raise InvalidArgument(f"the state value has {len(stored)} bytes; {MAX_STATE_VALUE} are allowed")
-        sealed = records.seal(full, [stored])
-
-        def operation(txn: WriteTransaction) -> None:
-            if txn.get(full) is None:
-                _add_to_count(txn, 1)
-            txn.put(full, sealed)
-
-        self._source.submit(operation)
+        full, sealed = _sealed(key, value)
+        self._source.submit(lambda txn: _put(txn, full, sealed))
 
     def __delitem__(self, key: Name) -> None:
         full = _state_key(key)
-
-        def operation(txn: WriteTransaction) -> bool:
-            if txn.get(full) is None:
-                return False
-            _add_to_count(txn, -1)
-            return txn.delete(full)
-
-        if not self._source.submit(operation):
+        if not self._source.submit(lambda txn: _delete(txn, full)):
             raise KeyError(key)
+
+    @overload
+    def pop(self, key: Name, /) -> bytes: ...
+    @overload
+    def pop(self, key: Name, /, default: bytes) -> bytes: ...
+    @overload
+    def pop(self, key: Name, /, default: T) -> bytes | T: ...
+    def pop(self, key: Name, /, default: Any = _NONE) -> Any:
+        """Delete a key and return its value, to one caller only; ``default`` where there is none, or KeyError."""
+        full = _state_key(key)
+        value = self._source.submit(lambda txn: _take(txn, full))
+        if value is None and default is _NONE:
+            raise KeyError(key)
+        return default if value is None else value
+
+    def popitem(self) -> tuple[Name, bytes]:
+        """Delete the first key, and return it with its value, to one caller only. KeyError: there is none."""
+
+        def operation(txn: WriteTransaction) -> tuple[bytes, bytes] | None:
+            first = first_key_from(txn, b"")
+            return None if first is None else (first, _take(txn, _state_key(first)) or b"")
+
+        item = self._source.submit(operation)
+        if item is None:
+            raise KeyError("popitem(): there are no keys")
+        return item
+
+    def setdefault(self, key: Name, default: Value = b"") -> bytes:
+        """What the key holds; where there is no such key, it is set to ``default``, by one caller only."""
+        full, sealed = _sealed(key, default)
+
+        def operation(txn: WriteTransaction) -> bytes:
+            there = txn.get(full)
+            if there is None:
+                _put(txn, full, sealed)
+            value: bytes = records.unseal(full, sealed if there is None else there)[0]
+            return value
+
+        return self._source.submit(operation)
+
+    def update(self, other: Any = (), /, **more: Value) -> None:
+        """Set keys, as dict.update() does, all of them in one commit. Bad input: none is set."""
+        rows = dict(_sealed(key, value) for key, value in dict(other, **more).items())
+
+        def operation(txn: WriteTransaction) -> None:
+            for full, sealed in rows.items():
+                _put(txn, full, sealed)
+
+        self._source.submit(operation)
+
+    def clear(self) -> None:
+        """Delete all keys, in one commit."""
+
+        def operation(txn: WriteTransaction) -> None:
+            for full in [bytes(row[0]) for row in family_rows(txn, _STATE, _STATE)]:
+                _delete(txn, full)
+
+        self._source.submit(operation)
 
     def __contains__(self, key: object) -> bool:
         with self._source.read() as txn:
@@ -145,6 +190,37 @@ def _add_to_count(txn: WriteTransaction, change: int) -> None:
     if len(row) > _COUNT:
         row[_COUNT] += change
         txn.put(keys.STORE_KEY, records.seal(keys.STORE_KEY, row))
+
+
+def _sealed(key: Name, value: Value) -> tuple[bytes, bytes]:
+    full = _state_key(key)
+    stored = stored_bytes(value, "state value")
+    if len(stored) > MAX_STATE_VALUE:
+        raise InvalidArgument(f"the state value has {len(stored)} bytes; {MAX_STATE_VALUE} are allowed")
+    return full, records.seal(full, [stored])
+
+
+def _put(txn: WriteTransaction, full: bytes, sealed: bytes) -> None:
+    if txn.get(full) is None:
+        _add_to_count(txn, 1)
+    txn.put(full, sealed)
+
+
+def _delete(txn: WriteTransaction, full: bytes) -> bool:
+    if txn.get(full) is None:
+        return False
+    _add_to_count(txn, -1)
+    return txn.delete(full)
+
+
+def _take(txn: WriteTransaction, full: bytes) -> bytes | None:
+    """Delete a key. What it held, None where there was none; CorruptionError before anything is changed."""
+    value = txn.get(full)
+    if value is None:
+        return None
+    held: bytes = records.unseal(full, value)[0]
+    _delete(txn, full)
+    return held
 
 
 def _state_key(key: Name) -> bytes:

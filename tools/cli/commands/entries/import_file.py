@@ -285,7 +285,7 @@ def _awaited(file: io.BufferedReader) -> io.BufferedReader:
         mode = os.fstat(file.fileno()).st_mode
     except OSError:  # no descriptor: all is there
         return file
-    return file if stat.S_ISREG(mode) else io.BufferedReader(Awaited(file.raw), _BUFFER)
+    return file if stat.S_ISREG(mode) else io.BufferedReader(Awaited(cast(io.RawIOBase, file.raw)), _BUFFER)
 
 
 def _size(file: io.BufferedReader) -> int | None:
