@@ -71,6 +71,8 @@ def test_a_worker_that_counts_twice_what_it_had_when_it_was_killed_is_found(caps
     ([str(DOCS / "crash-testing.md")], "no Python file"),
     ([str(SUPPORT / "crash_workloads.py")], "no function workload"),
     (["--replay", "/nowhere"], "no kept case"),
+    (["--long", "--keep", "/nowhere"], "are for a FILE"),
+    ([str(DOCS / "examples" / "billing_fixed.py"), "--jobs", "2"], "are for --long"),
 ])  # fmt: skip
 def test_wrong_arguments_are_told_in_one_line(
     arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]

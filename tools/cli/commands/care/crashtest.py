@@ -63,6 +63,10 @@ repository.""",
 def _run(options: argparse.Namespace) -> int:
     if bool(options.file) + bool(options.replay) + options.long != 1:
         raise CommandError("name a FILE, or --replay KEPT, or --long; one of them", USAGE)
+    if options.long and (options.keep or options.budget or options.html):
+        raise CommandError("--keep, --budget and --html are for a FILE; --long says where it keeps what fails", USAGE)
+    if not options.long and (options.results or options.jobs > 1):
+        raise CommandError("--jobs and --results are for --long", USAGE)
     if options.long:
         return _run_long(options)
     if unknown := set(options.only or ()) - set(_MODES):
