@@ -77,8 +77,9 @@ cdef class LogCursor:
 
     @cython.locals(version=Version, key=bytes, first=bytes, end=bytes, gap=tuple, steps="Py_ssize_t", gaps=dict)
     cdef object skip_lmdb(self, bint found)
-    @cython.locals(version=Version, key=bytes, order=list, size="Py_ssize_t")
-    cdef object skip_overlay(self, Py_ssize_t index)
+    @cython.locals(version=Version, key=bytes, order=list, beside=list, size="Py_ssize_t", before="Py_ssize_t",
+                   at="Py_ssize_t")
+    cdef object skip_overlay(self, Py_ssize_t index, bytes bound)
     cdef bint pick(self) except -1
     cpdef bint set_range(self, bytes key) except -1
     cpdef bint set_key(self, bytes key) except -1

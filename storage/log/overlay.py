@@ -23,6 +23,8 @@ import lmdb
 
 SOURCE_HASH = ""
 
+NEXT = b"\0"  # key + NEXT is the first byte string behind key
+BEHIND = b"\xff" * 512  # behind all keys: LMDB's have up to 511 bytes
 SHORT = 8  # keys: a run that is stepped over faster than looked up
 MOST_GAPS = 1000
 
@@ -267,7 +269,7 @@ class LogCursor:
         self.upto = upto
         self.here: bytes | None = None  # the key it stands on
         self.at: bytes | None = None  # LMDB's candidate
-        self.other: bytes | None = None  # the overlay's candidate, at ``index`` of the order
+        self.other: bytes | None = None  # the overlay's candidate, found at ``index`` of the order
         self.version: Version | None = None
         self.index = 0
         self.moves = -1
@@ -317,24 +319,35 @@ class LogCursor:
                 gaps.clear()
             gaps[first] = self.upto, self.at
 
-    def skip_overlay(self, index: int) -> None:
-        """The overlay's candidate from the place in the order on."""
+    def skip_overlay(self, index: int, bound: bytes) -> None:
+        """The overlay's candidate: the first key from ``bound`` on; backward, the last before it.
+
+        ``index`` is the bound's place in the order, unless another thread has written since: keys that this view does
+        not see come and go there. So the two keys on its sides are taken in one step, which no thread can part.
+        """
         order = self.overlay.order
-        size = len(order)
-        while 0 <= index < size:
-            key = order[index]
+        while True:
+            before = 1 if index > 0 else 0  # whether there is a key on that side
+            beside = order[index - before : index + 1]
+            size = len(beside)
+            if size < before or (before and beside[0] >= bound) or (size > before and beside[before] < bound):
+                index = bisect_left(order, bound)
+                continue
+            self.index = index
+            at = before if self.forward else before - 1
+            if not 0 <= at < size:
+                self.other = self.version = None
+                break
+            key = beside[at]
             version = self.rows.get(key)
             while version is not None and version.lsn > self.upto:
                 version = version.older
             if version is not None and version.value is not None:
                 self.other = key
                 self.version = version
-                self.index = index
-                self.moves = self.overlay.moves
-                return
+                break
+            bound = key + NEXT if self.forward else key
             index += 1 if self.forward else -1
-        self.other = self.version = None
-        self.index = index
         self.moves = self.overlay.moves
 
     def pick(self) -> bool:
@@ -354,7 +367,7 @@ class LogCursor:
         """Stand on the first key from here on."""
         self.forward = True
         self.skip_lmdb(self.cursor.set_range(key))
-        self.skip_overlay(bisect_left(self.overlay.order, key))
+        self.skip_overlay(bisect_left(self.overlay.order, key), key)
         return self.pick()
 
     def set_key(self, key: bytes) -> bool:
@@ -368,14 +381,14 @@ class LogCursor:
         """Stand on the first key."""
         self.forward = True
         self.skip_lmdb(self.cursor.first())
-        self.skip_overlay(0)
+        self.skip_overlay(0, b"")
         return self.pick()
 
     def last(self) -> bool:
         """Stand on the last key."""
         self.forward = False
         self.skip_lmdb(self.cursor.last())
-        self.skip_overlay(len(self.overlay.order) - 1)
+        self.skip_overlay(len(self.overlay.order), BEHIND)
         return self.pick()
 
     def next(self) -> bool:
@@ -387,15 +400,15 @@ class LogCursor:
             self.forward = True
             found = self.cursor.set_range(here)
             self.skip_lmdb(self.cursor.next() if found and self.cursor.key() == here else found)
-            self.skip_overlay(bisect_right(self.overlay.order, here))
+            self.skip_overlay(bisect_right(self.overlay.order, here), here + NEXT)
         elif not self.forward:  # no seek: both candidates stand here or before, and a damaged key leads elsewhere
             self.forward = True
             self.skip_lmdb(self.cursor.first() if self.at is None else self.cursor.next())
-            self.skip_overlay(bisect_right(self.overlay.order, here))  # another thread may have written since
+            self.skip_overlay(bisect_right(self.overlay.order, here), here + NEXT)
         elif self.on_lmdb:
             self.skip_lmdb(self.cursor.next())
         else:
-            self.skip_overlay(self.index + 1)
+            self.skip_overlay(self.index + 1, here + NEXT)
         return self.pick()
 
     def prev(self) -> bool:
@@ -407,15 +420,15 @@ class LogCursor:
             self.forward = False
             cursor = self.cursor
             self.skip_lmdb(cursor.prev() if cursor.set_range(here) else cursor.last())
-            self.skip_overlay(bisect_left(self.overlay.order, here) - 1)
+            self.skip_overlay(bisect_left(self.overlay.order, here), here)
         elif self.forward:
             self.forward = False
             self.skip_lmdb(self.cursor.last() if self.at is None else self.cursor.prev())
-            self.skip_overlay(bisect_left(self.overlay.order, here) - 1)
+            self.skip_overlay(bisect_left(self.overlay.order, here), here)
         elif self.on_lmdb:
             self.skip_lmdb(self.cursor.prev())
         else:
-            self.skip_overlay(self.index - 1)
+            self.skip_overlay(self.index - 1, here)
         return self.pick()
 
     def key(self) -> bytes:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from bisect import bisect_left
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -124,6 +128,79 @@ def test_what_is_undone_leaves_no_trace(changes: list[list[tuple[bytes, bool]]])
                 overlay.bytes, overlay.singles, overlay.runs,
             )
         assert overlay.order == sorted(key for key, version in overlay.rows.items() if version.value is not None)
+
+
+AT_EACH_BYTECODE = """
+import sys
+from types import SimpleNamespace
+sys.path.insert(0, sys.argv[1])
+from raxlog.storage.log.overlay import LogCursor, Overlay, View
+from test_overlay import Rows
+
+codes = {part.__code__ for part in vars(LogCursor).values() if hasattr(part, "__code__")}
+overlay, below, theirs = Overlay(0), [b"c", b"g"], dict.fromkeys((b"a", b"e", b"i"))
+for lsn, key in enumerate((b"b", b"d", b"f", b"h"), 1):
+    overlay.write(key, b"log", lsn)
+seen, left, gap, count = [b"b", b"c", b"d", b"f", b"g", b"h"], 0, 0, 0
+
+def turn():  # a transaction of another thread writes, or is undone
+    if b"e" in overlay.rows:
+        overlay.undo(theirs, 100)
+    else:
+        for key in theirs:
+            overlay.write(key, b"later", 100)
+
+def trace(frame, event, _):
+    global left, count
+    if frame.f_code not in codes:
+        return None
+    frame.f_trace_opcodes = True
+    if event == "opcode":
+        left, count = left - 1, count + 1
+        if left in (0, -gap):
+            turn()
+    return trace
+
+def walk(cursor):
+    found, there = [], cursor.first()
+    while there:
+        found.append(cursor.key())
+        there = cursor.next()
+    there = cursor.last()
+    while there:
+        found.append(cursor.key())
+        there = cursor.prev()
+    for key in (b"e", b"f"):
+        found += [cursor.set_range(key) and cursor.key(), cursor.prev() and cursor.key(),
+                  cursor.next() and cursor.key(), cursor.next() and cursor.key()]
+    return found
+
+def walk_struck(begin, apart):
+    global left, gap
+    left, gap = begin, apart
+    with View(SimpleNamespace(pos=4), Rows(below, lambda: None), overlay, False) as view:
+        cursor = view.cursor()
+        sys.settrace(trace)
+        try: return walk(cursor)
+        finally: sys.settrace(None)
+
+expected = walk_struck(-1, 0)
+assert expected[:12] == seen + seen[::-1], expected
+steps = count
+for apart, every in (1, 7), (9, 11), (steps, 2):
+    for begin in range(1, steps, every):
+        got = walk_struck(begin, apart)
+        assert got == expected, (begin, apart, got, expected)
+print(steps)
+"""
+
+
+def test_a_thread_that_writes_at_any_bytecode_of_a_move_changes_nothing_that_a_view_sees() -> None:
+    """In the plain sources; the compiled ones are not interrupted there."""
+    done = subprocess.run([sys.executable, "-c", AT_EACH_BYTECODE, str(Path(__file__).parent)], capture_output=True,
+                          text=True, check=False, timeout=100, env={**os.environ, "RAXLOG_PURE": "1"})  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 1000
 
 
 MANY = [b"%03d" % n for n in range(60)]
