@@ -262,7 +262,7 @@ class StoreWalk:
         """A state of LMDB's, or of raw pages, that is held with what the log has besides, where there is one."""
         if self.log is None:
             with real.begin() as raw:
-                if raw.get(log_file.APPLIED) is not None:
+                if raw.get(log_file.APPLIED) is not None or log_file.has_records(self.generation):
                     self.log = self._entered(real, shares)
         if self.log is None:
             return real.begin()

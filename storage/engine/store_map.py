@@ -34,7 +34,7 @@ import lmdb
 
 from ..commit import journal
 from ..crash_point import crash_point
-from ..errors import LockTimeout, RaxlogError, ReadOnlyStore, StoreError
+from ..errors import CorruptionError, LockTimeout, RaxlogError, ReadOnlyStore, StoreError
 from ..files import directory, disk, generation, lmdb_errors, log_file, map_lock, meta_pages, presence
 from ..files.lmdb_file import RESERVE
 from ..files.store_files import StoreFiles
@@ -143,7 +143,7 @@ class StoreMap:
         self.lock_inode = 0 if lockless else os.stat(folder / directory.LOCK).st_ino
         self.mapped = self._real
         names = [directory.LOCK, directory.DATA]
-        if self.is_logged():
+        if self.is_logged(folder):
             self.log = Log(folder, self._real, options, shares=not lockless, store_map=self)
             self.mapped = cast(lmdb.Environment, self.log)
             names += [log_file.LOG, log_file.STATE]
@@ -154,10 +154,19 @@ class StoreMap:
         with self.begin_read() as txn:
             return generation.successor(txn.get)
 
-    def is_logged(self) -> bool:
-        """Whether the newest state of LMDB's says that there is a log."""
-        with self.begin_read() as txn:
-            return txn.get(log_file.APPLIED) is not None
+    def is_logged(self, folder: Path) -> bool:
+        """Whether the newest state of LMDB's says that there is a log. CorruptionError: no, and there is one in use."""
+        for _ in range(2):  # another process may give the store a log between the two looks of the first turn
+            with self.begin_read() as txn:
+                if txn.get(log_file.APPLIED) is not None:
+                    return True
+                is_store = txn.get(STORE_KEY) is not None
+            if not is_store or not log_file.has_records(folder):
+                return False
+        raise CorruptionError(
+            f"the data file beside {folder / log_file.LOG} knows of no log, and this one has records: a page of it is "
+            "damaged, or the file is an older one"
+        )
 
     def begin_read(self) -> lmdb.Transaction:
         """A read transaction of the opening, before any other can begin."""

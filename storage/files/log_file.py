@@ -75,3 +75,13 @@ def ring_of(folder: Path, store: bytes) -> int:
     if size != HEADER + ring:
         raise CorruptionError(f"the log {path} is cut off or lengthened: it has {size} bytes, and had {HEADER + ring}")
     return int(ring)
+
+
+def has_records(folder: Path) -> bool:
+    """Whether a log is there, made to its end, in which something has been written."""
+    try:
+        log = (folder / LOG).read_bytes()
+    except FileNotFoundError:
+        return False
+    is_made = len(log) > HEADER and xxh3_64_intdigest(log[8:HEADER]) == int.from_bytes(log[:8], "little")
+    return is_made and log.count(0, HEADER) < len(log) - HEADER

@@ -87,6 +87,12 @@ def test_what_a_killed_process_has_committed_is_there(killed: Path) -> None:
         assert numbers(store) == list(range(41))
 
 
+def forget_applied(file: Path) -> None:
+    """As where a damaged page leads LMDB past the record that says up to where it has what the log does."""
+    with lmdb.open(str(file.parent), create=False) as data, data.begin(write=True) as txn:
+        assert txn.delete(log_file.APPLIED)
+
+
 @pytest.mark.parametrize(("spoil", "said"), [
     (lambda file: file.unlink(), "missing"),
     (lambda file: flip(file, 30), "header of the log"),
@@ -102,6 +108,7 @@ def test_what_a_killed_process_has_committed_is_there(killed: Path) -> None:
     (lambda file: flip(file, log_file.HEADER + 9), "acknowledged"),
     (lambda file: change(file, log_file.HEADER, bytes(512)), "acknowledged"),
     (lambda file: change(file, log_file.HEADER + 4096, bytes(512)), "acknowledged"),
+    (forget_applied, "knows of no log"),
 ])
 @pytest.mark.parametrize("readonly", [False, True])
 def test_a_damaged_log_is_refused(killed: Path, spoil: Callable[[Path], None], said: str, readonly: bool) -> None:
@@ -109,6 +116,7 @@ def test_a_damaged_log_is_refused(killed: Path, spoil: Callable[[Path], None], s
     with pytest.raises(raxlog.CorruptionError, match=said) as refused:
         raxlog.open(killed, readonly=readonly)
     assert str(log_of(killed)) in str(refused.value)
+    assert any(problem.kind == "log" for problem in raxlog.check(killed).problems)
 
 
 OVER_THE_END = """
