@@ -4,9 +4,10 @@
     order    the live keys, sorted
 
 A view sees, of each key, the newest version up to its LSN, else LMDB's value. Deleted keys are in ``rows`` alone: a
-cursor of LMDB that comes to one skips it. Older versions are kept while a view is open.
+cursor of LMDB that comes to one skips it. A key that both have is met on both sides at once, and the overlay's value
+counts. Older versions are kept while a view is open.
 
-    gaps     first key of a run in LMDB that ``rows`` has whole -> (LSN, the key behind the run)
+    gaps     first key of a run in LMDB that the overlay has deleted whole -> (LSN, the key behind the run)
 
 A queue deletes at its head, so each seek to its first key would step over all that has gone since the last checkpoint.
 A gap holds for each view of its LSN and later, whatever snapshot it reads: what a newer snapshot has in the run came
@@ -59,7 +60,7 @@ class Overlay:
         self.rows: dict[bytes, Version] = {}
         self.order: list[bytes] = []
         self.gaps: dict[bytes, tuple[int, bytes | None]] = {}
-        self.moves = 0  # with each key that comes, goes, or gets a version
+        self.moves = 0  # with each key that comes, goes, or gets a version: a cursor then seeks anew
         self.readers = 0
         self.bytes = 0  # of keys and values, as LMDB's leaves hold them, of the newest versions
         self.singles = self.runs = 0  # pages of the large ones among them: alone, and in runs
@@ -72,6 +73,8 @@ class Overlay:
             self.count(key, before.value, -1)
         self.count(key, value, 1)
         if before is not None and before.lsn == lsn:
+            if (before.value is None) != (value is None):
+                self.moves += 1
             before.value = value
             version = before
             before = version.older
@@ -287,7 +290,7 @@ class LogCursor:
         self.cursor.close()
 
     def skip_lmdb(self, found: bool) -> None:
-        """Let LMDB's cursor go on over what the overlay has."""
+        """Let LMDB's cursor go on over what the overlay has deleted."""
         cursor = self.cursor
         first: bytes | None = None  # of a run, forward
         steps = 0
@@ -297,7 +300,7 @@ class LogCursor:
             version = self.rows.get(key)
             while version is not None and version.lsn > self.upto:
                 version = version.older
-            if version is None:
+            if version is None or version.value is not None:
                 self.at = key
                 break
             if not self.forward:
@@ -359,7 +362,7 @@ class LogCursor:
             self.on_lmdb = True
             self.here = self.at
         else:
-            self.on_lmdb = (self.at < self.other) == self.forward
+            self.on_lmdb = self.at < self.other if self.forward else self.at > self.other
             self.here = self.at if self.on_lmdb else self.other
         return self.here is not None
 
@@ -404,10 +407,14 @@ class LogCursor:
         elif not self.forward:  # no seek: both candidates stand here or before, and a damaged key leads elsewhere
             self.forward = True
             self.skip_lmdb(self.cursor.first() if self.at is None else self.cursor.next())
+            while self.at is not None and self.at <= here and self.at in self.rows:
+                self.skip_lmdb(self.cursor.next())
             self.skip_overlay(bisect_right(self.overlay.order, here), here + NEXT)
         elif self.on_lmdb:
             self.skip_lmdb(self.cursor.next())
         else:
+            if self.at == here:
+                self.skip_lmdb(self.cursor.next())
             self.skip_overlay(self.index + 1, here + NEXT)
         return self.pick()
 
@@ -424,10 +431,14 @@ class LogCursor:
         elif self.forward:
             self.forward = False
             self.skip_lmdb(self.cursor.last() if self.at is None else self.cursor.prev())
+            while self.at is not None and self.at >= here and self.at in self.rows:  # back in a gap stepped over
+                self.skip_lmdb(self.cursor.prev())
             self.skip_overlay(bisect_left(self.overlay.order, here), here)
         elif self.on_lmdb:
             self.skip_lmdb(self.cursor.prev())
         else:
+            if self.at == here:
+                self.skip_lmdb(self.cursor.prev())
             self.skip_overlay(self.index - 1, here)
         return self.pick()
 

@@ -61,6 +61,9 @@ class Rows:
     def value(self) -> bytes:
         return b"lmdb"
 
+    def item(self) -> tuple[bytes, bytes]:
+        return self.key(), self.value()
+
 
 @pytest.mark.parametrize("busy", [False, True])
 @given(below=st.sets(st.sampled_from(KEYS)), changes=st.lists(st.tuples(st.sampled_from(KEYS), st.booleans())),
@@ -139,9 +142,10 @@ from test_overlay import Rows
 
 codes = {part.__code__ for part in vars(LogCursor).values() if hasattr(part, "__code__")}
 overlay, below, theirs = Overlay(0), [b"c", b"g"], dict.fromkeys((b"a", b"e", b"i"))
-for lsn, key in enumerate((b"b", b"d", b"f", b"h"), 1):
+for lsn, key in enumerate((b"b", b"d", b"f", b"g", b"h"), 1):
     overlay.write(key, b"log", lsn)
-seen, left, gap, count = [b"b", b"c", b"d", b"f", b"g", b"h"], 0, 0, 0
+seen = [(key, b"lmdb" if key == b"c" else b"log") for key in (b"b", b"c", b"d", b"f", b"g", b"h")]
+left = gap = count = 0
 
 def turn():  # a transaction of another thread writes, or is undone
     if b"e" in overlay.rows:
@@ -164,11 +168,11 @@ def trace(frame, event, _):
 def walk(cursor):
     found, there = [], cursor.first()
     while there:
-        found.append(cursor.key())
+        found.append((cursor.key(), cursor.value()))
         there = cursor.next()
     there = cursor.last()
     while there:
-        found.append(cursor.key())
+        found.append((cursor.key(), cursor.value()))
         there = cursor.prev()
     for key in (b"e", b"f"):
         found += [cursor.set_range(key) and cursor.key(), cursor.prev() and cursor.key(),
@@ -178,7 +182,7 @@ def walk(cursor):
 def walk_struck(begin, apart):
     global left, gap
     left, gap = begin, apart
-    with View(SimpleNamespace(pos=4), Rows(below, lambda: None), overlay, False) as view:
+    with View(SimpleNamespace(pos=5), Rows(below, lambda: None), overlay, False) as view:
         cursor = view.cursor()
         sys.settrace(trace)
         try: return walk(cursor)
@@ -215,6 +219,39 @@ def rows_of(view: View) -> list[tuple[bytes, bytes]]:
     return found
 
 
+def move_about(view: View, start: bytes) -> list[tuple[bytes, bytes] | None]:
+    """What a cursor shows from ``start`` on, back, and forth again: each turn from each place."""
+    cursor = view.cursor()
+    found = [cursor.item() if cursor.set_range(start) else None]
+    while found[-1] is not None and len(found) < 60:
+        for move in (cursor.next, cursor.prev, cursor.next):
+            found.append(cursor.item() if move() else None)
+            if found[-1] is None:
+                break
+    cursor = view.cursor()
+    found.append(cursor.item() if cursor.set_range(start) else None)
+    while found[-1] is not None:
+        found.append(cursor.item() if cursor.prev() else None)
+    return found
+
+
+def expected_of(state: dict[bytes, bytes], start: bytes) -> list[tuple[bytes, bytes] | None]:
+    """The same, by a list."""
+    rows: list[tuple[bytes, bytes] | None] = [*sorted(state.items()), None]
+    first = sum(key < start for key in state)
+    found, at = [rows[first]], first
+    while found[-1] is not None and len(found) < 60:
+        for move in (1, -1, 1):
+            at += move
+            found.append(rows[at])
+            if found[-1] is None:
+                break
+    found.append(rows[first])
+    if found[-1] is not None:
+        found += [*rows[:first][::-1], None]
+    return found
+
+
 @given(
     below=st.sets(st.sampled_from(MANY)),
     transactions=st.lists(st.tuples(
@@ -241,6 +278,7 @@ def test_runs_of_deleted_keys_are_skipped_by_each_view_as_it_must_see_them(
                 after.pop(key, None)
                 after |= {key: b"log"} if there else {}
             assert rows_of(writer) == sorted(after.items())
+            assert move_about(writer, start) == expected_of(after, start)
         if is_undone:
             overlay.undo(touched, writer.upto)
         else:
@@ -254,6 +292,7 @@ def test_runs_of_deleted_keys_are_skipped_by_each_view_as_it_must_see_them(
             assert cursor.set_range(start) == bool(behind)
             assert not behind or (cursor.key(), cursor.value()) == behind[0]
             assert rows_of(view) == sorted(expected.items())
+            assert move_about(view, start) == expected_of(expected, start)
     for view, _ in views:
         view.abort()
 
@@ -274,3 +313,60 @@ def test_the_first_key_is_found_in_a_step_however_many_were_deleted_before_it() 
         assert cursor.key() == key
         overlay.write(key, None, writer.upto)
     assert moves < 8 * len(keys)
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_a_step_takes_as_long_however_many_keys_around_it_have_changed(backward: bool) -> None:
+    """Each node of a stream may have got a new value since the last checkpoint: a read looks at those it asks for."""
+    moves = 0
+
+    def count() -> None:
+        nonlocal moves
+        moves += 1
+
+    keys = [b"%05d" % n for n in range(2000)]
+    overlay = Overlay(0)
+    for key in keys:
+        overlay.write(key, b"log", 1)
+    view = View(SimpleNamespace(pos=1), Rows(keys, count), overlay, False)
+    for key in keys[::7]:
+        cursor = view.cursor()
+        assert cursor.set_range(key)
+        assert cursor.item() == (key, b"log")
+        if backward and key != keys[0]:
+            assert cursor.prev()
+    assert moves < 4 * len(keys[::7])
+
+
+@given(below=st.sets(st.sampled_from(KEYS[:5])), moves=st.lists(st.one_of(
+    st.sampled_from(["next", "prev", "first", "last"]), st.sampled_from(KEYS[:5]),
+    st.tuples(st.sampled_from(KEYS[:5]), st.booleans())), max_size=30))  # fmt: skip
+@example(below={KEYS[0]}, moves=[(KEYS[1], True), "first", (KEYS[1], False), "next"])
+@example(below={KEYS[0]}, moves=[(KEYS[1], True), (KEYS[1], False), "first", (KEYS[1], True), "next"])
+def test_a_cursor_of_a_transaction_sees_what_the_transaction_writes_beside_it(
+    below: set[bytes], moves: list[str | bytes | tuple[bytes, bool]]
+) -> None:
+    overlay = Overlay(0)
+    writer = View(SimpleNamespace(pos=0), Rows(list(below), lambda: None), overlay, True)
+    state = dict.fromkeys(below, b"lmdb")
+    cursor, here = writer.cursor(), None
+    for move in moves:
+        if isinstance(move, tuple):
+            key, there = move
+            overlay.write(key, b"log" if there else None, writer.upto)
+            state.pop(key, None)
+            state |= {key: b"log"} if there else {}
+            continue
+        if isinstance(move, bytes):
+            found, right = cursor.set_range(move), [key for key in sorted(state) if key >= move][:1]
+        elif move in ("first", "last") or here is None:
+            forward = move in ("first", "next")
+            found = cursor.first() if forward else cursor.last()
+            right = sorted(state, reverse=not forward)[:1]
+        elif move == "next":
+            found, right = cursor.next(), sorted(key for key in state if key > here)[:1]
+        else:
+            found, right = cursor.prev(), sorted(key for key in state if key < here)[-1:]
+        assert found == bool(right)
+        here = right[0] if right else None
+        assert (cursor.key(), cursor.value()) == ((here, state[here]) if here is not None else (b"", b""))
