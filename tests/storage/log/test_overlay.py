@@ -191,7 +191,7 @@ def walk_struck(begin, apart):
 expected = walk_struck(-1, 0)
 assert expected[:12] == seen + seen[::-1], expected
 steps = count
-for apart, every in (1, 7), (9, 11), (steps, 2):
+for apart, every in (1, 11), (9, 13), (steps, 3):
     for begin in range(1, steps, every):
         got = walk_struck(begin, apart)
         assert got == expected, (begin, apart, got, expected)
