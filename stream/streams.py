@@ -8,7 +8,7 @@ from typing import Any
 from ..storage.commit.write_transaction import WriteTransaction
 from ..storage.errors import StreamExists
 from ..storage.format import keys, records
-from ..storage.trees.rax import Rax, RaxTransaction
+from ..storage.trees.rax import Rax, RaxTransaction, step_from
 from .entries import header as headers
 from .entries import writer
 from .entries.header import NodeLimits, shown
@@ -129,11 +129,11 @@ def _copy_rows(txn: WriteTransaction, number: int, to: int) -> None:
     start, behind = keys.stream_span(number)
     head = to.to_bytes(8, "big")
     cursor = txn.cursor()
-    there = cursor.set_range(start)
+    there = step_from(cursor, start)
     while there and (key := bytes(cursor.key())) < behind:
         if key[8] != keys.HEADER and (key[8] not in keys.GROUP_KINDS or key[9:13] in groups):
             txn.put(head + key[8:], records.moved(key, bytes(cursor.value()), head + key[8:]))
-        there = cursor.set_range(key + b"\0")
+        there = step_from(cursor, key + b"\0")
 
 
 def _retaining(txn: RaxTransaction) -> list[bytes]:

@@ -37,7 +37,7 @@ from typing import NamedTuple
 
 from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.format import keys, records
-from ...storage.trees.rax import RaxTransaction, common, family_rows
+from ...storage.trees.rax import RaxTransaction, common, family_rows, step_before, step_from
 from .glob import glob_matches_bytes, literal_ends
 
 CHANNEL, SHARD, GLOB = b"c", b"s", b"p"
@@ -141,7 +141,7 @@ def owners(txn: RaxTransaction) -> dict[int, tuple[int, int]]:
     """
     found = {}
     cursor = txn.cursor()
-    more = cursor.set_range(OWNERS)
+    more = step_from(cursor, OWNERS)
     while more:
         key = bytes(cursor.key())
         if not key.startswith(OWNERS):
@@ -150,7 +150,7 @@ def owners(txn: RaxTransaction) -> dict[int, tuple[int, int]]:
         if len(key) == len(OWNERS) + OWNER_BYTES:
             pid, since = records.unseal(key, bytes(cursor.value()))
             found[owner] = (pid, since)
-        more = cursor.set_range(owner_key(owner + 1))
+        more = step_from(cursor, owner_key(owner + 1))
     return found
 
 
@@ -200,7 +200,7 @@ def _anchored(txn: RaxTransaction, mode: bytes, text: bytes) -> Iterator[tuple[i
     left: bytes | None = text[:_MOST_ANCHOR]
     while left is not None:
         behind = base + _escaped(left) + _CUT  # just behind all rows whose anchor is ``left``
-        found = cursor.prev() if cursor.set_range(behind) else cursor.last()
+        found = step_before(cursor, behind)
         key = bytes(cursor.key()) if found else b""
         if not key.startswith(base):
             return

@@ -44,7 +44,7 @@ from weakref import WeakSet
 from ...storage.engine.fork_hooks import forget_in_child
 from ...storage.errors import InvalidArgument
 from ...storage.format.records import unseal
-from ...storage.trees.rax import RaxTransaction
+from ...storage.trees.rax import RaxTransaction, step_from
 from ...stream.node.arguments import Text, whole
 from . import subject as subjects
 from .sublist import LITERALS, STATE_KEY, WILDCARDS, all_rows, decode_row, further_rows, ids_of, state_of
@@ -115,7 +115,7 @@ def heads(txn: RaxTransaction, prefix: bytes, wanted: bytes) -> Iterator[tuple[b
     skip = len(prefix)
     cursor = txn.cursor()
     target = prefix
-    while cursor.set_range(target):
+    while step_from(cursor, target):
         key: bytes = cursor.key()
         if not key.startswith(prefix):
             return

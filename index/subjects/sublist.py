@@ -53,7 +53,7 @@ from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.errors import CorruptionError, NoSubscription, SubjectError, SubscriptionExists
 from ...storage.format import keys as layout
 from ...storage.format.records import seal, unseal
-from ...storage.trees.rax import Rax, RaxTransaction, family_rows
+from ...storage.trees.rax import NEXT, Rax, RaxTransaction, disorder, family_rows, step_before, step_from
 from . import subject as subjects
 from .subscription import ROWS, Subscription, checked, checked_weight, decode, encode, name_bytes, row_key, sized
 
@@ -136,11 +136,14 @@ def decode_row(key: bytes, value: bytes) -> tuple[int, list[Row]]:
 def further_rows(txn: RaxTransaction, head: bytes, count: int) -> Iterator[tuple[bytes, bytes]]:
     """The rows behind a head, which must be ``count``. CorruptionError where one is missing."""
     cursor = txn.cursor()
-    found = cursor.set_range(head + b"\0")
+    found, last = step_from(cursor, head + b"\0"), head
     for _ in range(count):
         key = cursor.key()
         if not found or not key.startswith(head) or len(key) != len(head) + 8:
             raise CorruptionError(f"of the subscribers under {head.hex()} {count} further rows should be there")
+        if key <= last:
+            raise disorder(key, last)
+        last = key
         yield key, cursor.value()
         found = cursor.next()
 
@@ -219,13 +222,7 @@ class Members:
         if not self._further:
             return self._head
         cursor = self._txn.cursor()
-        wanted = self._head + number.to_bytes(8, "big")
-        if cursor.set_range(wanted):
-            if cursor.key() == wanted:
-                return wanted
-            cursor.prev()
-        else:
-            cursor.last()
+        step_before(cursor, self._head + number.to_bytes(8, "big") + NEXT)
         key: bytes = cursor.key()
         if not key.startswith(self._head):
             raise CorruptionError(f"the subscribers under {self._head.hex()} have lost their first row")

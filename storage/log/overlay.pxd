@@ -73,6 +73,7 @@ cdef class LogCursor:
     cdef Py_ssize_t index
     cdef long long moves
     cdef bint forward
+    cdef bint both
     cdef bint on_lmdb
 
     @cython.locals(version=Version, key=bytes, first=bytes, end=bytes, gap=tuple, steps="Py_ssize_t", gaps=dict)

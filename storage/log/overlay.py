@@ -262,8 +262,8 @@ class View:
 class LogCursor:
     """A cursor over both. It stands on the nearer of two candidates, LMDB's and the overlay's."""
 
-    __slots__ = ("at", "cursor", "forward", "here", "index", "moves", "on_lmdb", "other", "overlay", "rows", "upto",
-                 "version")
+    __slots__ = ("at", "both", "cursor", "forward", "here", "index", "moves", "on_lmdb", "other", "overlay", "rows",
+                 "upto", "version")
 
     def __init__(self, cursor: Any, overlay: Overlay, upto: int) -> None:
         self.cursor = cursor
@@ -272,6 +272,7 @@ class LogCursor:
         self.upto = upto
         self.here: bytes | None = None  # the key it stands on
         self.at: bytes | None = None  # LMDB's candidate
+        self.both = False  # whether the overlay has it too
         self.other: bytes | None = None  # the overlay's candidate, found at ``index`` of the order
         self.version: Version | None = None
         self.index = 0
@@ -302,6 +303,7 @@ class LogCursor:
                 version = version.older
             if version is None or version.value is not None:
                 self.at = key
+                self.both = version is not None
                 break
             if not self.forward:
                 found = cursor.prev()
@@ -354,16 +356,22 @@ class LogCursor:
         self.moves = self.overlay.moves
 
     def pick(self) -> bool:
-        """Stand on the nearer candidate."""
-        if self.at is None:
-            self.on_lmdb = False
-            self.here = self.other
-        elif self.other is None:
-            self.on_lmdb = True
-            self.here = self.at
-        else:
-            self.on_lmdb = self.at < self.other if self.forward else self.at > self.other
-            self.here = self.at if self.on_lmdb else self.other
+        """Stand on the nearer candidate.
+
+        What both have is met on both sides at once, or LMDB's cursor has come to it a second time: it turned, where a
+        gap lies, or a damaged page leads back. LMDB's value, which the overlay has replaced, is never shown.
+        """
+        while True:
+            if self.at is None:
+                self.on_lmdb = False
+            elif self.other is None:
+                self.on_lmdb = True
+            else:
+                self.on_lmdb = self.at < self.other if self.forward else self.at > self.other
+            if not self.on_lmdb or not self.both:
+                break
+            self.skip_lmdb(self.cursor.next() if self.forward else self.cursor.prev())
+        self.here = self.at if self.on_lmdb else self.other
         return self.here is not None
 
     def set_range(self, key: bytes) -> bool:
@@ -407,8 +415,6 @@ class LogCursor:
         elif not self.forward:  # no seek: both candidates stand here or before, and a damaged key leads elsewhere
             self.forward = True
             self.skip_lmdb(self.cursor.first() if self.at is None else self.cursor.next())
-            while self.at is not None and self.at <= here and self.at in self.rows:
-                self.skip_lmdb(self.cursor.next())
             self.skip_overlay(bisect_right(self.overlay.order, here), here + NEXT)
         elif self.on_lmdb:
             self.skip_lmdb(self.cursor.next())
@@ -431,8 +437,6 @@ class LogCursor:
         elif self.forward:
             self.forward = False
             self.skip_lmdb(self.cursor.last() if self.at is None else self.cursor.prev())
-            while self.at is not None and self.at >= here and self.at in self.rows:  # back in a gap stepped over
-                self.skip_lmdb(self.cursor.prev())
             self.skip_overlay(bisect_left(self.overlay.order, here), here)
         elif self.on_lmdb:
             self.skip_lmdb(self.cursor.prev())

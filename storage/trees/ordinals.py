@@ -40,7 +40,7 @@ from itertools import takewhile
 from ..errors import CorruptionError
 from ..format.keys import DEAD, ORDINAL, family
 from ..format.records import seal, unseal
-from .rax import RaxTransaction, family_rows
+from .rax import RaxTransaction, family_rows, step_before
 
 SOURCE_HASH = ""
 
@@ -296,8 +296,7 @@ class OrdinalIndex:
         """
         behind = self._prefix + ordinal.to_bytes(8, "big") + b"\0"
         with self._txn.cursor() as cursor:
-            found = cursor.prev() if cursor.set_range(behind) else cursor.last()
-            if not found or not cursor.key().startswith(self._prefix):
+            if not step_before(cursor, behind) or not cursor.key().startswith(self._prefix):
                 return None
             return _noted(cursor.key(), cursor.value())
 
@@ -375,7 +374,7 @@ def _delete(txn: RaxTransaction, start: bytes, stop: bytes, limit: int) -> int:
     """Delete up to ``limit`` rows with keys from ``start`` to before ``stop``; return how many."""
     done = 0
     with txn.cursor() as cursor:
-        while done < limit and cursor.set_range(start) and (key := cursor.key()) < stop:
+        while done < limit and cursor.set_range(start) and start <= (key := cursor.key()) < stop:
             txn.delete(key)
             done += 1
     return done

@@ -74,16 +74,14 @@ def family_rows(txn: ReadTransaction, prefix: bytes, start: bytes | None = None)
     """
     cursor = txn.cursor()
     begin = prefix if start is None else start
-    there = cursor.set_range(begin)
-    if there and cursor.key() < begin:
-        raise disorder(cursor.key(), begin)
+    there = step_from(cursor, begin)
     last = b""
     while there:
         key = cursor.key()
+        if key <= last:  # first: damage may lead back to another family
+            raise disorder(key, last)
         if not key.startswith(prefix):
             return
-        if key <= last:
-            raise disorder(key, last)
         last = key
         yield key, cursor.value()
         there = cursor.next()
@@ -155,32 +153,34 @@ class RaxIterator:
         cursor = self._cursor
         full = self._prefix + key
         if op == ">=":
-            found = cursor.set_range(full)
+            found = step_from(cursor, full)
         elif op == "<=":
             found = step_before(cursor, full + NEXT)
         elif op == ">":
-            found = cursor.set_range(full + NEXT)
+            found = step_from(cursor, full + NEXT)
         elif op == "<":
             found = step_before(cursor, full)
         elif op == "=":
             found = cursor.set_key(full)
         elif op == "^":
-            found = cursor.set_range(self._prefix)
+            found = step_from(cursor, self._prefix)
         elif op == "$":
             found = step_before(cursor, behind(self._prefix))
         else:
             raise InvalidArgument(f"a rax cannot seek {op!r}; the operators are '>', '>=', '<', '<=', '=', '^', '$'")
         if self._settle(found):
-            if op[0] == ">" and self._prefix + self.key < full:
-                raise disorder(self._prefix + self.key, full)
             return True
         self.key = self.value = b""
         return False
 
     def next(self) -> bool:
         """Move to the next greater key; False, and eof, if this was the last. raxNext."""
+        if self.eof:
+            return False
         before = self.key
-        if self.eof or not self._settle(self._cursor.next()):
+        if not self._settle(self._cursor.next()):
+            if b"" < (outside := bytes(self._cursor.key())) < self._prefix:
+                raise disorder(outside, self._prefix + before)
             return False
         if self.key <= before:
             raise disorder(self._prefix + self.key, self._prefix + before)
@@ -188,8 +188,12 @@ class RaxIterator:
 
     def prev(self) -> bool:
         """Move to the next smaller key; False, and eof, if this was the first. raxPrev."""
+        if self.eof:
+            return False
         before = self.key
-        if self.eof or not self._settle(self._cursor.prev()):
+        if not self._settle(self._cursor.prev()):
+            if (outside := bytes(self._cursor.key())) > self._prefix and not outside.startswith(self._prefix):
+                raise disorder(self._prefix + before, outside)
             return False
         if self.key >= before:
             raise disorder(self._prefix + before, self._prefix + self.key)
@@ -207,10 +211,10 @@ class RaxIterator:
         if not self.eof and most > 0:
             for full, value in self._cursor.iternext():
                 key = bytes(full)
-                if key > last or not key.startswith(prefix):
-                    break
                 if key <= before:
                     raise disorder(key, before)
+                if key > last or not key.startswith(prefix):
+                    break
                 before = key
                 found.append((key, bytes(value)))
                 if len(found) == most:
@@ -309,7 +313,7 @@ class Rax:
 
     def ceiling(self, key: bytes) -> tuple[bytes, bytes] | None:
         """The least key >= ``key`` and its value, None if there is none. One descent."""
-        return self._item() if self._cursor.set_range(self._prefix + key) else None
+        return self._item() if step_from(self._cursor, self._prefix + key) else None
 
     def floor(self, key: bytes) -> tuple[bytes, bytes] | None:
         """The greatest key <= ``key`` and its value, None if there is none. One descent."""
@@ -317,7 +321,7 @@ class Rax:
 
     def first(self) -> tuple[bytes, bytes] | None:
         """The least key and its value, None if the rax is empty. One descent."""
-        return self._item() if self._cursor.set_range(self._prefix) else None
+        return self._item() if step_from(self._cursor, self._prefix) else None
 
     def last(self) -> tuple[bytes, bytes] | None:
         """The greatest key and its value, None if the rax is empty. One descent."""
@@ -456,7 +460,7 @@ class Rax:
 
     def _least(self, full: bytes | None) -> bytes | None:
         """The key that is the least >= ``full`` of all in LMDB, None if it is not ours."""
-        if full is None or not self._cursor.set_range(full):
+        if full is None or not step_from(self._cursor, full):
             return None
         found = bytes(self._cursor.key())
         return found[self._skip :] if found.startswith(self._prefix) else None
@@ -476,6 +480,17 @@ class Rax:
                 if not found.startswith(self._prefix):
                     return
                 yield found[self._skip :]
+
+
+def step_from(cursor: lmdb.Cursor[Any], full: bytes) -> bool:
+    """Stand on the least key >= ``full`` of the database.
+
+    CorruptionError where it is less: in a damaged page LMDB's search goes astray.
+    """
+    there = cursor.set_range(full)
+    if there and bytes(cursor.key()) < full:
+        raise disorder(bytes(cursor.key()), full)
+    return there
 
 
 def step_before(cursor: lmdb.Cursor[Any], full: bytes | None) -> bool:

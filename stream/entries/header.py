@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 from ...storage.errors import CorruptionError, InvalidArgument
 from ...storage.format import keys, records
 from ...storage.format.records import FORMAT_BYTE, checksum, pack
-from ...storage.trees.rax import RaxTransaction, disorder, family_rows
+from ...storage.trees.rax import RaxTransaction, disorder, family_rows, step_from
 from ..node.arguments import whole
 from ..node.stream_id import MAX64
 from ..node.values import RAW
@@ -200,13 +200,13 @@ def all_names(txn: RaxTransaction) -> list[bytes]:
     names: list[bytes] = []
     numbers = set()
     cursor = txn.cursor()
-    if cursor.set_range(keys.NAMES):
+    if step_from(cursor, keys.NAMES):
         for found, value in cursor.iternext():
             key = bytes(found)
+            if names and key <= keys.NAMES + names[-1]:
+                raise disorder(key, keys.NAMES + names[-1])
             if not key.startswith(keys.NAMES):
                 break
-            if names and key[len(keys.NAMES):] <= names[-1]:
-                raise disorder(key, keys.NAMES + names[-1])
             names.append(key[len(keys.NAMES):])
             try:
                 numbers.add(records.unseal(key, bytes(value))[0])

@@ -55,7 +55,7 @@ def _sweep_some(suffix: bytes, txn: WriteTransaction) -> bool:
     for start, stop in keys.doomed_spans(suffix):
         cursor = txn.cursor()
         there = cursor.set_range(start)
-        while there and (key := cursor.key()) < stop:
+        while there and start <= (key := cursor.key()) < stop:  # damage can lead back
             if swept == _KEYS:
                 return True
             txn.delete(key)

@@ -33,7 +33,7 @@ from operator import itemgetter
 from ...storage.errors import CorruptionError
 from ...storage.format.keys import PENDING, PENDING_BY_CONSUMER, PENDING_BY_TIME, RELEASED, group_family
 from ...storage.format.records import seal, unseal
-from ...storage.trees.rax import RaxTransaction, disorder, family_rows
+from ...storage.trees.rax import RaxTransaction, disorder, family_rows, step_from
 from ..node.packed_ids import pack_ids
 from ..node.stream_id import MAX64, StreamID, pack_id, unpack_id
 from .bucket import CAPACITY, ID, MAX_VALUE, Bucket, Nack, column, unpack_ids
@@ -570,10 +570,8 @@ class PendingList:
 
     def _key_after(self, packed: bytes) -> bytes | None:
         """The ID of the first bucket behind this ID."""
-        if self._cursor.set_range(self._buckets + packed + b"\0"):
+        if step_from(self._cursor, self._buckets + packed + b"\0"):
             key: bytes = self._cursor.key()
-            if key <= self._buckets + packed:
-                raise disorder(key, self._buckets + packed)
             if key.startswith(self._buckets):
                 return key[-16:]
         return None

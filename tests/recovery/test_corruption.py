@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import random
 import shutil
+import struct
 from collections.abc import Callable, Iterable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 import raxlog
 from raw_records import changed_copy, flipped, raw_records, records_of
+from raxlog.index.subjects.sublist import Subscription
 from raxlog.storage.format import keys as layout
 from raxlog.storage.trees.rax import Rax
 
@@ -277,3 +280,59 @@ def test_pending_entries_that_vanish_after_they_were_found_whole_are_missed(
         store._source.submit(lose)
         with pytest.raises(raxlog.CorruptionError, match="not whole"):
             ask(group)
+
+
+def show_in_place_of(path: Path, wanted: bytes, shown: bytes) -> bool:
+    """Have each leaf of LMDB's that has both rows show one of them where the other was; False where none has."""
+    file = path / "000001" / "data.mdb"
+    data = bytearray(file.read_bytes())
+    is_changed = False
+    for page in range(2 * 4096, len(data), 4096):
+        number, _, flags, lower, _ = struct.unpack_from("<QHHHH", data, page)
+        if number != page // 4096 or flags != 2:
+            continue
+        places = {}
+        for place in range(page + 16, page + lower, 2):
+            row = page + int.from_bytes(data[place : place + 2], "little")
+            size = int.from_bytes(data[row + 6 : row + 8], "little")
+            places[bytes(data[row + 8 : row + 8 + size])] = place
+        if wanted in places and shown in places:
+            data[places[wanted] : places[wanted] + 2] = data[places[shown] : places[shown] + 2]
+            is_changed = True
+    file.write_bytes(data)
+    return is_changed
+
+
+def test_a_family_whose_last_row_shows_one_of_an_earlier_family_does_not_end_there(tmp_path: Path) -> None:
+    path = tmp_path / "s.rax"
+    with raxlog.open(path, durability="relaxed") as store:
+        stream = store.stream("s")
+        stream.extend([{"n": n} for n in range(9)])
+        group = stream.create_group("g", "0")
+        for consumer in ("one", "two", "three"):
+            group.read(consumer, count=3)
+    found = records_of(path, 1, layout.CONSUMER)
+    assert len(found) == 3
+    assert show_in_place_of(path, found[-1][0], records_of(path, 1, layout.GROUP)[0][0])
+    with raxlog.open(path) as store:
+        for read in (store.stream("s").group("g").consumers, store.stream("s").group("g").pending):
+            with pytest.raises(raxlog.CorruptionError, match="comes behind"):
+                read()
+
+
+def test_a_row_of_subscribers_that_comes_a_second_time_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "s.rax"
+    with raxlog.open(path, durability="relaxed") as store:
+        for _ in range(15):
+            store.subjects.insert_many([Subscription.of("a.b")] * 100)
+    rows = sorted(key for key in raw_records(path) if b"a\0b\0" in key)
+    damaged = 0
+    for first, second in pairwise(rows[1:]):
+        copy = tmp_path / "copy.rax"
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(path, copy)
+        if show_in_place_of(copy, second, first):  # else they lie in two leaves
+            damaged += 1
+            with raxlog.open(copy) as store, pytest.raises(raxlog.CorruptionError):
+                store.subjects.match("a.b")
+    assert damaged
