@@ -178,8 +178,9 @@ class RaxIterator:
         if self.eof:
             return False
         before = self.key
-        if not self._settle(self._cursor.next()):
-            if b"" < (outside := bytes(self._cursor.key())) < self._prefix:
+        found = self._cursor.next()
+        if not self._settle(found):
+            if found and (outside := bytes(self._cursor.key())) < self._prefix:
                 raise disorder(outside, self._prefix + before)
             return False
         if self.key <= before:
@@ -191,8 +192,9 @@ class RaxIterator:
         if self.eof:
             return False
         before = self.key
-        if not self._settle(self._cursor.prev()):
-            if (outside := bytes(self._cursor.key())) > self._prefix and not outside.startswith(self._prefix):
+        found = self._cursor.prev()
+        if not self._settle(found):
+            if found and (outside := bytes(self._cursor.key())) > self._prefix:
                 raise disorder(self._prefix + before, outside)
             return False
         if self.key >= before:
