@@ -184,9 +184,9 @@ class Run:
 
     def run(self) -> int:
         """Everything; the exit status."""
-        print(f"results: {self.results}\nlogs and failing cases: {self.place}\nseed {self.seed}, {self.jobs} at a time",
-              flush=True)
         try:
+            print(f"results: {self.results}\nlogs and failing cases: {self.place}\n"
+                  f"seed {self.seed}, {self.jobs} at a time", flush=True)
             while self.left or self.running:
                 while (chunk := self._next()) is not None:
                     self._start(chunk)
