@@ -145,8 +145,9 @@ class Store:
         """Close the store: its live subscriptions end, and its handles raise StoreClosed from then on.
 
         If buffered appends were lost and no flush() has reported it, the store is closed and AppendsLost
-        is raised. After any other exception call close() again; otherwise the next open() in this process
-        completes it.
+        is raised. CorruptionError where the last checkpoint would have written to a damaged page: all is in
+        the log. After this and any other exception call close() again; otherwise the next open() in this
+        process completes it.
         """
         if self._source.closed:
             return

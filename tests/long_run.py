@@ -8,8 +8,9 @@
     images      93 of 20,000 or more                2,000,000 of what a power cut leaves
     errors      12 kinds, a full map                the N-th call, for all N
     interrupts  100 of 1,000                        100,000 exceptions in processes that go on
-    flips       110 of 1,000, and one               100,000 bits, half in heads of pages; all bits of the metas;
-                                                    10,000 rows shown in the place of others
+    flips       140 of 1,000, and one               100,000 bits, half in heads of pages; all bits of the metas;
+                                                    10,000 rows shown in the place of others; and 10,000 of each beside
+                                                    a log that holds what data.mdb does not
     contention  commit and relaxed                  10 minutes and 1 minute
     fuzz        12 of 5 minutes                     an hour, beside the others at the lowest priority
     reader      one                                 10 minutes, beside the others
@@ -84,6 +85,8 @@ def chunks() -> list[Chunk]:
     found += [("flips", f"{where}-{number:02}", 0.2) for where in ("uniform", "heads") for number in range(50)]
     found += [("flips", "metas-00", 0.5)]
     found += [("flips", f"pointers-{number:02}", 0.3) for number in range(10)]
+    found += [("flips", f"{where}-logged-{number:02}", 0.3)
+              for where in ("uniform", "heads", "pointers") for number in range(10)]
     return [Chunk(part, name, number, minutes) for number, (part, name, minutes) in enumerate(found)]
 
 
@@ -106,7 +109,7 @@ def perform(chunk: Chunk, seed: int, place: Path) -> Any:
             return parts.full_map(seed, keep)
         return parts.errors(parts.matrix(None)[chunk.name], ERRORS, seed, keep)
     if chunk.part == "flips":
-        with parts.flipper() as flipper:
+        with parts.flipper(logged="logged" in chunk.name) as flipper:
             where = chunk.name.partition("-")[0]
             return parts.flips(flipper, where, ALL_OF_METAS if where == "metas" else FLIPS, seed)
     own = Path(tempfile.mkdtemp(prefix=f"{chunk.part}-", dir=place))

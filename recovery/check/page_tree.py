@@ -22,7 +22,6 @@ from ...storage.files.lmdb_file import Node, PageFault, PageFile
 
 # What reading a malformed record may raise.
 FAILURES = (RaxlogError, PageFault, ValueError, TypeError, IndexError, KeyError, AttributeError)
-_DEEPEST = 32  # LMDB's own limit
 _CACHED = 1024  # leaves
 
 
@@ -114,7 +113,7 @@ class PageTree(RawRecords):
                 raise PageFault(number, "is not one of the store's")
             if number in self.reachable:
                 raise PageFault(number, "is reached from two places")
-            if depth > _DEEPEST:
+            if depth > lmdb_file.DEEPEST:
                 raise PageFault(number, "is too deep in the tree")
             page = self._file.page(number)
             flags = lmdb_file.flags_of(page)

@@ -31,12 +31,13 @@ BRANCH, LEAF, OVERFLOW, META = 0x01, 0x02, 0x04, 0x08
 BIG, SUBDATA, DUPLICATES = 0x01, 0x02, 0x04
 NO_PAGE = (1 << 64) - 1
 HEADER = 16
+LITTLE = sys.byteorder == "little"
+DEEPEST = 32  # pages from a root down: LMDB's own limit
 RESERVE = 64  # pages that a store which may not grow keeps for deletions; a trim of 1,000 nodes takes some 20
 
 _MAGIC = 0xBEEFC0DE
 _VERSION = 1
 _SIZES = (4096, 8192, 16384, 32768, 2048, 1024, 512)  # a page's, the usual ones first
-_LITTLE = sys.byteorder == "little"
 _HEAD = struct.Struct("=QHHHH")
 _RUN = struct.Struct("=I")
 _NODE = struct.Struct("=HHHH")
@@ -187,7 +188,7 @@ class PageFile:
 
     def run(self, first: int, size: int) -> tuple[bytes, int]:
         """The value of ``size`` bytes that begins on page ``first``, and how many pages it has."""
-        count = (HEADER - 1 + size) // self.page_size + 1
+        count = self._run_length(size)
         fits = 2 <= first <= self.pages - count
         data = os.pread(self._file.fileno(), HEADER + size, first * self.page_size) if fits else b""
         if len(data) < HEADER + size:
@@ -195,6 +196,17 @@ class PageFile:
         if not flags_of(data) & OVERFLOW:
             raise PageFault(first, "should hold a long value and is no overflow page")
         return data[HEADER:], count
+
+    def require_run(self, first: int, size: int) -> None:
+        """PageFault where the page on which a value of ``size`` bytes begins says another length, or is none."""
+        head = os.pread(self._file.fileno(), HEADER, first * self.page_size) if 2 <= first < self.pages else b""
+        if len(head) < HEADER:
+            raise PageFault(first, "is an overflow page, and the file ends before it does")
+        if number_of(head) != first or flags_of(head) != OVERFLOW or run_of(head) != self._run_length(size):
+            raise PageFault(first, "should be the first of a long value")
+
+    def _run_length(self, size: int) -> int:
+        return (HEADER - 1 + size) // self.page_size + 1
 
 
 def number_of(page: bytes) -> int:
@@ -215,6 +227,14 @@ def flags_of(page: bytes) -> int:
     return flags
 
 
+def require_head(number: int, page: bytes) -> None:
+    """PageFault where a page of a tree has another number, or flags that no such page in a file has."""
+    if number_of(page) != number:
+        raise PageFault(number, f"has the number {number_of(page)}")
+    if flags_of(page) not in (BRANCH, LEAF):
+        raise PageFault(number, f"has the unknown flags {flags_of(page):#x}")
+
+
 def run_of(page: bytes) -> int:
     """How many pages an overflow page says its value takes."""
     count: int = _RUN.unpack_from(page, 12)[0]
@@ -226,7 +246,7 @@ def branch(number: int, page: bytes) -> Branch:
     keys, pages = [], []
     for at in _pointers(number, page):
         one, two, high, key_size = _NODE.unpack_from(page, at)
-        low, middle = (one, two) if _LITTLE else (two, one)
+        low, middle = (one, two) if LITTLE else (two, one)
         end = at + 8 + key_size
         if end > len(page):
             raise PageFault(number, "has a key that passes its end")
@@ -259,7 +279,7 @@ def record_at(number: int, page: bytes, at: int) -> Node:
     if not HEADER <= at <= len(page) - 8:
         raise PageFault(number, "has a pointer that leads out of it")
     one, two, flags, key_size = _NODE.unpack_from(page, at)
-    size = one | two << 16 if _LITTLE else two | one << 16
+    size = one | two << 16 if LITTLE else two | one << 16
     begin = at + 8 + key_size
     if flags & ~BIG:
         raise PageFault(number, "has a record of a kind that raxlog does not write")

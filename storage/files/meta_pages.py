@@ -32,10 +32,9 @@ from pathlib import Path
 
 from ..errors import CorruptionError
 from . import directory, lmdb_file
-from .lmdb_file import Meta, PageFault, PageFile
+from .lmdb_file import Meta, Node, PageFault, PageFile
 
 _TRIES = 200  # a writer changes the pages while we look
-_DEEPEST = 32
 _INTEGER_KEYS = 0x08
 _NO_FOLDER = 0x4000  # a copy made through the file's own name
 _MOST_LEFT_OUT = 1 << 20  # pages
@@ -104,21 +103,32 @@ def free_list(file: PageFile, meta: Meta) -> Iterator[tuple[range, tuple[int, ..
 
     A part may have room for more than it says. PageFault where a page of it is not what it should be.
     """
+    for number, records in list_leaves(file, meta):
+        yield range(number, number + 1), (0,)
+        for node in records:
+            value, count = (node.inline, 0) if node.inline is not None else file.run(node.overflow, node.size)
+            yield range(node.overflow, node.overflow + count), struct.unpack_from(f"={len(value) // 8}Q", value)
+
+
+def list_leaves(file: PageFile, meta: Meta) -> Iterator[tuple[int, list[Node]]]:
+    """The pages of the tree of a state's list of free pages, each with its records; a branch has none. PageFault."""
     waiting = [] if meta.free_root == lmdb_file.NO_PAGE else [(meta.free_root, 0)]
     last = -1
     while waiting:
         number, depth = waiting.pop()
         page = _page_of_list(file, number, depth)
-        yield range(number, number + 1), (0,)
-        if lmdb_file.flags_of(page) & lmdb_file.BRANCH:
+        records = []
+        if lmdb_file.flags_of(page) == lmdb_file.BRANCH:
             waiting += [(child, depth + 1) for child in reversed(lmdb_file.branch(number, page).pages)]
-            continue
-        for node in lmdb_file.leaf(number, page):
+        else:
+            records = lmdb_file.leaf(number, page)
+        for node in records:
             if len(node.key) != 8 or lmdb_file.integer(node.key) <= last:
                 raise PageFault(number, "holds no numbers of transactions, or not in order")
             last = lmdb_file.integer(node.key)
-            value, count = (node.inline, 0) if node.inline is not None else file.run(node.overflow, node.size)
-            yield range(node.overflow, node.overflow + count), struct.unpack_from(f"={len(value) // 8}Q", value)
+            if node.inline is None:
+                file.require_run(node.overflow, node.size)
+        yield number, records
 
 
 def doubts(file: PageFile, metas: list[Meta], readonly: bool = False) -> str | None:
@@ -194,7 +204,7 @@ def maker(file: PageFile, meta: Meta) -> int | None:
     number, depth = meta.free_root, 0
     while True:
         page = _page_of_list(file, number, depth)
-        if not lmdb_file.flags_of(page) & lmdb_file.BRANCH:
+        if lmdb_file.flags_of(page) == lmdb_file.LEAF:
             break
         number, depth = lmdb_file.branch(number, page).pages[-1], depth + 1
     records = lmdb_file.leaf(number, page)
@@ -205,8 +215,7 @@ def maker(file: PageFile, meta: Meta) -> int | None:
 
 def _page_of_list(file: PageFile, number: int, depth: int) -> bytes:
     page = file.page(number)
-    if lmdb_file.number_of(page) != number or depth > _DEEPEST:
-        raise PageFault(number, "has another number")
-    if not lmdb_file.flags_of(page) & (lmdb_file.BRANCH | lmdb_file.LEAF):
-        raise PageFault(number, "is neither a branch nor a leaf")
+    if depth > lmdb_file.DEEPEST:
+        raise PageFault(number, "is too deep in the tree")
+    lmdb_file.require_head(number, page)
     return page

@@ -47,8 +47,8 @@ from raxlog.storage.errors import (
     ReadOnlyStore,
     StoreError,
 )
-from raxlog.storage.files import directory, disk, log_file, map_lock, ofd_lock, presence
-from raxlog.storage.files.lmdb_file import RESERVE
+from raxlog.storage.files import changed_pages, directory, disk, log_file, map_lock, ofd_lock, presence
+from raxlog.storage.files.lmdb_file import RESERVE, PageFile
 from raxlog.storage.files.log_file import HEADER
 from raxlog.storage.files.writer_lock import WriterLock
 from raxlog.storage.format import records
@@ -165,7 +165,7 @@ class Log:
         damaged is no error, and what can be read is taken; ``damage`` says what cannot.
         """
         self.real = real
-        self.files: list[FileIO] = []
+        self.files: list[FileIO | PageFile] = []
         self.file = self.synced = -1
         self.state: Any = None
         self.lock: WriterLock | None = None
@@ -194,8 +194,12 @@ class Log:
                 shown = bytearray((folder / log_file.STATE).read_bytes()[WORDS : WORDS + 128])
                 self.words = memoryview(shown.ljust(128, b"\0")).cast("Q")
         flags = os.O_CLOEXEC | (os.O_RDONLY if self.readonly else os.O_RDWR)
-        self.files = [FileIO(os.open(self.path, flags | also), "rb") for also in (0, os.O_DSYNC)]
-        self.file, self.synced = (opened.fileno() for opened in self.files)
+        logs = [FileIO(os.open(self.path, flags | also), "rb") for also in (0, os.O_DSYNC)]
+        self.files += logs
+        self.file, self.synced = (opened.fileno() for opened in logs)
+        if not self.readonly:
+            self.pages = PageFile(folder / directory.DATA)
+            self.files.append(self.pages)
         self.ring = mmap.mmap(self.file, HEADER + self.size, access=mmap.ACCESS_READ)
         self.checkpointing = threading.Lock()  # the lock in the file does not keep threads apart
         self.mutex = threading.RLock()  # while it follows, or is rebased
@@ -777,6 +781,7 @@ class Log:
                 overlay.readers -= 1
             if self.words[feed.FED]:
                 feed.keep(self, applied, before, upto, None if view is None else changes)
+            changed_pages.require_sound(self.pages, sorted([*changes, (log_file.APPLIED, b"")]))
             put_changes(txn, changes, upto, chain)
             if view is not None:
                 self.room.require(txn, lent)

@@ -2,6 +2,9 @@
 
 cimport cython
 
+@cython.locals(key=bytes, last=bytes, there=bint)
+cpdef bint seek(object cursor, bytes full, bint before=*) except -1
+
 cpdef long long run_of(bytes key, bytes value) except -1
 
 cdef class Version:
@@ -83,6 +86,7 @@ cdef class LogCursor:
     cdef object skip_overlay(self, Py_ssize_t index, bytes bound)
     cdef bint pick(self) except -1
     cpdef bint set_range(self, bytes key) except -1
+    cpdef bint set_before(self, bytes key) except -1
     cpdef bint set_key(self, bytes key) except -1
     cpdef bint first(self) except -1
     cpdef bint last(self) except -1

@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import lmdb
+from raxlog.storage.trees.rax import disorder
 
 SOURCE_HASH = ""
 
@@ -28,6 +29,42 @@ NEXT = b"\0"  # key + NEXT is the first byte string behind key
 BEHIND = b"\xff" * 512  # behind all keys: LMDB's have up to 511 bytes
 SHORT = 8  # keys: a run that is stepped over faster than looked up
 MOST_GAPS = 1000
+
+
+def seek(cursor: Any, full: bytes, before: bool = False) -> bool:
+    """Stand on the least key >= ``full`` of LMDB's; ``before``: on the greatest before it.
+
+    LMDB looks for a key by halves, and has no checksum over its pages: one row that shows a wrong key sends the search
+    to the wrong side of it, and all rows between there and the right place are missed. The search ends beside that
+    row, for all other rows lead it back there. So these show it:
+
+        k[-2] < k[-1] < full <= k[0] < k[1]
+
+    CorruptionError where that does not hold. Six steps of a cursor, a third of a microsecond.
+    """
+    there = cursor.set_range(full)
+    if there:
+        key = cursor.key()
+        if key < full:
+            raise disorder(key, full)
+        if not cursor.next():
+            cursor.last()
+        elif cursor.key() <= key:
+            raise disorder(cursor.key(), key)
+        else:
+            cursor.prev()
+    if not (cursor.prev() if there else cursor.last()):  # there is none before it
+        return False if before else bool(cursor.first())
+    last = cursor.key()
+    if last >= full:
+        raise disorder(full, last)
+    if cursor.prev():
+        if cursor.key() >= last:
+            raise disorder(last, cursor.key())
+        cursor.next()
+    else:
+        cursor.first()
+    return before or (there and bool(cursor.next()))
 
 
 def run_of(key: bytes, value: bytes | None) -> int:
@@ -313,7 +350,7 @@ class LogCursor:
                 gap = self.overlay.gaps.get(key)
                 if gap is not None and gap[0] <= self.upto:
                     end = gap[1]
-                    found = end is not None and cursor.set_range(end)
+                    found = end is not None and seek(cursor, end)
                     steps = SHORT
                     continue
             steps += 1
@@ -377,7 +414,14 @@ class LogCursor:
     def set_range(self, key: bytes) -> bool:
         """Stand on the first key from here on."""
         self.forward = True
-        self.skip_lmdb(self.cursor.set_range(key))
+        self.skip_lmdb(seek(self.cursor, key))
+        self.skip_overlay(bisect_left(self.overlay.order, key), key)
+        return self.pick()
+
+    def set_before(self, key: bytes) -> bool:
+        """Stand on the last key before it."""
+        self.forward = False
+        self.skip_lmdb(seek(self.cursor, key, True))
         self.skip_overlay(bisect_left(self.overlay.order, key), key)
         return self.pick()
 
@@ -409,7 +453,7 @@ class LogCursor:
             return self.first()
         if self.moves != self.overlay.moves:
             self.forward = True
-            found = self.cursor.set_range(here)
+            found = seek(self.cursor, here)
             self.skip_lmdb(self.cursor.next() if found and self.cursor.key() == here else found)
             self.skip_overlay(bisect_right(self.overlay.order, here), here + NEXT)
         elif not self.forward:  # no seek: both candidates stand here or before, and a damaged key leads elsewhere
@@ -432,7 +476,7 @@ class LogCursor:
         if self.moves != self.overlay.moves:
             self.forward = False
             cursor = self.cursor
-            self.skip_lmdb(cursor.prev() if cursor.set_range(here) else cursor.last())
+            self.skip_lmdb(seek(cursor, here, True))
             self.skip_overlay(bisect_left(self.overlay.order, here), here)
         elif self.forward:
             self.forward = False

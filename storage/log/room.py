@@ -14,6 +14,7 @@ from __future__ import annotations
 import resource
 from typing import TYPE_CHECKING, Any
 
+from raxlog.storage.errors import CorruptionError
 from raxlog.storage.files import directory, disk, lmdb_errors, lmdb_file
 from raxlog.storage.files.lmdb_file import RESERVE
 
@@ -58,10 +59,13 @@ class Room:
         stat = real.stat()
         self.page = stat["psize"]
         self.depth = max(1, stat["depth"])
-        self.leaves = stat["leaf_pages"]
-        self.tree = self.leaves + stat["branch_pages"]
         self.used = real.info()["last_pgno"] + 1
-        self.free = self.used - self.tree - stat["overflow_pages"] - 2
+        counts = stat["leaf_pages"], stat["branch_pages"], stat["overflow_pages"]
+        if max(counts) > self.used:
+            raise CorruptionError(f"LMDB counts {max(counts)} pages of a kind in a file of {self.used}: one is damaged")
+        self.leaves, branches, large = counts
+        self.tree = self.leaves + branches
+        self.free = self.used - self.tree - large - 2
 
     def gives(self, overlay: Overlay) -> int:
         """The most pages that a checkpoint of it gives back: LMDB uses them again two commits later."""

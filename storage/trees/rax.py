@@ -502,7 +502,12 @@ def step_before(cursor: lmdb.Cursor[Any], full: bytes | None) -> bool:
     """
     if full is None:
         return cursor.last()
-    there = cursor.prev() if cursor.set_range(full) else cursor.last()
+    set_before = getattr(cursor, "set_before", None)  # LMDB's cursor has none
+    there: bool
+    if set_before is not None:
+        there = set_before(full)
+    else:
+        there = cursor.prev() if cursor.set_range(full) else cursor.last()
     if there and bytes(cursor.key()) >= full:
         raise disorder(full, bytes(cursor.key()))
     return there

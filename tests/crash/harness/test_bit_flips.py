@@ -59,6 +59,13 @@ def test_a_row_in_the_place_of_another_is_never_read_as_data_and_no_search_goes_
     assert (outcome.tried, outcome.failed, outcome.also["killed"]) == (200, 0, 0)
 
 
+@pytest.mark.parametrize("where", ["pointers", "heads", "uniform"])
+def test_nor_is_it_where_the_log_holds_much_that_the_data_file_does_not(where: str) -> None:
+    with crash_parts.flipper(logged=True) as flipper:
+        outcome = crash_parts.flips(flipper, where, 150, seed=500)
+    assert (outcome.tried, outcome.failed) == (150, 0)
+
+
 @pytest.mark.parametrize("part", range(2))
 def test_a_bit_flipped_in_a_meta_page_hides_nothing(flipper: Flipper, part: int) -> None:
     outcome = crash_parts.flips(flipper, "metas", 200, seed=300 + part)

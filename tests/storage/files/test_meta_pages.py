@@ -23,6 +23,7 @@ from raxlog.storage.files.lmdb_file import Meta, PageFile
 
 PAGE = 4096
 NUMBER = 144  # where a meta page holds its transaction; its last page stands before it
+LARGE = 112  # and the number of pages of large values
 FIRST = 20
 
 
@@ -135,6 +136,24 @@ def test_a_last_page_far_behind_the_file_is_told_at_once(folder: Path) -> None:
         overwrite(copy, PAGE * found[0].slot + NUMBER - 8, struct.pack("=Q", value))
         with pytest.raises(raxlog.CorruptionError):
             raxlog.open(copy)
+
+
+def test_where_fewer_pages_are_counted_than_are_freed_what_is_written_is_refused(folder: Path) -> None:
+    """LMDB goes below zero then, as it does where a row's head is damaged: what room there is cannot be known."""
+    path = folder / "s.rax"
+    made(path, FIRST)
+    with raxlog.open(path) as store:
+        store.state["large"] = b"x" * 50_000
+    overwrite(path, PAGE * metas(path)[0].slot + LARGE, bytes(8))
+    with raxlog.open(path) as store:
+        del store.state["large"]
+        with pytest.raises(raxlog.CorruptionError, match=r"LMDB counts .* pages"):
+            checkpoint(store)
+        assert len(store.stream("s")) == FIRST
+        with pytest.raises(raxlog.CorruptionError, match="LMDB counts"):
+            store.close()
+    with pytest.raises(raxlog.CorruptionError, match="meta page"):
+        raxlog.open(path)
 
 
 def test_an_end_that_was_freed_before_it_was_written_is_not_missed(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
@@ -13,7 +14,9 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from raxlog.storage.log.overlay import Overlay, Version, View
+from raxlog.storage.errors import CorruptionError
+from raxlog.storage.log.overlay import Overlay, Version, View, seek
+from raxlog.storage.trees.rax import step_before
 
 KEYS = [b"%02d" % n for n in range(12)]
 
@@ -21,7 +24,7 @@ KEYS = [b"%02d" % n for n in range(12)]
 class Rows:
     """Sorted keys, as LMDB's transaction and cursor show them; each move lets another thread run."""
 
-    def __init__(self, keys: list[bytes], in_between: Callable[[], None]) -> None:
+    def __init__(self, keys: list[bytes], in_between: Callable[[], object]) -> None:
         self.keys = sorted(keys)
         self.at = -1
         self.in_between = in_between
@@ -68,9 +71,10 @@ class Rows:
 @pytest.mark.parametrize("busy", [False, True])
 @given(below=st.sets(st.sampled_from(KEYS)), changes=st.lists(st.tuples(st.sampled_from(KEYS), st.booleans())),
        later=st.lists(st.tuples(st.sampled_from(KEYS), st.booleans())),
-       moves=st.lists(st.sampled_from(["next", "prev", "first", "last", *KEYS])))
+       moves=st.lists(st.sampled_from(["next", "prev", "first", "last", *KEYS, *((key,) for key in KEYS)])))
 def test_a_cursor_shows_one_state_beside_a_writer(
-    busy: bool, below: set[bytes], changes: list[tuple[bytes, bool]], later: list[tuple[bytes, bool]], moves: list[str]
+    busy: bool, below: set[bytes], changes: list[tuple[bytes, bool]], later: list[tuple[bytes, bool]],
+    moves: list[str | bytes | tuple[bytes]]
 ) -> None:
     overlay = Overlay(0)
     for lsn, (key, there) in enumerate(changes, 1):
@@ -97,6 +101,8 @@ def test_a_cursor_shows_one_state_beside_a_writer(
         for move in moves:
             if isinstance(move, bytes):
                 found, place = cursor.set_range(move), bisect_left(expected, move)
+            elif isinstance(move, tuple):
+                found, place = step_before(cursor, move[0]), bisect_left(expected, move[0]) - 1
             elif move in ("first", "last") or place is None:
                 to_first = move in ("first", "next")
                 found, place = cursor.first() if to_first else cursor.last(), 0 if to_first else len(expected) - 1
@@ -232,7 +238,7 @@ def move_about(view: View, start: bytes) -> list[tuple[bytes, bytes] | None]:
     found.append(cursor.item() if cursor.set_range(start) else None)
     while found[-1] is not None:
         found.append(cursor.item() if cursor.prev() else None)
-    return found
+    return [*found, cursor.item() if step_before(cursor, start) else None]
 
 
 def expected_of(state: dict[bytes, bytes], start: bytes) -> list[tuple[bytes, bytes] | None]:
@@ -249,7 +255,7 @@ def expected_of(state: dict[bytes, bytes], start: bytes) -> list[tuple[bytes, by
     found.append(rows[first])
     if found[-1] is not None:
         found += [*rows[:first][::-1], None]
-    return found
+    return [*found, rows[first - 1] if first else None]
 
 
 @given(
@@ -298,44 +304,57 @@ def test_runs_of_deleted_keys_are_skipped_by_each_view_as_it_must_see_them(
 
 
 def test_the_first_key_is_found_in_a_step_however_many_were_deleted_before_it() -> None:
-    moves = 0
-
-    def count() -> None:
-        nonlocal moves
-        moves += 1
-
+    moves = itertools.count()
     keys = [b"%05d" % n for n in range(2000)]
     overlay = Overlay(0)
-    writer = View(SimpleNamespace(pos=0), Rows(keys, count), overlay, True)
+    writer = View(SimpleNamespace(pos=0), Rows(keys, lambda: next(moves)), overlay, True)
     for key in keys:
         cursor = writer.cursor()
         assert cursor.first()
         assert cursor.key() == key
         overlay.write(key, None, writer.upto)
-    assert moves < 8 * len(keys)
+    assert next(moves) < 12 * len(keys)
 
 
 @pytest.mark.parametrize("backward", [False, True])
 def test_a_step_takes_as_long_however_many_keys_around_it_have_changed(backward: bool) -> None:
     """Each node of a stream may have got a new value since the last checkpoint: a read looks at those it asks for."""
-    moves = 0
-
-    def count() -> None:
-        nonlocal moves
-        moves += 1
-
+    moves = itertools.count()
     keys = [b"%05d" % n for n in range(2000)]
     overlay = Overlay(0)
     for key in keys:
         overlay.write(key, b"log", 1)
-    view = View(SimpleNamespace(pos=1), Rows(keys, count), overlay, False)
+    view = View(SimpleNamespace(pos=1), Rows(keys, lambda: next(moves)), overlay, False)
     for key in keys[::7]:
         cursor = view.cursor()
         assert cursor.set_range(key)
         assert cursor.item() == (key, b"log")
         if backward and key != keys[0]:
             assert cursor.prev()
-    assert moves < 4 * len(keys[::7])
+    assert next(moves) < 12 * len(keys[::7])
+
+
+@given(rows=st.sets(st.sampled_from(MANY), min_size=1), place=st.integers(0), shown=st.sampled_from(MANY),
+       wanted=st.sampled_from(MANY), before=st.booleans())
+@example(rows=set(MANY[:5]), place=2, shown=MANY[0], wanted=MANY[1], before=True)  # the search goes on behind the row
+@example(rows=set(MANY[:5]), place=2, shown=MANY[9], wanted=MANY[3], before=False)  # and before it
+def test_a_search_is_right_or_raises_where_one_row_shows_another_key(
+    rows: set[bytes], place: int, shown: bytes, wanted: bytes, before: bool
+) -> None:
+    cursor = Rows(list(rows), lambda: None)
+    place %= len(rows)
+    others = cursor.keys[:place] + cursor.keys[place + 1 :]
+    cursor.keys[place] = shown
+    try:
+        found = cursor.key() if seek(cursor, wanted, before) else None
+    except CorruptionError:
+        assert cursor.keys != sorted({shown, *others})
+        return
+    right = []
+    for keys in (others, sorted([shown, *others])):  # the row itself may be missed
+        at = bisect_left(keys, wanted) - before
+        right.append(keys[at] if 0 <= at < len(keys) else None)
+    assert found in right
 
 
 def test_a_value_that_the_log_has_replaced_is_not_shown_where_a_damaged_page_leads_back() -> None:

@@ -285,10 +285,10 @@ WHERE: dict[str, Callable[[bytes, int, int], Sequence[flipped_stores.Flip]]] = {
 
 
 @contextmanager
-def flipper() -> Iterator[Flipper]:
-    """A sound store whose bits are flipped."""
+def flipper(logged: bool = False) -> Iterator[Flipper]:
+    """A sound store whose bits are flipped; ``logged``: one whose log holds much that data.mdb does not."""
     with in_memory() as place:
-        flipped_stores.build(place / "sound.rax", flipped_stores.FEWER)
+        flipped_stores.build(place / "sound.rax", flipped_stores.FEWER, logged)
         cut_off_reserve(place / "sound.rax" / "000001" / "data.mdb")  # there is nothing to be damaged in it
         yield Flipper(place / "sound.rax", place, seed=3, share=flipped_stores.FEWER)
 

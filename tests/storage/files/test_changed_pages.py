@@ -1,0 +1,170 @@
+"""Damaged pages are not written to: what was acknowledged stays in the log, and is there once the page is mended."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import crash_parts
+import pytest
+import raxlog
+from counting import checkpoint
+from raxlog.storage.files import lmdb_file
+from raxlog.storage.files.lmdb_file import BIG, BRANCH, HEADER, LEAF, PageFile
+
+PAGE = 4096
+KEYS = [b"key%04d" % number for number in range(400)]
+Spoil = Callable[[bytes, int, int], tuple[int, bytes]]  # of the file, its root and a leaf: a place, and what it becomes
+
+
+@pytest.fixture
+def path() -> Iterator[Path]:
+    with crash_parts.in_memory() as folder:
+        yield folder / "s.rax"
+
+
+def number_at(data: bytes, at: int) -> int:
+    return int(struct.unpack_from("=H", data, at)[0])
+
+
+def flags(bit: int, of_leaf: bool) -> Spoil:
+    def spoil(data: bytes, root: int, leaf: int) -> tuple[int, bytes]:
+        at = PAGE * (leaf if of_leaf else root) + 10
+        return at, struct.pack("=H", number_at(data, at) ^ bit)
+
+    return spoil
+
+
+def first_row_twice(data: bytes, root: int, leaf: int) -> tuple[int, bytes]:
+    at = PAGE * leaf + HEADER
+    return at + 2, data[at : at + 2]
+
+
+def last_row_first(data: bytes, root: int, leaf: int) -> tuple[int, bytes]:
+    at = PAGE * leaf + number_at(data, PAGE * leaf + 12) - 2
+    return PAGE * leaf + HEADER, data[at : at + 2]
+
+
+def other_number(data: bytes, root: int, leaf: int) -> tuple[int, bytes]:
+    return PAGE * leaf, struct.pack("=Q", leaf ^ 8)
+
+
+def rows_begin_earlier(data: bytes, root: int, leaf: int) -> tuple[int, bytes]:
+    at = PAGE * leaf + 14
+    return at, struct.pack("=H", number_at(data, at) - 2)
+
+
+def other_child(data: bytes, root: int, leaf: int) -> tuple[int, bytes]:
+    """The way to the first leaf leads to the second."""
+    first, second = (PAGE * root + number_at(data, PAGE * root + HEADER + 2 * place) for place in (0, 1))
+    return first, data[second : second + 2]
+
+
+def first_key_of_the_branch_greater(data: bytes, root: int, leaf: int) -> tuple[int, bytes]:
+    at = PAGE * root + number_at(data, PAGE * root + HEADER + 2) + 8
+    return at, b"\xff"
+
+
+def longer_run(data: bytes, root: int, leaf: int) -> tuple[int, bytes]:
+    """The first page of a long value says that there are more."""
+    for place in range(HEADER, number_at(data, PAGE * leaf + 12), 2):
+        at = PAGE * leaf + number_at(data, PAGE * leaf + place)
+        if number_at(data, at + 4) & BIG:
+            first = struct.unpack_from("=Q", data, at + 8 + number_at(data, at + 6))[0]
+            return PAGE * first + 12, struct.pack("=I", 9)
+    raise AssertionError("no long value")
+
+
+@pytest.mark.parametrize("is_deleted", [False, True])
+@pytest.mark.parametrize("spoil", [
+    flags(0x8000, False), flags(0x4000, False), flags(0x8000, True), flags(0x10, True), first_row_twice, last_row_first,
+    other_number, rows_begin_earlier, other_child, first_key_of_the_branch_greater, longer_run,
+])  # fmt: skip
+def test_a_damaged_page_is_not_written_to_and_the_log_keeps_all(path: Path, spoil: Spoil, is_deleted: bool) -> None:
+    expected = dict.fromkeys(KEYS, b"v" * 60) | {KEYS[0]: b"long" * 3000}
+    with raxlog.open(path) as store:
+        store.state.update(expected)
+        checkpoint(store)
+        data_file = store._env.map.generation / "data.mdb"
+        data = data_file.read_bytes()
+        with PageFile(data_file) as file:
+            root = file.metas()[0].root
+            assert lmdb_file.flags_of(file.page(root)) == BRANCH
+            leaves = lmdb_file.branch(root, file.page(root)).pages
+            leaf = next(number for number in leaves if KEYS[0] in file.page(number))
+            assert lmdb_file.flags_of(file.page(leaf)) == LEAF
+        at, content = spoil(data, root, leaf)
+        assert data[at : at + len(content)] != content
+        for key in (KEYS[0], KEYS[1], KEYS[-1]):
+            if is_deleted:
+                del store.state[key], expected[key]
+            else:
+                store.state[key] = expected[key] = b"w" * 100
+        with data_file.open("r+b") as opened:
+            opened.seek(at)
+            opened.write(content)
+        damaged = data_file.read_bytes()
+        with pytest.raises(raxlog.CorruptionError, match=r"page \d+ of data\.mdb"):
+            checkpoint(store)
+        assert store.state.get(KEYS[-1]) == expected.get(KEYS[-1])
+        with pytest.raises(raxlog.CorruptionError, match=r"page \d+ of data\.mdb"):
+            store.close()
+    assert data_file.read_bytes() == damaged, "nothing has been written to it"
+    raxlog.salvage(path, path.with_name("new.rax"))
+    with raxlog.open(path.with_name("new.rax")) as store:
+        assert dict(store.state.items()) == expected
+    data_file.write_bytes(data)
+    with raxlog.open(path) as store:
+        assert dict(store.state.items()) == expected
+        checkpoint(store)
+        assert dict(store.state.items()) == expected
+    assert raxlog.check(path).ok
+
+
+def test_a_damaged_page_beside_one_that_loses_its_rows_is_not_written_to(path: Path) -> None:
+    """LMDB would move rows of it."""
+    with raxlog.open(path) as store:
+        store.state.update(dict.fromkeys(KEYS, b"v" * 60))
+        checkpoint(store)
+        data_file = store._env.map.generation / "data.mdb"
+        with PageFile(data_file) as file:
+            root = file.metas()[0].root
+            leaves = lmdb_file.branch(root, file.page(root)).pages
+        data = bytearray(data_file.read_bytes())
+        held = [[key for key in KEYS if key in data[PAGE * leaf : PAGE * leaf + PAGE]] for leaf in leaves]
+        place = next(place for place in range(2, len(leaves)) if held[place - 1] and held[place])
+        with data_file.open("r+b") as opened:
+            opened.seek(PAGE * leaves[place - 1] + 11)
+            opened.write(b"\x80")
+        store.state[held[place][5]] = b"w" * 60
+        checkpoint(store)
+        for key in held[place][:-1]:
+            del store.state[key]
+        with pytest.raises(raxlog.CorruptionError, match=f"page {leaves[place - 1]} of data.mdb"):
+            checkpoint(store)
+        with pytest.raises(raxlog.CorruptionError):
+            store.close()
+
+
+def test_a_damaged_list_of_free_pages_is_not_written_to(path: Path) -> None:
+    with raxlog.open(path) as store:
+        for value in (b"one", b"two"):
+            store.state[b"key"] = value
+            checkpoint(store)
+        store.state[b"key"] = b"three"
+        data_file = store._env.map.generation / "data.mdb"
+        with PageFile(data_file) as file:
+            free_root = file.metas()[0].free_root
+        with data_file.open("r+b") as opened:
+            opened.seek(PAGE * free_root + 11)
+            opened.write(b"\x80")
+        with pytest.raises(raxlog.CorruptionError, match=f"page {free_root} of data.mdb"):
+            checkpoint(store)
+        with data_file.open("r+b") as opened:
+            opened.seek(PAGE * free_root + 11)
+            opened.write(b"\0")
+        checkpoint(store)
+    with raxlog.open(path) as store:
+        assert store.state[b"key"] == b"three"
+    assert raxlog.check(path).ok
