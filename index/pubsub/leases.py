@@ -22,7 +22,7 @@ from io import FileIO
 
 from ...storage.commit.write_transaction import WriteTransaction
 from ...storage.engine.environment import Attachment, Environment
-from ...storage.errors import LockTimeout, ReadOnlyStore, StoreFull
+from ...storage.errors import CorruptionError, LockTimeout, ReadOnlyStore, StoreFull
 from ...storage.files import ofd_lock
 from ...stream.entries.session import Direct, ask
 from ..subjects import sublist
@@ -90,14 +90,15 @@ class Leases(Attachment):
         return alive
 
     def remove_dead_owners(self, source: Direct) -> None:
-        """Remove what dead processes have left in the store, unless it is open for reading only.
+        """Remove what dead processes have left in the store, unless it is open for reading only, or damaged there.
 
         A descent for each process that owns something, and a system call. Nothing is written where
         all live.
         """
-        if source.env.readonly or all(map(self.lives, ask(source, channel_index.owners))):
-            return
-        with contextlib.suppress(LockTimeout, StoreFull):  # what is left has no effect; another process removes it
+        # What is left has no effect; another process removes it. What is damaged is an error of the calls that need it.
+        with contextlib.suppress(LockTimeout, StoreFull, CorruptionError):
+            if source.env.readonly or all(map(self.lives, ask(source, channel_index.owners))):
+                return
             source.submit(lambda txn: self.live_owners(txn, list(channel_index.owners(txn))))
 
     def close(self) -> None:

@@ -67,7 +67,7 @@ class Walk:
             for key, first, size in long_values(number, page, low, high):
                 at = bisect_left(self.keys, key, begin, end)
                 if at < end and self.keys[at] == key:
-                    self.file.require_run(first, size)
+                    self.file.require_run(first, size, self.last_page)
             return
         starts, children = children_of(number, page, low, high)
         last = len(starts) - 1

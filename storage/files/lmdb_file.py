@@ -197,13 +197,22 @@ class PageFile:
             raise PageFault(first, "should hold a long value and is no overflow page")
         return data[HEADER:], count
 
-    def require_run(self, first: int, size: int) -> None:
-        """PageFault where the page on which a value of ``size`` bytes begins says another length, or is none."""
-        head = os.pread(self._file.fileno(), HEADER, first * self.page_size) if 2 <= first < self.pages else b""
+    def require_run(self, first: int, size: int, last_page: int) -> None:
+        """PageFault where the page on which a value of ``size`` bytes begins says a wrong length, or is none.
+
+        A value that has become shorter within one transaction keeps its pages. So there may be more of them, if none
+        bears its own number, as the first page of anything does, and no other page of a value.
+        """
+        file = self._file.fileno()
+        head = os.pread(file, HEADER, first * self.page_size) if 2 <= first < self.pages else b""
         if len(head) < HEADER:
             raise PageFault(first, "is an overflow page, and the file ends before it does")
-        if number_of(head) != first or flags_of(head) != OVERFLOW or run_of(head) != self._run_length(size):
+        count, needed = run_of(head), self._run_length(size)
+        if number_of(head) != first or flags_of(head) != OVERFLOW or not needed <= count <= last_page + 1 - first:
             raise PageFault(first, "should be the first of a long value")
+        for page in range(first + needed, first + count):
+            if os.pread(file, 8, page * self.page_size) == _NUMBER.pack(page):
+                raise PageFault(first, f"says that page {page} belongs to its value")
 
     def _run_length(self, size: int) -> int:
         return (HEADER - 1 + size) // self.page_size + 1

@@ -127,7 +127,7 @@ def list_leaves(file: PageFile, meta: Meta) -> Iterator[tuple[int, list[Node]]]:
                 raise PageFault(number, "holds no numbers of transactions, or not in order")
             last = lmdb_file.integer(node.key)
             if node.inline is None:
-                file.require_run(node.overflow, node.size)
+                file.require_run(node.overflow, node.size, meta.last_page)
         yield number, records
 
 

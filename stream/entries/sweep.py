@@ -9,10 +9,11 @@ two steps costs nothing but space: the next open() of the store sweeps on.
 
 from __future__ import annotations
 
+import contextlib
 from functools import partial
 
 from ...storage.commit.write_transaction import WriteTransaction
-from ...storage.errors import LockTimeout, StoreFull
+from ...storage.errors import CorruptionError, LockTimeout, StoreFull
 from ...storage.format import keys, records
 from ...storage.trees.rax import Rax
 from . import writer
@@ -37,16 +38,14 @@ def doom_stream(txn: WriteTransaction, name: bytes) -> bool:
 def sweep(source: Source) -> None:
     """Delete all that is doomed, a bounded transaction at a time. About 3 µs if nothing is.
 
-    The deletion itself is committed already, so this raises nothing where it cannot write.
+    The deletion itself is committed already, so this raises nothing where it cannot write, or a page is damaged.
     """
-    with source.read() as txn:
-        doomed = [key for key, _ in Rax(txn, keys.DOOMED_STREAMS).items()]
-    for suffix in doomed:
-        try:
+    with contextlib.suppress(LockTimeout, StoreFull, CorruptionError):  # the next open(), or deletion, sweeps on
+        with source.read() as txn:
+            doomed = [key for key, _ in Rax(txn, keys.DOOMED_STREAMS).items()]
+        for suffix in doomed:
             while source.submit(partial(_sweep_some, suffix)):
                 continue
-        except (LockTimeout, StoreFull):
-            return  # the next open() of the store, or the next deletion, sweeps on
 
 
 def _sweep_some(suffix: bytes, txn: WriteTransaction) -> bool:

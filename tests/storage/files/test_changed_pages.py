@@ -12,6 +12,7 @@ import raxlog
 from counting import checkpoint
 from raxlog.storage.files import lmdb_file
 from raxlog.storage.files.lmdb_file import BIG, BRANCH, HEADER, LEAF, PageFile
+from raxlog.storage.format import records
 
 PAGE = 4096
 KEYS = [b"key%04d" % number for number in range(400)]
@@ -119,6 +120,22 @@ def test_a_damaged_page_is_not_written_to_and_the_log_keeps_all(path: Path, spoi
         assert dict(store.state.items()) == expected
         checkpoint(store)
         assert dict(store.state.items()) == expected
+    assert raxlog.check(path).ok
+
+
+def test_a_value_that_became_shorter_in_one_transaction_keeps_its_pages_and_is_no_damage(path: Path) -> None:
+    """A compaction puts all that was written beside it into the copy so, in few transactions."""
+    with raxlog.open(path) as store:
+        store.state.update(dict.fromkeys(KEYS, b"v" * 60))
+        checkpoint(store)
+        with store._env.map.log.real.begin(write=True) as txn:
+            key = next(bytes(key) for key, _ in txn.cursor() if bytes(key).endswith(KEYS[7]))
+            for size in (30_000, 5_000):
+                txn.put(key, records.seal(key, [b"x" * size]))
+        for value in (b"y" * 5_000, b"z" * 9_000):
+            store.state[KEYS[7]] = value
+            checkpoint(store)
+        assert store.state[KEYS[7]] == b"z" * 9_000
     assert raxlog.check(path).ok
 
 
