@@ -339,13 +339,13 @@ def test_a_window_fetches_the_shards_it_touches_once_and_nothing_else(
     query = f"startingOffsets='{first}', endingOffsets='{last}', minPartitions='6', cacheDir='{cache}'"
     s3.forget()
     assert cluster.ask(f"facts(scan('{url}', {query}))") == facts_of(first, last)
-    assert sorted(s3.fetched()) == [f"shards/{made.shards[2].path}", f"shards/{made.shards[3].path}",
-                                    "shards/manifest.json"]
+    assert sorted(s3.fetched("shards/")) == [f"shards/{made.shards[2].path}", f"shards/{made.shards[3].path}",
+                                             "shards/manifest.json"]
     kept = sum(path.stat().st_size for path in cache.glob("*.shard"))
     assert kept == made.shards[2].bytes + made.shards[3].bytes
     s3.forget()
     assert cluster.ask(f"facts(scan('{url}', {query}))") == facts_of(first, last)
-    assert s3.fetched() == ["shards/manifest.json"]
+    assert s3.fetched("shards/") == ["shards/manifest.json"]
 
 
 def test_two_queries_at_once_share_a_cache_and_fetch_each_shard_once(

@@ -69,8 +69,11 @@ class S3Server:
         """Count from here."""
         self._seen = self._log.stat().st_size
 
-    def fetched(self) -> list[str]:
-        """The objects that have been got since, in order, by their names in the bucket."""
+    def fetched(self, folder: str = "") -> list[str]:
+        """The objects that have been got since, in order, by their names in the bucket.
+
+        ``folder``: only those in there. A worker of an earlier query may still fetch another's.
+        """
         with self._log.open("rb") as log:
             log.seek(self._seen)
-            return re.findall(rf'"GET /{BUCKET}/([^ ?]+) HTTP/1.1" 200', log.read().decode())
+            return re.findall(rf'"GET /{BUCKET}/({folder}[^ ?]+) HTTP/1.1" 200', log.read().decode())
