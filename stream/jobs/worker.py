@@ -390,12 +390,13 @@ class Worker:
             if entry is None:
                 return
             lane.lost.add(entry.id)
-            self._gone.append(lane)
         self._fail(lane, entry, TimeLimit(f"the handler did not end for {self._timeout} s, nor {_GRACE} s after that"))
         other = _Lane(lane.name)
-        self._lanes[self._lanes.index(lane)] = other
         if not self._stop.is_set():
             self._start(other)
+        # In this order: run() ends where no thread of these lives, and that of a lane which is gone ends by itself.
+        self._lanes[self._lanes.index(lane)] = other
+        self._gone.append(lane)
 
 
 def is_async(handler: object) -> bool:

@@ -11,6 +11,7 @@ See decode.py for the format. The C types stand in builder.pxd.
 
 from __future__ import annotations
 
+from ...storage.errors import CorruptionError
 from ...storage.format.keys import FORMAT
 from ...storage.format.records import FRONT, HEADER_SIZE, RAW, checksum
 from .decode import backward, open_node, skip  # cimport
@@ -91,6 +92,8 @@ class NodeBuilder:
     def open(listpack: bytes, ms: int, seq: int) -> NodeBuilder:
         """The node that is stored as ``listpack``: checks its frame, master and last entry."""
         walk = open_node(listpack, ms, seq)
+        if not 0 <= walk.live <= len(listpack):  # an entry takes a byte at least
+            raise CorruptionError(f"a node counts {walk.live} entries in {len(listpack)} bytes", offset=6)
         node = NodeBuilder()
         node.ms = ms
         node.seq = seq

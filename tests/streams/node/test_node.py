@@ -317,6 +317,13 @@ def test_a_node_cut_off_anywhere_is_refused():
             decode.validate_node(framed, 1000, 5)
 
 
+@pytest.mark.parametrize("count", [1 << 40, 5000])
+def test_a_node_that_counts_more_than_it_can_hold_is_refused_before_it_is_written_to(count):
+    body = GOLDEN[:6] + reference.element(count) + GOLDEN[8:]
+    with pytest.raises(CorruptionError, match=f"counts {count} entries"):
+        NodeBuilder.open(len(body).to_bytes(4, "little") + body[4:], 1000, 5)
+
+
 @settings(max_examples=300)
 @given(st.data())
 def test_random_damage_never_crashes_a_reader(data):
