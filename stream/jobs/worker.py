@@ -385,18 +385,17 @@ class Worker:
 
     def _replace(self, lane: _Lane) -> None:
         """Go on with another thread: that of this lane is in a call that no exception reaches."""
-        with lane.lock:
+        other = _Lane(lane.name)
+        with lane.lock:  # the handler may end at this moment, and its thread goes on only behind all of this
             entry = lane.running
             if entry is None:
                 return
             lane.lost.add(entry.id)
+            if not self._stop.is_set():
+                self._start(other)  # first: run() ends where no thread of the lanes lives
+            self._lanes[self._lanes.index(lane)] = other
+            self._gone.append(lane)
         self._fail(lane, entry, TimeLimit(f"the handler did not end for {self._timeout} s, nor {_GRACE} s after that"))
-        other = _Lane(lane.name)
-        if not self._stop.is_set():
-            self._start(other)
-        # In this order: run() ends where no thread of these lives, and that of a lane which is gone ends by itself.
-        self._lanes[self._lanes.index(lane)] = other
-        self._gone.append(lane)
 
 
 def is_async(handler: object) -> bool:

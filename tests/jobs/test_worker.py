@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 import raxlog
 from raxlog import Backoff, Discard, Retry, Snooze, TimeLimit
+from raxlog.stream.jobs.worker import Worker
 
 SOON = 10.0
 
@@ -182,6 +183,22 @@ def test_a_handler_that_takes_too_long_has_failed(store: raxlog.Store, group: ra
     assert (letter.reason, letter.deliveries) == ("failed", 2)
     assert letter.error.startswith("TimeLimit")
     assert raised == ([] if hangs else [0, 0])
+
+
+def test_a_worker_of_one_thread_goes_on_however_long_the_start_of_its_next_thread_takes(
+    store: raxlog.Store, group: raxlog.Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = Worker._start
+
+    def start_slowly(worker: Worker, lane: Any) -> None:
+        time.sleep(0.5)  # a busy machine; run() looks for its threads every 0.2 s
+        start(worker, lane)
+
+    monkeypatch.setattr(Worker, "_start", start_slowly)
+    store.stream("jobs").extend([{"n": n} for n in range(5)])
+    with running(group.worker(lambda entry: number(entry) or time.sleep(4), attempts=1, timeout=0.1, drain=0)):
+        until(lambda: is_empty(group))
+    assert len(list(group.dead_letters)) == 1
 
 
 def test_stopping_lets_handlers_end_and_gives_back_what_does_not(store: raxlog.Store, group: raxlog.Group) -> None:
