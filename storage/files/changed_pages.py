@@ -102,7 +102,8 @@ def long_values(number: int, page: bytes, low: bytes, high: bytes | None) -> lis
     """The long values of a leaf: key, first page, size.
 
     PageFault where its keys do not ascend, from ``low`` on to before ``high``, or its records do not fill the page from
-    where they begin to its end, as LMDB's always do.
+    where they begin to its end, as LMDB's always do. lmdb_file.leaf() makes an object of each record: with it
+    the look took five times as long.
     """
     p = page
     less = LESS
