@@ -206,11 +206,11 @@ def test_openings_leave_a_copy_under_way_alone_and_a_second_compaction_waits(pat
 def test_a_store_that_is_closed_or_forked_beside_its_compaction_is_whole(path: Path) -> None:
     fill(path)
     store = raxlog.open(path)
-    inside, wrong = threading.Event(), []
+    inside, closed, wrong = threading.Event(), threading.Event(), []
 
     def compact() -> None:
         try:
-            store.compact(lambda step, _, total: step == "copied" and (inside.set(), time.sleep(0.5)))
+            store.compact(lambda step, _, total: step == "copied" and (inside.set(), closed.wait(60)))
         except raxlog.StoreClosed as error:
             wrong.append(error)
 
@@ -220,6 +220,7 @@ def test_a_store_that_is_closed_or_forked_beside_its_compaction_is_whole(path: P
     with Child(lambda say: say(len(store.stream("kept")))) as child:
         assert child.finish() == [300]
     store.close()
+    closed.set()
     thread.join()
     assert len(wrong) == 1
     with raxlog.open(path) as store:
