@@ -10,6 +10,7 @@ import json
 import random
 import tempfile
 from collections.abc import Iterator
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -115,14 +116,18 @@ def test_limits_that_are_given_split_where_redis_does(tmp_path: Path) -> None:
 def test_sizes_that_mix_are_split_alike_by_append_and_extend_and_fill_their_pages(
     wanted: list[int], compression: str, seed: int
 ) -> None:
-    text = bytes(random.Random(seed).choices(b"abcdefghijklmnopqrstuvwxyz", k=100_000))
+    rng = random.Random(seed)
+    text = bytes(rng.choices(b"abcdefghijklmnopqrstuvwxyz", k=100_000))
     entries = [{"v": text[at : at + size]} for at, size in enumerate(wanted)]
+    # a node's size depends on the milliseconds between its entries
+    times = accumulate(rng.choices([0, 1, 40, 5000], k=len(wanted)))
+    ids = [f"{ms + 1}-{at}" for at, ms in enumerate(times)]
     with (tempfile.TemporaryDirectory() as name,
           raxlog.open(Path(name) / "s.rax", durability="relaxed", compression=compression) as store):
-        for entry in entries:
-            store.stream("append").append(entry)
+        for entry, entry_id in zip(entries, ids, strict=True):
+            store.stream("append").append(entry, entry_id)
         for at in range(0, len(entries), 7):
-            store.stream("extend").extend(entries[at : at + 7])
+            store.stream("extend").extend(entries[at : at + 7], ids[at : at + 7])
         for stream in ("append", "extend"):
             check_stream(store, stream.encode())
             assert [entry.fields[b"v"] for entry in store.stream(stream).range()] == [e["v"] for e in entries]
