@@ -447,7 +447,7 @@ class Log:
         left = self.transaction
         if left is not None:  # an exception has left it
             left.abort()
-        if os.fstat(self.file).st_size < HEADER + self.size:
+        if os.lseek(self.file, 0, os.SEEK_END) < HEADER + self.size:  # stat() would make the next write save its time
             raise StoreError(
                 f"{self.path} has been cut off while the store is in use. End every process that has the store open, "
                 "which saves what they hold, and run 'raxlog salvage'."
