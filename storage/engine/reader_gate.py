@@ -11,7 +11,7 @@ passing costs 0.1 µs.
 A read that copies the whole file holds ``copying`` besides: shut() waits for that however long it takes.
 
 An exception can strike between a read and its leaving. What is inside is therefore a weak
-reference, which ends with the read. Marks of the thread that shuts are no reads under way, since it is
+reference, which is dead once the read is dropped; shut() takes those away. Marks of the thread that shuts are no reads under way, since it is
 here. shut() waits ten seconds at most, which no read here takes, and then goes on: LMDB's binding ends
 a read transaction that is still open, and its thread gets an error, never wrong data.
 """
@@ -81,6 +81,9 @@ class ReaderGate:
                     inside.clear()
                     return False
                 time.sleep(_NAP)
+            for mark in tuple(inside):
+                if mark() is None:
+                    inside.discard(mark)
         return True
 
 
@@ -91,7 +94,7 @@ class GatedRead:
 
     def __init__(self, env: Environment) -> None:
         self._env = env
-        self._mark = ref(self, env.gate.inside.discard)
+        self._mark = ref(self)
         self.thread = threading.get_ident()
 
     def __enter__(self) -> lmdb.Transaction:

@@ -200,8 +200,11 @@ class StoreFiles:
         """Give up the writer's lock. Harmless where it is not held."""
         guard, lock = self._guard, self.lock
         if self._writes and guard is not None:
-            with disk.ErrorsIgnored(ValueError):  # closed, which gave it up
+            try:
                 fcntl.fcntl(guard, ofd_lock.SET, _GIVE_BACK)
+            except (OSError, ValueError) as error:  # closed, which gave it up
+                if isinstance(error, TimeoutError):
+                    raise
         self._writes = False
         if lock is not None:
             lock.release()

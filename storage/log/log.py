@@ -109,6 +109,9 @@ def encode_change(parts: list[bytes], key: bytes, value: bytes | None, base: byt
 
 def common_front(value: bytes, base: bytes) -> int:
     """Up to where both are equal, behind the head; the head counts as equal."""
+    at = len(base) - 1  # a node that has grown is its old form up to the end mark
+    if len(value) > at and value[DELTA_HEAD:at] == base[DELTA_HEAD:at]:
+        return at
     most = min(len(value), len(base))
     at = DELTA_HEAD
     while at + CHUNK <= most and value[at : at + CHUNK] == base[at : at + CHUNK]:
@@ -965,10 +968,11 @@ class LogTransaction(View):
         """End it. What has not been committed is undone. Harmless after a commit."""
         log = self.log
         if log is not None and log.transaction is self:
-            with log.mutex:  # no thread takes its record in between
-                if log.reached[0] == self.upto - 1:  # its record does not count, or has not been taken in
-                    self.overlay.undo(self.touched, self.upto)
-                    if self.written >= 0 and log.words[END] == self.upto - 1:
-                        log.strike_out(self.written)
-                log.transaction = None
+            if log.reached[0] < self.upto:  # its record does not count, or has not been taken in
+                with log.mutex:  # no thread takes it in in between
+                    if log.reached[0] < self.upto:
+                        self.overlay.undo(self.touched, self.upto)
+                        if self.written >= 0 and log.words[END] == self.upto - 1:
+                            log.strike_out(self.written)
+            log.transaction = None
         View.abort(self)

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from ...storage.commit.write_transaction import WriteTransaction
+from ...storage.commit.write_transaction import WriteTransaction  # cimport
 from ...storage.errors import (
     CorruptionError,
     IDTooSmall,
@@ -31,7 +31,7 @@ from ...storage.errors import (
 from ...storage.format import keys, records
 from ...storage.trees.ordinals import EVERY, DeadCounts, OrdinalIndex
 from ...storage.trees.rax import Rax
-from ..node.builder import NodeBuilder
+from ..node.builder import NodeBuilder  # cimport
 from ..node.stream_id import AUTO, MAX64, NewID, StreamID, make_id
 from . import deferred
 from . import header as headers
@@ -108,12 +108,12 @@ class StreamWriter:
         if tail is None:
             tail = self._start_node(txn, ms, seq, flat)
             tail.push(ms, seq, flat, -1, -1, -1)
-        sid = _new(StreamID, (ms, seq))
-        self._added(1, sid, sid)
+        pair = (ms, seq)
+        self._added(1, pair, pair)
         if self._is_large(tail.size):
             self._seal_tail(txn, tail)
             self.tail = None
-        return sid
+        return _new(StreamID, pair)
 
     def _push(self, tail: NodeBuilder, ms: int, seq: int, flat: list[bytes]) -> bool:
         limits = self.header.limits
@@ -147,7 +147,8 @@ class StreamWriter:
                     limits.max_entries or -1, ids,
                 )
                 if filled:
-                    self._added(filled, ids[at], ids[-1])
+                    first, last = ids[at], ids[len(ids) - 1]
+                    self._added(filled, (first[0], first[1]), (last[0], last[1]))
                     continue
             ids.append(self.append(txn, AUTO, now, flats[at]))
         return ids
@@ -171,11 +172,11 @@ class StreamWriter:
         header = self.header
         self.tail_span += count
         self.tail_changed = True
-        header.last = (last[0], last[1])
+        header.last = last
         header.next_ordinal += count
         header.entries_added += count
         if header.length == 0:
-            header.first = (first[0], first[1])
+            header.first = first
         header.length += count
 
     def changed(self, txn: WriteTransaction) -> None:
@@ -233,12 +234,12 @@ class StreamWriter:
         """
         limits = self.header.limits
         raw = stored = tail.size + records.HEADER_SIZE
-        most, enough = _MOST, 4 / 5
+        most, enough = _MOST, 0.8  # of fractions C would make 0
         if limits.codec != records.RAW:
             self.trial = self._tail_block(tail, limits.codec)
             stored = len(self.trial)
             if stored < raw:
-                most, enough = min(_MOST_PACKED * limits.page_bytes, _MOST), 9 / 10
+                most, enough = min(_MOST_PACKED * limits.page_bytes, _MOST), 0.9
         pages = records.run_bytes(stored)
         grows = stored < pages * enough and tail.push(ms, seq, flat, most - records.HEADER_SIZE, -1, -1)
         rest = (pages - stored) * 3 // 4 if grows else _PAGE * 15 // 16 - stored
