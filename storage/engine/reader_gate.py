@@ -10,10 +10,10 @@ passing costs 0.1 µs.
 
 A read that copies the whole file holds ``copying`` besides: shut() waits for that however long it takes.
 
-An exception can strike between a read and its leaving. What is inside is therefore a weak
-reference, which is dead once the read is dropped; shut() takes those away. Marks of the thread that shuts are no reads under way, since it is
-here. shut() waits ten seconds at most, which no read here takes, and then goes on: LMDB's binding ends
-a read transaction that is still open, and its thread gets an error, never wrong data.
+An exception can strike between a read and its leaving. What is inside is therefore a weak reference, which
+is dead once the read is dropped; shut() takes those away. Marks of the thread that shuts are no reads under
+way, since it is here. shut() waits ten seconds at most, which no read here takes, and then goes on: LMDB's
+binding ends a read transaction that is still open, and its thread gets an error, never wrong data.
 """
 
 from __future__ import annotations
