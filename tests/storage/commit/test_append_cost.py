@@ -1,10 +1,14 @@
-"""What one durable append costs that can be counted: the pages it writes."""
+"""What one durable append costs that can be counted: the pages it writes, the calls that make it slow."""
 
 from __future__ import annotations
 
+import os
 import random
 import sys
+import time
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 import raxlog
@@ -66,3 +70,34 @@ def test_reading_and_acknowledging_a_hundred_writes_few_pages(tmp_path: Path) ->
         for _ in range(100):
             held = [entry.id for entry in group.read("w", 100, ack=held)]
         assert (bytes_written() - before) / 100 / PAGE <= 8
+
+
+@pytest.mark.parametrize("durability", ["commit", "relaxed"])
+def test_an_append_does_not_ask_for_the_log_s_times(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durability: Any
+) -> None:
+    """Linux keeps a time that was asked for exact: ext4 saves it with the next write, which takes twice as long."""
+    asked: Counter[str] = Counter()
+
+    def counted(name: str, log: int) -> None:
+        real = getattr(os, name)
+
+        def counting(*given: Any, **options: Any) -> Any:
+            status = real(*given, **options)
+            asked[name] += status.st_ino == log
+            return status
+
+        monkeypatch.setattr(os, name, counting)
+
+    with raxlog.open(tmp_path / "store.rax", durability=durability) as store:
+        stream = store.stream("events")
+        began = time.monotonic()
+        while time.monotonic() < began + 0.2:  # each append looks at all files while their folder has just changed
+            stream.append({"n": 0})
+        (log,) = (tmp_path / "store.rax").glob("*/log")
+        inode = log.stat().st_ino
+        for name in ("stat", "fstat", "lstat"):
+            counted(name, inode)
+        for n in range(2000):
+            stream.append({"n": n})
+        assert not asked.total()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import shutil
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -167,3 +168,24 @@ def test_relaxed_durability_keeps_everything_through_a_kill(path: Path) -> None:
         assert there == list(range(len(there)))
         assert len(there) > last[0]
         store.flush()
+
+
+def test_a_read_that_is_dropped_where_it_begins_leaves_nothing_behind(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As an exception at any bytecode drops it: before it is noted as under way, or behind that."""
+    printed: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", printed.append)
+    with raxlog.open(path) as store:
+        gate = store._env.gate
+        read = store._env.read()
+        del read
+        read = store._env.read()
+        read.__enter__()
+        del read
+        assert len(gate.inside) == 1
+        began = time.monotonic()
+        gate.shut(lambda: None)
+        assert time.monotonic() - began < 5
+        assert not gate.inside
+    assert not printed
