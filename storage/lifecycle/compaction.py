@@ -253,20 +253,22 @@ class _Compacting:
         return time.monotonic() - began < _PIECE
 
     def follow(self, seconds: float = math.inf) -> int:
-        """Put into the copy what the log has now, or as much as that time allows; up to where that is."""
+        """Put into the copy, in pieces, what the log has now, or as much as that time allows; up to where that is."""
         made, feed = self.made, self.feed
         assert made is not None
-        ends = time.monotonic() + seconds
+        ends, aim = time.monotonic() + seconds, 0 if feed is None else feed.end()
         while True:
             try:
                 with made.begin(write=True) as txn:
+                    enough = min(ends, time.monotonic() + _PIECE)  # writers wait for the flush of a piece
                     upto, chain = unseal(txn.get(log_file.APPLIED))
                     if feed is not None:
                         for upto, chain, changes in feed.changes(upto, chain, txn.get):  # noqa: B020
                             put_changes(txn, changes, upto, chain)
-                            if time.monotonic() > ends:
+                            if time.monotonic() > enough:
                                 break
-                return upto
+                if upto >= aim or time.monotonic() > ends:
+                    return upto
             except lmdb.MapFullError:
                 made.set_mapsize(2 * made.info()["map_size"])
 

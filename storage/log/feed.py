@@ -104,6 +104,10 @@ class Feed:
             self.words = memoryview(mmap.mmap(shared.fileno(), 2 * _WORDS))[_WORDS:].cast("Q")
         self.words[FED] = 1
 
+    def end(self) -> int:
+        """Up to where the log goes now."""
+        return self.words[END]
+
     def changes(self, after: int, chain: int, get: Callable[[bytes], bytes | None]
                 ) -> Iterator[tuple[int, int, Changes]]:
         """What has been committed after a position, up to the end of now: position, checksum, changes of each record.
@@ -112,7 +116,7 @@ class Feed:
         Changes are keys with their whole values, None where deleted; each key once. ``get`` gives a key's value in the
         follower's state, with all records applied that were given before: a delta is relative to that. Overwritten.
         """
-        end = self.words[END]
+        end = self.end()
         with disk.ErrorsIgnored():
             for name in self.upto(after)[:-1]:  # not while it goes on: the follower may have to come back to ``after``
                 (self.folder / SEGMENTS / name).unlink()
