@@ -1,4 +1,4 @@
-"""Decoding: which elements of which entries go into which columns of the batch.
+"""The decoding of columns: which elements of which entries go into which columns of the batch.
 
     master    3  0  3 "item" "qty" "price" 0
     slots              ·       1      0            columns: price double, qty bigint
