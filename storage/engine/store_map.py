@@ -47,6 +47,7 @@ from .open_options import OpenOptions
 from .reader_gate import ReaderGate
 
 DEFAULT_MAP_SIZE = 64 << 30
+_LEAST_MAP = 1 << 24
 MAX_DATABASES = 16
 _MOST_MOVES = 20  # generations that may be removed during one opening
 _PATIENCE = 30.0  # seconds to wait for a writer, at opening, where a log is to be made, or a power cut had a journal,
@@ -89,7 +90,10 @@ class StoreMap:
         limit, _ = resource.getrlimit(resource.RLIMIT_AS)
         if limit == resource.RLIM_INFINITY:
             return DEFAULT_MAP_SIZE
-        return max(1 << 24, min(DEFAULT_MAP_SIZE, limit // 4 & ~0xFFFF))
+        size = max(_LEAST_MAP, min(DEFAULT_MAP_SIZE, limit // 4 & ~0xFFFF))
+        while size > _LEAST_MAP and not _has_address_space(2 * size):
+            size //= 2  # the log's files, and the process, need some too
+        return size
 
     def _open(self, size: int) -> None:
         wanted = directory.generation(self._path)
@@ -137,7 +141,7 @@ class StoreMap:
             except lmdb.MapResizedError:
                 continue  # another process grew the file between two steps of the opening: again
             except lmdb.MemoryError:
-                if size <= 1 << 24:
+                if size <= _LEAST_MAP:
                     raise
                 size //= 2  # the address space is limited (ulimit -v, 32 bits): reserve less
         self.lock_inode = 0 if lockless else os.stat(folder / directory.LOCK).st_ino

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import mmap
 import random
 import resource
 import threading
@@ -168,10 +169,11 @@ def test_the_ceiling_holds_for_a_process_although_another_has_none(path: Path) -
         store.stream("s").extend([{"n": n, "x": bytes(1000)} for n in range(100)])
 
 
-def test_a_process_with_little_address_space_opens_and_fills_what_it_has(path: Path) -> None:
-    def in_use() -> int:
-        return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+def in_use() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 
+
+def test_a_process_with_little_address_space_opens_and_fills_what_it_has(path: Path) -> None:
     def work(say: Callable[[Any], None]) -> None:
         limit = in_use() + (1 << 30)
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
@@ -195,3 +197,22 @@ def test_a_process_with_little_address_space_opens_and_fills_what_it_has(path: P
     assert same
     with raxlog.open(path) as store:
         assert numbers(store) == list(range(51))
+
+
+@pytest.mark.parametrize("beside", [1, 2, 3, 4, 6, 8, 12, 20])
+def test_a_process_whose_address_space_is_nearly_used_opens_and_appends(path: Path, beside: int) -> None:
+    """A quarter of the limit is free, and so many MB: what the map leaves has to do for the log and the process."""
+
+    def work(say: Callable[[Any], None]) -> None:
+        free = max(1 << 30, in_use() // 2)
+        used = 3 * free - (4 * beside << 20)
+        taken = mmap.mmap(-1, used - in_use(), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, prot=0)
+        resource.setrlimit(resource.RLIMIT_AS, (used + free, used + free))
+        with raxlog.open(path) as store:
+            for n in range(200):
+                store.stream("s").append({"n": n, "x": bytes(10_000)})
+            say(numbers(store))
+        taken.close()
+
+    with Child(work) as child:
+        assert child.finish() == [list(range(200))]
