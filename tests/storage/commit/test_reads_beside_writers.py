@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import raxlog
+import raxlog.store  # before times are taken: raxlog.open is imported with its first call
 from children import Child, wait_until_stopped
 
 SEED = int(os.environ.get("RAXLOG_SEED", time.time_ns() % 1_000_000_007))
