@@ -126,7 +126,6 @@ class Environment:
             if self.readonly:
                 found = self._enter_as_reader()
             else:
-                self.map.clear_readers()
                 files.open_lock()
                 self.map.give_log(is_cut(find_left_behind(self.path)))
                 presence = files.enter()

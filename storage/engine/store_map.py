@@ -49,6 +49,7 @@ from .reader_gate import ReaderGate
 DEFAULT_MAP_SIZE = 64 << 30
 _LEAST_MAP = 1 << 24
 MAX_DATABASES = 16
+_KEPT_SLOTS = 4
 _MOST_MOVES = 20  # generations that may be removed during one opening
 _PATIENCE = 30.0  # seconds to wait for a writer, at opening, where a log is to be made, or a power cut had a journal,
 _MOMENT = 0.1  # and where a reader finds a record in it after a kill
@@ -134,8 +135,9 @@ class StoreMap:
             try:
                 self._real, self._map_lock = map_lock.open_held(
                     folder, map_size=size, readonly=options.readonly, lock=not lockless,
-                    # No spare transactions: a fork would leave their reader slots in doubt.
-                    max_readers=options.max_readers, max_dbs=MAX_DATABASES, max_spare_txns=0,
+                    # Reads keep their slots in LMDB's table: to take one is to wait for its mutex, and a process
+                    # may be stopped (SIGSTOP) that has it.
+                    max_readers=options.max_readers, max_dbs=MAX_DATABASES, max_spare_txns=_KEPT_SLOTS,
                 )
                 break
             except lmdb.MapResizedError:
@@ -265,7 +267,9 @@ class StoreMap:
 
     def _add_log(self, cut: bool) -> None:
         mapped, folder = self._live(), self.generation
-        self._note(journal.apply_what_is_due(mapped, folder / directory.DATA), "commits applied from the journal")
+        applied = journal.apply_what_is_due(mapped, folder / directory.DATA)
+        if applied:
+            note("info", "%s: %d commits applied from the journal", self._path, applied)
         if cut:
             journal.renew_metas(mapped)
         crash_point("log.applied")
@@ -282,13 +286,7 @@ class StoreMap:
 
     def clear_readers(self) -> int:
         """Free the places of readers that have died; how many there were."""
-        cleared = int(self._live().reader_check())
-        self._note(cleared, "readers cleared, whose processes have died")
-        return cleared
-
-    def _note(self, many: int, what: str) -> None:
-        if many:
-            note("info", "%s: %d %s", self._path, many, what)
+        return map_lock.clear_readers(self._live(), self.generation)
 
     def show_journal(self, cut: bool) -> None:
         """For a reader: have what is in the journal only applied, where this user may, as by the next writer.

@@ -26,6 +26,7 @@ from typing import Any
 import lmdb
 
 from ..errors import StoreError
+from ..notices import note
 from . import disk, ofd_lock, presence
 
 LOCK = "lock.mdb"
@@ -36,7 +37,8 @@ _OPENING = 1 << 40  # far behind the byte of any process
 def open_held(generation: Path, lock: bool = True, **options: Any) -> tuple[lmdb.Environment, FileIO | None]:
     """Map a generation with LMDB's locks and ours; ours go with the file, to be closed after LMDB.
 
-    None without ``lock``. lmdb.Error; StoreError where the lock file was deleted in use.
+    None without ``lock``. lmdb.Error; StoreError where the lock file was deleted in use. The places of readers that
+    have died are freed before anything is read: they may be all that there are.
     """
     if not lock:
         return lmdb.open(str(generation), create=False, lock=False, **options), None
@@ -45,6 +47,7 @@ def open_held(generation: Path, lock: bool = True, **options: Any) -> tuple[lmdb
         ofd_lock.take(file, _OPENING, 1, waits=True)
         opened = lmdb.open(str(generation), create=False, **options)
         try:
+            clear_readers(opened, generation)
             with opened.begin():  # with its first read LMDB takes the lock on the process' byte
                 pid = os.getpid()
                 ofd_lock.take(file, 0, 1, shared=True, waits=True)
@@ -58,6 +61,14 @@ def open_held(generation: Path, lock: bool = True, **options: Any) -> tuple[lmdb
         file.close()
         raise
     return opened, file
+
+
+def clear_readers(opened: lmdb.Environment, generation: Path) -> int:
+    """Free the places of readers that have died; how many there were."""
+    cleared = int(opened.reader_check())
+    if cleared:
+        note("info", "%s: %d readers cleared, whose processes have died", generation.parent, cleared)
+    return cleared
 
 
 def part_from_parent(inode: int) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import random
 import signal
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -68,6 +70,36 @@ def test_a_process_that_has_just_written_reads_at_once_beside_anothers_transacti
                 longest = max(longest, time.monotonic() - began)
     print(f"longest read {longest * 1000:.1f} ms")
     assert longest < AT_ONCE
+
+
+@pytest.mark.parametrize("options", [{}, {"readonly": True}], ids=["for writing", "readonly"])
+def test_reads_go_on_where_a_process_was_stopped_that_has_the_lock_of_lmdb_s_readers(
+    path: Path, tmp_path: Path, options: dict[str, Any]
+) -> None:
+    """A process has it while it takes a slot in the table of readers, or looks for those of dead ones."""
+    with raxlog.open(path) as store:
+        store.stream("s").append({"n": 0})
+
+    def read(say: Callable[[Any], None]) -> None:
+        with raxlog.open(path, **options) as store:
+            say(len(store.stream("s")))
+            while not (tmp_path / "locked").exists():
+                time.sleep(0.001)
+            say([len(store.stream("s")) for _ in range(100)])
+
+    with Child(read) as child:
+        assert child.heard() == 1
+        with open(path / "000001" / "lock.mdb", "r+b") as file, mmap.mmap(file.fileno(), 4096) as table:
+            assert table[8:12] == bytes(4)  # the lock's word: the number of the thread that has it
+            table[8:12] = threading.get_native_id().to_bytes(4, "little")
+            (tmp_path / "locked").touch()
+            impatience = threading.Timer(10, child.kill)
+            impatience.start()
+            try:
+                assert child.heard() == [1] * 100
+            finally:
+                impatience.cancel()
+                table[8:12] = bytes(4)
 
 
 @pytest.mark.storm
