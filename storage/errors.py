@@ -200,7 +200,7 @@ class AppendsLost(StoreError):
 
 
 class LockTimeout(StoreError, TimeoutError):
-    """Another process or thread held the writer's lock longer than ``lock_timeout``."""
+    """Another process or thread held the writer's lock longer than ``lock_timeout``, or was stopped in its opening."""
 
 
 class TransactionError(RaxlogError):

@@ -206,6 +206,8 @@ class StoreMap:
         """Map the generation that has superseded this one. The caller holds ``writing``."""
         try:
             self.gate.shut(lambda: self.remap(self._size()))
+        except RaxlogError:
+            raise
         except (OSError, lmdb.Error) as error:
             raise lmdb_errors.cannot_open(self._path, error, self.options.readonly) from error
 

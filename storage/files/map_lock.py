@@ -4,7 +4,7 @@
                   none takes itself to be alone, and initialises the file
     byte <pid>    LMDB: a write lock of each process that reads. Where there is none the process counts
                   as dead, and the pages that its reads see may be used again
-    byte 2^40     ours: held during an opening
+    byte 2^40     ours: held during an opening, with bytes before it that name the process (ofd_lock.py)
 
 LMDB's are POSIX locks, which a program that opens, reads and closes this file loses. So both bytes bear a
 lock of ours as well (ofd_lock.py), which LMDB takes for another process'. Its write lock suffers no other
@@ -31,20 +31,20 @@ from . import disk, ofd_lock, presence
 
 LOCK = "lock.mdb"
 _FIXED = 0x10  # MAP_FIXED, from <linux/mman.h>
-_OPENING = 1 << 40  # far behind the byte of any process
 
 
 def open_held(generation: Path, lock: bool = True, **options: Any) -> tuple[lmdb.Environment, FileIO | None]:
     """Map a generation with LMDB's locks and ours; ours go with the file, to be closed after LMDB.
 
-    None without ``lock``. lmdb.Error; StoreError where the lock file was deleted in use. The places of readers that
-    have died are freed before anything is read: they may be all that there are.
+    None without ``lock``. The places of readers that have died are freed before anything is read: they may be all
+    that there are. lmdb.Error; StoreError where the lock file was deleted in use; LockTimeout where another process
+    was stopped in its opening.
     """
     if not lock:
         return lmdb.open(str(generation), create=False, lock=False, **options), None
     file = open_in_place(generation / LOCK)
     try:
-        ofd_lock.take(file, _OPENING, 1, waits=True)
+        ofd_lock.enter(file, generation.parent)
         opened = lmdb.open(str(generation), create=False, **options)
         try:
             clear_readers(opened, generation)
@@ -53,7 +53,7 @@ def open_held(generation: Path, lock: bool = True, **options: Any) -> tuple[lmdb
                 ofd_lock.take(file, 0, 1, shared=True, waits=True)
                 fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB, 1, pid)
                 ofd_lock.take(file, pid, 1, shared=True)
-            ofd_lock.give_back(file, _OPENING, 1)
+            ofd_lock.leave(file)
         except BaseException:
             opened.close()
             raise
@@ -115,5 +115,5 @@ def holder(generation: Path) -> int | None:
     with file:
         if ofd_lock.is_free(file, 0, 1):
             return None
-        reader = ofd_lock.find(file, 1, _OPENING - 1)
+        reader = ofd_lock.find(file, 1, ofd_lock.BEFORE_GATE - 1)
         return 0 if reader is None else reader[0]  # 0: it is just opening, or is none of raxlog's

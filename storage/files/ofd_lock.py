@@ -16,10 +16,12 @@ import fcntl
 import os
 import struct
 import sys
+import time
 from io import FileIO
 from pathlib import Path
 from weakref import WeakSet
 
+from ..errors import LockTimeout
 from . import disk
 
 _IS_LINUX = sys.platform.startswith("linux")
@@ -30,6 +32,11 @@ SET, _SET_WAITING, _GET = (
 
 # struct flock: Linux puts the type first, the BSDs and macOS the offsets.
 _FLOCK = struct.Struct("hhqqi4x") if _IS_LINUX else struct.Struct("qqihh")
+
+GATE = 1 << 40  # a byte far behind all others that are locked; with it, up to 2^23 before it
+BEFORE_GATE = GATE - (1 << 23)
+_PATIENCE = 30.0  # seconds for what takes other processes milliseconds
+_LOOKS = 0.002
 
 _open: WeakSet[FileIO] = WeakSet()
 
@@ -68,6 +75,32 @@ def take(file: FileIO, start: int, length: int, shared: bool = False, waits: boo
 def give_back(file: FileIO, start: int, length: int) -> None:
     """Unlock them."""
     fcntl.fcntl(file, SET, question(fcntl.F_UNLCK, start, length))
+
+
+def enter(file: FileIO, path: Path) -> None:
+    """Take the file's gate, which a process has for a moment, while it opens the store ``path``.
+
+    It is locked with as many bytes before it as the process' number, so that LockTimeout, where a process was
+    stopped inside, can name it.
+    """
+    deadline = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            take(file, GATE - os.getpid(), os.getpid() + 1)
+            return
+        except BlockingIOError:
+            other = find(file, GATE, 1)
+            if other is not None and time.monotonic() > deadline:
+                raise LockTimeout(
+                    f"waited {_PATIENCE:g} s for process {GATE - other[0]}, which is opening {path}. It may have been "
+                    "stopped (SIGSTOP, a debugger): let it go on, or end it."
+                ) from None
+        time.sleep(_LOOKS)
+
+
+def leave(file: FileIO) -> None:
+    """Give the file's gate up."""
+    give_back(file, BEFORE_GATE, GATE + 1 - BEFORE_GATE)
 
 
 def is_free(file: FileIO, start: int, length: int) -> bool:

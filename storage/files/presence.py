@@ -48,8 +48,7 @@ OPEN = "open"
 CLEAN, KILLED, POWER_CUT = "clean", "killed", "power cut"
 
 _SLOT = struct.Struct("<Q16sQQ24x")
-_GATE = 1 << 40  # a byte far behind all slots: held during the search for a free slot
-_READERS = _GATE + 1  # shared by all that have the store open with readonly=True
+_READERS = ofd_lock.GATE + 1  # shared by all that have the store open with readonly=True
 _MOST_STREAMS = 100
 _UNKNOWN_BOOT = bytes(16)
 
@@ -74,7 +73,7 @@ class Presence:
     def __init__(self, path: Path) -> None:
         self._file = ofd_lock.open_file(path / OPEN)
         try:
-            ofd_lock.take(self._file, _GATE, 1, waits=True)
+            ofd_lock.enter(self._file, path)  # for the search for a free slot
             self.found, self._cut, free = _left_behind(self._file)
             self._slot = free[0]
             ofd_lock.take(self._file, self._slot, _SLOT.size)
@@ -82,7 +81,7 @@ class Presence:
             for slot in free[1:-1]:
                 self._write(bytes(_SLOT.size), slot)
             os.fdatasync(self._file.fileno())
-            ofd_lock.give_back(self._file, _GATE, 1)
+            ofd_lock.leave(self._file)
         except BaseException:
             self._file.close()
             raise
@@ -165,7 +164,7 @@ def find_user(path: Path, writes: bool = False) -> str | None:
     except OSError:
         return None
     with file:
-        found = ofd_lock.find(file, 0, _GATE if writes else 0)
+        found = ofd_lock.find(file, 0, ofd_lock.BEFORE_GATE if writes else 0)
         if found is None:
             return None
         slot = os.pread(file.fileno(), _SLOT.size, found[0])

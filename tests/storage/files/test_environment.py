@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import itertools
+import os
 import shutil
+import signal
 import sys
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
+import lmdb
 import pytest
 import raxlog
-from children import Child
+from children import Child, wait_until_stopped
 from environment_cases import numbers
+from raxlog.storage.files import ofd_lock
 
 
 def test_all_opens_of_a_path_share_one_environment_and_the_last_close_closes_it(path: Path) -> None:
@@ -126,6 +131,34 @@ def test_the_slots_of_killed_readers_are_found_when_all_are_taken(path: Path) ->
             with Child(read) as child:
                 child.heard()
         assert numbers(store) == [0]
+
+
+@pytest.mark.parametrize(("module", "call"), [(lmdb, "open"), (os, "fdatasync")])
+def test_an_opening_beside_one_that_was_stopped_names_the_process(
+    path: Path, monkeypatch: pytest.MonkeyPatch, module: ModuleType, call: str
+) -> None:
+    raxlog.open(path).close()
+    monkeypatch.setattr(ofd_lock, "_PATIENCE", 0.3)
+    original = getattr(module, call)
+
+    def stop_once(*arguments: Any, **options: Any) -> Any:
+        setattr(module, call, original)
+        os.kill(os.getpid(), signal.SIGSTOP)
+        return original(*arguments, **options)
+
+    def work(say: Callable[[Any], None]) -> None:
+        setattr(module, call, stop_once)
+        with raxlog.open(path) as store:
+            say(numbers(store))
+
+    with Child(work) as child:
+        wait_until_stopped(child.pid)
+        with pytest.raises(raxlog.LockTimeout, match=f"process {child.pid}, which is opening {path}"):
+            raxlog.open(path)
+        child.send(signal.SIGCONT)
+        assert child.finish() == [[]]
+    with raxlog.open(path) as store:
+        assert numbers(store) == []
 
 
 def test_too_many_live_readers_are_told_what_to_do(path: Path) -> None:
