@@ -11,7 +11,8 @@ lock of ours as well (ofd_lock.py), which LMDB takes for another process'. Its w
 beside it: it is made a read lock before, which shows the same to all others.
 
 LMDB comes first, for it must find out whether it is alone. Byte 2^40 keeps others from opening until our
-locks are there: a copy may be going on already.
+locks are there: a copy may be going on already. Where a process was stopped in there, with a lock on byte 0,
+others pass it: what drops that lock is stopped too.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def open_held(generation: Path, lock: bool = True, **options: Any) -> tuple[lmdb
         return lmdb.open(str(generation), create=False, lock=False, **options), None
     file = open_in_place(generation / LOCK)
     try:
-        ofd_lock.enter(file, generation.parent)
+        ofd_lock.enter(file, generation.parent, lambda: ofd_lock.is_shared(file, 0))
         opened = lmdb.open(str(generation), create=False, **options)
         try:
             clear_readers(opened, generation)

@@ -17,6 +17,7 @@ import os
 import struct
 import sys
 import time
+from collections.abc import Callable
 from io import FileIO
 from pathlib import Path
 from weakref import WeakSet
@@ -35,7 +36,8 @@ _FLOCK = struct.Struct("hhqqi4x") if _IS_LINUX else struct.Struct("qqihh")
 
 GATE = 1 << 40  # a byte far behind all others that are locked; with it, up to 2^23 before it
 BEFORE_GATE = GATE - (1 << 23)
-_PATIENCE = 30.0  # seconds for what takes other processes milliseconds
+_PATIENCE = 30.0  # seconds for what takes other processes less than one millisecond
+_STOPPED = 1.0  # seconds that one process has it, which must have been stopped
 _LOOKS = 0.002
 
 _open: WeakSet[FileIO] = WeakSet()
@@ -77,29 +79,34 @@ def give_back(file: FileIO, start: int, length: int) -> None:
     fcntl.fcntl(file, SET, question(fcntl.F_UNLCK, start, length))
 
 
-def enter(file: FileIO, path: Path) -> None:
+def enter(file: FileIO, path: Path, may_pass: Callable[[], bool] = lambda: False) -> None:
     """Take the file's gate, which a process has for a moment, while it opens the store ``path``.
 
-    It is locked with as many bytes before it as the process' number, so that LockTimeout, where a process was
-    stopped inside, can name it.
+    It is locked with as many bytes before it as the process' number, so that LockTimeout can name a process that
+    was stopped inside. Where ``may_pass`` says so, such a one is passed after a second, without the gate.
     """
-    deadline = time.monotonic() + _PATIENCE
+    began = time.monotonic()
+    inside, since = None, began
     while True:
         try:
             take(file, GATE - os.getpid(), os.getpid() + 1)
             return
         except BlockingIOError:
-            other = find(file, GATE, 1)
-            if other is not None and time.monotonic() > deadline:
-                raise LockTimeout(
-                    f"waited {_PATIENCE:g} s for process {GATE - other[0]}, which is opening {path}. It may have been "
-                    "stopped (SIGSTOP, a debugger): let it go on, or end it."
-                ) from None
+            other, now = find(file, GATE, 1), time.monotonic()
+        if other is None or other != inside:
+            inside, since = other, now
+        elif now > since + _STOPPED and may_pass():
+            return
+        elif now > began + _PATIENCE:
+            raise LockTimeout(
+                f"waited {_PATIENCE:g} s for process {GATE - other[0]}, which is opening {path}. It may have been "
+                "stopped (SIGSTOP, a debugger): let it go on, or end it."
+            )
         time.sleep(_LOOKS)
 
 
 def leave(file: FileIO) -> None:
-    """Give the file's gate up."""
+    """Give the file's gate up, where this process has it."""
     give_back(file, BEFORE_GATE, GATE + 1 - BEFORE_GATE)
 
 
@@ -108,8 +115,17 @@ def is_free(file: FileIO, start: int, length: int) -> bool:
     return find(file, start, length) is None
 
 
+def is_shared(file: FileIO, start: int) -> bool:
+    """Whether other processes have this byte, and do not keep it from being shared."""
+    return not is_free(file, start, 1) and _first(file, start, 1, fcntl.F_RDLCK) is None
+
+
 def find(file: FileIO, start: int, length: int) -> tuple[int, int] | None:
     """The first and the last byte of a lock that others have on any of these bytes; None if there is none."""
-    answer = _FLOCK.unpack(fcntl.fcntl(file, _GET, question(fcntl.F_WRLCK, start, length)))
+    return _first(file, start, length, fcntl.F_WRLCK)
+
+
+def _first(file: FileIO, start: int, length: int, beside: int) -> tuple[int, int] | None:
+    answer = _FLOCK.unpack(fcntl.fcntl(file, _GET, question(beside, start, length)))
     kind, first, many = (answer[0], *answer[2:4]) if _IS_LINUX else (answer[3], *answer[:2])
     return None if kind == fcntl.F_UNLCK else (first, first + many - 1)

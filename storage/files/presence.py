@@ -80,8 +80,8 @@ class Presence:
             self._note(boot_id())
             for slot in free[1:-1]:
                 self._write(bytes(_SLOT.size), slot)
-            os.fdatasync(self._file.fileno())
             ofd_lock.leave(self._file)
+            os.fdatasync(self._file.fileno())
         except BaseException:
             self._file.close()
             raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import shutil
@@ -9,7 +10,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,7 +20,7 @@ import pytest
 import raxlog
 from children import Child, wait_until_stopped
 from environment_cases import numbers
-from raxlog.storage.files import ofd_lock
+from raxlog.storage.files import map_lock, ofd_lock
 
 
 def test_all_opens_of_a_path_share_one_environment_and_the_last_close_closes_it(path: Path) -> None:
@@ -133,12 +134,9 @@ def test_the_slots_of_killed_readers_are_found_when_all_are_taken(path: Path) ->
         assert numbers(store) == [0]
 
 
-@pytest.mark.parametrize(("module", "call"), [(lmdb, "open"), (os, "fdatasync")])
-def test_an_opening_beside_one_that_was_stopped_names_the_process(
-    path: Path, monkeypatch: pytest.MonkeyPatch, module: ModuleType, call: str
-) -> None:
-    raxlog.open(path).close()
-    monkeypatch.setattr(ofd_lock, "_PATIENCE", 0.3)
+@contextlib.contextmanager
+def opening_stopped_in(path: Path, module: ModuleType, call: str) -> Iterator[Child]:
+    """A process that is stopped where its opening first comes to a call; goes on at the end, and must succeed."""
     original = getattr(module, call)
 
     def stop_once(*arguments: Any, **options: Any) -> Any:
@@ -153,12 +151,31 @@ def test_an_opening_beside_one_that_was_stopped_names_the_process(
 
     with Child(work) as child:
         wait_until_stopped(child.pid)
-        with pytest.raises(raxlog.LockTimeout, match=f"process {child.pid}, which is opening {path}"):
-            raxlog.open(path)
+        yield child
         child.send(signal.SIGCONT)
-        assert child.finish() == [[]]
+        assert child.finish() == [[1]]
+
+
+@pytest.mark.parametrize(("module", "call"), [(lmdb, "open"), (os, "pwrite")])
+def test_an_opening_beside_one_that_was_stopped_names_the_process(
+    path: Path, monkeypatch: pytest.MonkeyPatch, module: ModuleType, call: str
+) -> None:
     with raxlog.open(path) as store:
-        assert numbers(store) == []
+        store.stream("s").append({"n": 1})
+    monkeypatch.setattr(ofd_lock, "_PATIENCE", 0.3)
+    with opening_stopped_in(path, module, call) as child, \
+            pytest.raises(raxlog.LockTimeout, match=f"process {child.pid}, which is opening {path}"):
+        raxlog.open(path)
+    with raxlog.open(path) as store:
+        assert numbers(store) == [1]
+
+
+@pytest.mark.parametrize("options", [{}, {"readonly": True}], ids=["for writing", "readonly"])
+def test_an_opening_passes_one_that_was_stopped(path: Path, options: dict[str, Any]) -> None:
+    with raxlog.open(path) as store:
+        store.stream("s").append({"n": 1})
+    with opening_stopped_in(path, map_lock, "clear_readers"), raxlog.open(path, **options) as store:
+        assert numbers(store) == [1]
 
 
 def test_too_many_live_readers_are_told_what_to_do(path: Path) -> None:
