@@ -86,7 +86,6 @@ class Store:
         ``map_size``       bytes of address space reserved at first (64 GiB); it grows by itself
         ``max_map_size``   the most bytes that the store's records may take: StoreFull beyond it
         ``max_readers``    the number of threads, in all processes, that may read at the same time
-                           (a process counts for as many as it has had at once, up to four)
         ``buffer_window``  seconds (0.005) from a buffered append until its commit begins;
                            0.0001 .. 60. The writer's lock is held for that time
 

@@ -37,6 +37,7 @@ from ..crash_point import crash_point
 from ..errors import CorruptionError, LockTimeout, RaxlogError, ReadOnlyStore, StoreError
 from ..files import directory, disk, generation, lmdb_errors, log_file, map_lock, meta_pages, presence
 from ..files.lmdb_file import RESERVE
+from ..files.reader_slots import ReaderSlots
 from ..files.store_files import StoreFiles
 from ..files.writer_lock import WriterLock
 from ..format import records
@@ -49,7 +50,6 @@ from .reader_gate import ReaderGate
 DEFAULT_MAP_SIZE = 64 << 30
 _LEAST_MAP = 1 << 24
 MAX_DATABASES = 16
-_KEPT_SLOTS = 4
 _MOST_MOVES = 20  # generations that may be removed during one opening
 _PATIENCE = 30.0  # seconds to wait for a writer, at opening, where a log is to be made, or a power cut had a journal,
 _MOMENT = 0.1  # and where a reader finds a record in it after a kill
@@ -68,6 +68,7 @@ class StoreMap:
         self.opening = threading.RLock()  # held while the file is mapped; another in a forked child
         self.generation = path  # the folder of the generation that is mapped
         self.mapped: lmdb.Environment | None = None  # the log, where there is one, in front of LMDB's own
+        self._slots: ReaderSlots | None = None
         self._real: lmdb.Environment | None = None
         self._map_lock: FileIO | None = None
         self.lock_inode = 0  # of LMDB's lock file
@@ -133,11 +134,10 @@ class StoreMap:
         lockless = options.readonly and (at_rest or not directory.can_register(folder))
         while True:
             try:
-                self._real, self._map_lock = map_lock.open_held(
+                self._slots, self._map_lock = map_lock.open_held(
                     folder, map_size=size, readonly=options.readonly, lock=not lockless,
-                    # Reads keep their slots in LMDB's table: to take one is to wait for its mutex, and a process
-                    # may be stopped (SIGSTOP) that has it.
-                    max_readers=options.max_readers, max_dbs=MAX_DATABASES, max_spare_txns=_KEPT_SLOTS,
+                    # No spare transactions: a fork would leave their reader slots in doubt.
+                    max_readers=options.max_readers, max_dbs=MAX_DATABASES, max_spare_txns=0,
                 )
                 break
             except lmdb.MapResizedError:
@@ -147,10 +147,10 @@ class StoreMap:
                     raise
                 size //= 2  # the address space is limited (ulimit -v, 32 bits): reserve less
         self.lock_inode = 0 if lockless else os.stat(folder / directory.LOCK).st_ino
-        self.mapped = self._real
+        self.mapped = self._real = self._slots.opened
         names = [directory.LOCK, directory.DATA]
         if self.is_logged(folder):
-            self.log = Log(folder, self._real, options, shares=not lockless, store_map=self)
+            self.log = Log(folder, self._real, options, shares=not lockless, store_map=self, begin=self._slots.begin)
             self.mapped = cast(lmdb.Environment, self.log)
             names += [log_file.LOG, log_file.STATE]
         self._files.follow(folder, *names, guard=None if self.log is None else self.log.state)
@@ -178,6 +178,8 @@ class StoreMap:
         """A read transaction of the opening, before any other can begin."""
         while True:
             try:
+                if self.log is None and self._slots is not None:
+                    return self._slots.begin()
                 return self._live().begin()
             except lmdb.MapResizedError:
                 self._adopt()
@@ -214,9 +216,9 @@ class StoreMap:
     def _unmap(self) -> None:
         if self.log is not None:
             self.log.close()  # where an exception strikes it, it is run again
-        if self._real is not None:
-            self._real.close()
-        self.mapped = self._real = self.log = None
+        if self._slots is not None:
+            self._slots.close()
+        self.mapped = self._real = self._slots = self.log = None
         if self._map_lock is not None:
             self._map_lock.close()
 
@@ -235,7 +237,7 @@ class StoreMap:
 
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._real))
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.mapped))
-            self.mapped = self._real = self.log = None
+            self.mapped = self._real = self._slots = self.log = None
         map_lock.part_from_parent(self.lock_inode)
 
     # -- a store without a log ----------------------------------------------------------
@@ -288,7 +290,7 @@ class StoreMap:
 
     def clear_readers(self) -> int:
         """Free the places of readers that have died; how many there were."""
-        return map_lock.clear_readers(self._live(), self.generation)
+        return 0 if self._slots is None else self._slots.clear()
 
     def show_journal(self, cut: bool) -> None:
         """For a reader: have what is in the journal only applied, where this user may, as by the next writer.
@@ -319,10 +321,11 @@ class StoreMap:
         lock = WriterLock(self._path / directory.WRITER)
         try:
             lock.acquire(patience)
-            self._real, self._map_lock = map_lock.open_held(
+            self._slots, self._map_lock = map_lock.open_held(
                 self.generation, map_size=self._first_size(), max_dbs=MAX_DATABASES,
                 max_readers=self.options.max_readers, max_spare_txns=0,
             )
+            self._real = self._slots.opened
             journal.apply_what_is_due(self._real, self.generation / directory.DATA)
         finally:
             self._unmap()

@@ -24,52 +24,47 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
-import lmdb
-
 from ..errors import StoreError
-from ..notices import note
 from . import disk, ofd_lock, presence
+from .reader_slots import ReaderSlots
 
 LOCK = "lock.mdb"
 _FIXED = 0x10  # MAP_FIXED, from <linux/mman.h>
 
 
-def open_held(generation: Path, lock: bool = True, **options: Any) -> tuple[lmdb.Environment, FileIO | None]:
+def open_held(generation: Path, lock: bool = True, **options: Any) -> tuple[ReaderSlots, FileIO | None]:
     """Map a generation with LMDB's locks and ours; ours go with the file, to be closed after LMDB.
 
-    None without ``lock``. The places of readers that have died are freed before anything is read: they may be all
+    None without ``lock``. The slots of readers that have died are freed before anything is read: they may be all
     that there are. lmdb.Error; StoreError where the lock file was deleted in use; LockTimeout where another process
     was stopped in its opening.
     """
     if not lock:
-        return lmdb.open(str(generation), create=False, lock=False, **options), None
+        slots = ReaderSlots(None)
+        slots.open(generation, lock=False, **options)
+        return slots, None
     file = open_in_place(generation / LOCK)
     try:
         ofd_lock.enter(file, generation.parent, lambda: ofd_lock.is_shared(file, 0))
-        opened = lmdb.open(str(generation), create=False, **options)
+        slots = ReaderSlots(generation / LOCK)
+        if not ofd_lock.is_free(file, 0, 1):  # else LMDB makes the mutex anew
+            slots.wait()  # to open is to read
+        slots.open(generation, **options)
         try:
-            clear_readers(opened, generation)
-            with opened.begin():  # with its first read LMDB takes the lock on the process' byte
+            slots.clear()
+            with slots.begin():  # with its first read LMDB takes the lock on the process' byte
                 pid = os.getpid()
                 ofd_lock.take(file, 0, 1, shared=True, waits=True)
                 fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB, 1, pid)
                 ofd_lock.take(file, pid, 1, shared=True)
             ofd_lock.leave(file)
         except BaseException:
-            opened.close()
+            slots.close()
             raise
     except BaseException:
         file.close()
         raise
-    return opened, file
-
-
-def clear_readers(opened: lmdb.Environment, generation: Path) -> int:
-    """Free the places of readers that have died; how many there were."""
-    cleared = int(opened.reader_check())
-    if cleared:
-        note("info", "%s: %d readers cleared, whose processes have died", generation.parent, cleared)
-    return cleared
+    return slots, file
 
 
 def part_from_parent(inode: int) -> None:

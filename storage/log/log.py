@@ -161,8 +161,8 @@ class Log:
     """One process' end of the log of one store. What is not here it has of LMDB's environment."""
 
     def __init__(self, folder: Path, real: Any, options: OpenOptions, *, shares: bool, rescues: bool = False,
-                 store_map: StoreMap | None = None) -> None:
-        """Enter. Without ``store_map`` it can only be read.
+                 store_map: StoreMap | None = None, begin: Callable[[], Any] | None = None) -> None:
+        """Enter. Without ``store_map`` it can only be read. ``begin``: how a read of LMDB's begins.
 
         Not ``shares``: the store is at rest, and nothing in its folder may be locked or written. ``rescues``: what is
         damaged is no error, and what can be read is taken; ``damage`` says what cannot.
@@ -181,9 +181,9 @@ class Log:
         self.readonly = options.readonly
         self.damage: CorruptionError | None = None
         self.rescues = rescues
-        self.begin_raw = real.begin
+        self.begin_raw = begin or real.begin
         self.durable = options.durability != "relaxed"
-        with real.begin() as raw:
+        with self.begin_raw() as raw:
             store = raw.get(STORE_KEY)
             if store is None:
                 raise NotAStore(f"{folder.parent} holds an LMDB file, but no raxlog store is in it.")
@@ -283,7 +283,7 @@ class Log:
                 )
             time.sleep(0.001)
         self.words[JOINS] = self.pid
-        with self.real.begin() as raw:
+        with self.begin_raw() as raw:
             _, applied, self.chain = self.look(raw)
             self.pos = applied
             self.reached = applied, self.chain
@@ -325,7 +325,7 @@ class Log:
         self.read().abort()
         if self.next_record() is not None:
             os.fdatasync(self.file)
-            with self.real.begin() as raw, self.mutex:
+            with self.begin_raw() as raw, self.mutex:
                 self.step(raw, self.overlay)
             if self.next_record() is not None:  # one call can leave one record
                 raise CorruptionError(

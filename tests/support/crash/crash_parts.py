@@ -365,19 +365,20 @@ def reader(seconds: float, folder: Path) -> Outcome:
                 churn(store)
             time.sleep(_HELD)
             sizes, lags, commits = [], [], 0
-            end = time.monotonic() + seconds
+            end, first_state = time.monotonic() + seconds, store._env.map.last_state()
             while time.monotonic() < end:
                 churn(store)
                 commits += 1
                 time.sleep(0.002)  # so that commits in the time of a read stay about the same
                 sizes.append(size(store))
                 lags.append(max([one.lag for one in store.readers() if one.pid == child.pid], default=0))
+            checkpoints = store._env.map.last_state() - first_state
             assert any(one.pid == child.pid for one in store.readers())
         half = len(sizes) // 2
         first, second = max(sizes[:half]), max(sizes[half:])
-        print(f"{commits:,} commits, file {first:,} then {second:,} bytes, greatest lag {max(lags):,} commits",
-              flush=True)
-        assert max(lags) > 10
+        print(f"{commits:,} commits, {checkpoints:,} checkpoints, file {first:,} then {second:,} bytes, greatest lag "
+              f"{max(lags):,} checkpoints", flush=True)
+        assert max(lags) > checkpoints * _HELD / seconds / 2 > 1
         assert second <= first * 1.5
         assert [one for one in store.readers() if one.lag > 0] == []  # the killed one has been cleared
         grown = size(store)

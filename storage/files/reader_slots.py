@@ -1,0 +1,90 @@
+"""The slots of readers in LMDB's lock file: a read takes one, and gives it back.
+
+    lock.mdb     magic │ format │ mutex: the thread that has it (4 bytes) … │ newest commit │ … │ slot │ slot │ …
+
+To take a slot is to have LMDB's mutex for a microsecond. It is free again when its owner is killed, not where that is
+stopped (SIGSTOP, a debugger): then LMDB has all others wait, in C, without an end, and with the interpreter's lock. So
+a read looks first whether a thread has the mutex. Where one keeps it, the read sleeps, and in the end names it.
+
+Between the look and LMDB's own lies a tenth of a microsecond, in which that thread would have to come and be stopped.
+Where LMDB, or its mutex (of glibc), is not as it is known here, nothing is looked at.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import lmdb
+
+from ..errors import LockTimeout
+from ..notices import note
+from . import disk
+
+_HEAD = 16
+_KNOWN_FORMAT = 1 << 16 | 1  # of LMDB 0.9, where processes show by locks that they live
+_THREAD = (1 << 30) - 1  # the two bits above say that others wait, and that the owner has died
+_HAS_WORD = "CS_GNU_LIBC_VERSION" in os.confstr_names
+_PATIENCE = 30.0  # seconds for what takes a microsecond
+_YIELDS, _LOOKS = 100, 0.001
+_NO_HEAD = memoryview(bytes(_HEAD)).cast("I")
+
+
+class ReaderSlots:
+    """The slots of one generation. ``opened`` is LMDB's environment, once it is mapped."""
+
+    __slots__ = ("_begin", "_format", "_owner", "_store", "opened")
+
+    def __init__(self, path: Path | None) -> None:
+        """Of the lock file, which is there and which LMDB has not opened: to close a descriptor drops its locks.
+
+        None: the generation is mapped without.
+        """
+        self._store = path and path.parent.parent
+        head = _NO_HEAD
+        if path is not None and _HAS_WORD:
+            with disk.open_file(path, os.O_RDWR) as file:  # without locks: in a forked child it stays open
+                if os.fstat(file.fileno()).st_size < _HEAD:
+                    os.ftruncate(file.fileno(), _HEAD)  # LMDB makes it larger
+                head = memoryview(mmap.mmap(file.fileno(), _HEAD, access=mmap.ACCESS_READ)).cast("I")
+        self._format, self._owner = head[1:2], head[2:3]
+
+    def open(self, generation: Path, **options: Any) -> lmdb.Environment:
+        """Map the generation: LMDB's environment. lmdb.Error."""
+        self.opened = lmdb.open(str(generation), create=False, **options)
+        self._begin = self.opened.begin
+        return self.opened
+
+    def begin(self) -> lmdb.Transaction:
+        """A read of LMDB's. lmdb.Error; LockTimeout where a process was stopped that has the mutex."""
+        if self._owner[0]:
+            self.wait()
+        return self._begin()
+
+    def clear(self) -> int:
+        """Free the slots of readers that have died; how many there were."""
+        self.wait()
+        cleared = int(self.opened.reader_check())
+        if cleared:
+            note("info", "%s: %d readers cleared, whose processes have died", self._store, cleared)
+        return cleared
+
+    def close(self) -> None:
+        """Close LMDB's environment, and the map of the lock file."""
+        self.opened.close()
+        self._format = self._owner = _NO_HEAD
+
+    def wait(self) -> None:
+        """Wait until no thread has the mutex. LockTimeout."""
+        began, yields = time.monotonic(), _YIELDS
+        while self._format[0] == _KNOWN_FORMAT and (owner := self._owner[0] & _THREAD):
+            if time.monotonic() > began + _PATIENCE:
+                raise LockTimeout(
+                    f"waited {_PATIENCE:g} s for the readers of {self._store}: process or thread {owner} has their "
+                    "lock, and may have been stopped (SIGSTOP, a debugger). Let it go on, or end it."
+                )
+            time.sleep(0 if yields > 0 else _LOOKS)
+            yields -= 1
