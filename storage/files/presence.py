@@ -224,6 +224,10 @@ def _left_behind(file: FileIO) -> tuple[list[tuple[bytes, int]], list[int], list
         if not any(raw):
             free.append(slot)
         elif ofd_lock.is_free(file, slot, 1):
+            now = os.pread(file.fileno(), _SLOT.size, slot)
+            if now != raw:  # it was closed since it was read
+                free += [] if any(now) else [slot]
+                continue
             checksum, boot, pid, _ = _SLOT.unpack(raw)
             torn = checksum != xxh3_64_intdigest(raw[8:])
             found.append((_UNKNOWN_BOOT, 0) if torn else (boot, pid))

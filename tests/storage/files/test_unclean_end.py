@@ -6,6 +6,7 @@ import os
 import signal
 import struct
 from collections.abc import Callable
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 import raxlog
 from children import Child
 from counting import settle
-from raxlog.storage.files import presence
+from raxlog.storage.files import ofd_lock, presence
 from raxlog.storage.format import keys as layout
 from raxlog.storage.format import records
 from xxhash import xxh3_64_intdigest
@@ -116,6 +117,33 @@ def test_the_death_of_one_of_several_is_noticed_beside_the_living(path: Path) ->
         with raxlog.open(path) as store:
             assert store.last_end == ("killed", (second.pid,), ())
     assert (path / presence.OPEN).stat().st_size <= 3 * 64, "slots are used again"
+
+
+def test_a_close_in_the_middle_of_an_opening_is_no_kill(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It comes between the opening's look at the slots, and that at their locks."""
+    asked, go = os.pipe()
+    is_free, closed = ofd_lock.is_free, []
+
+    def work(say: Say) -> None:
+        with raxlog.open(path):
+            say("open")
+            os.read(asked, 1)
+        say("closed")
+
+    def close_before(file: FileIO, start: int, length: int) -> bool:
+        if not closed and Path(str(file.name)).name == "open":
+            os.write(go, b"x")
+            closed.append(child.heard())
+        return is_free(file, start, length)
+
+    with Child(work) as child:
+        assert child.heard() == "open"
+        monkeypatch.setattr(ofd_lock, "is_free", close_before)
+        with raxlog.open(path, readonly=True) as store:
+            assert closed == ["closed"]
+            assert store.last_end.how == "clean"
+    os.close(asked)
+    os.close(go)
 
 
 def test_a_hundred_kills_leave_one_slot(path: Path) -> None:
