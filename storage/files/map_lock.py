@@ -24,6 +24,8 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
+import lmdb
+
 from ..errors import StoreError
 from . import disk, ofd_lock, presence
 from .reader_slots import ReaderSlots
@@ -41,7 +43,7 @@ def open_held(generation: Path, lock: bool = True, **options: Any) -> tuple[Read
     """
     if not lock:
         slots = ReaderSlots(None)
-        slots.open(generation, lock=False, **options)
+        slots.use(lmdb.open(str(generation), create=False, lock=False, **options))
         return slots, None
     file = open_in_place(generation / LOCK)
     try:
@@ -49,8 +51,9 @@ def open_held(generation: Path, lock: bool = True, **options: Any) -> tuple[Read
         slots = ReaderSlots(generation / LOCK)
         if not ofd_lock.is_free(file, 0, 1):  # else LMDB makes the mutex anew
             slots.wait()  # to open is to read
-        slots.open(generation, **options)
+        opened = lmdb.open(str(generation), create=False, **options)
         try:
+            slots.use(opened)
             slots.clear()
             with slots.begin():  # with its first read LMDB takes the lock on the process' byte
                 pid = os.getpid()
@@ -59,7 +62,7 @@ def open_held(generation: Path, lock: bool = True, **options: Any) -> tuple[Read
                 ofd_lock.take(file, pid, 1, shared=True)
             ofd_lock.leave(file)
         except BaseException:
-            slots.close()
+            opened.close()
             raise
     except BaseException:
         file.close()

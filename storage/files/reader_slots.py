@@ -16,7 +16,6 @@ import mmap
 import os
 import time
 from pathlib import Path
-from typing import Any
 
 import lmdb
 
@@ -52,11 +51,10 @@ class ReaderSlots:
                 head = memoryview(mmap.mmap(file.fileno(), _HEAD, access=mmap.ACCESS_READ)).cast("I")
         self._format, self._owner = head[1:2], head[2:3]
 
-    def open(self, generation: Path, **options: Any) -> lmdb.Environment:
-        """Map the generation: LMDB's environment. lmdb.Error."""
-        self.opened = lmdb.open(str(generation), create=False, **options)
-        self._begin = self.opened.begin
-        return self.opened
+    def use(self, opened: lmdb.Environment) -> None:
+        """Read from LMDB's environment, which is open now."""
+        self.opened = opened
+        self._begin = opened.begin
 
     def begin(self) -> lmdb.Transaction:
         """A read of LMDB's. lmdb.Error; LockTimeout where a process was stopped that has the mutex."""
