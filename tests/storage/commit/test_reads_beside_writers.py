@@ -116,13 +116,10 @@ def test_reads_beside_a_process_that_was_stopped_with_the_lock_of_lmdb_s_readers
 
 
 @pytest.mark.storm
-def test_readonly_openers_beside_stopped_writers_see_all_that_was_acknowledged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_readonly_openers_beside_stopped_writers_see_all_that_was_acknowledged(tmp_path: Path) -> None:
     print(f"RAXLOG_SEED={SEED}")
-    monkeypatch.setattr(reader_slots, "_PATIENCE", 1)
     rng = random.Random(SEED)
-    longest, in_vain = 0.0, 0
+    longest = 0.0
     for number in range(OPENERS):
         path = tmp_path / f"{number}.rax"
 
@@ -139,19 +136,14 @@ def test_readonly_openers_beside_stopped_writers_see_all_that_was_acknowledged(
             child.send(signal.SIGSTOP)
             wait_until_stopped(child.pid)
             began = time.monotonic()
-            try:
-                with raxlog.open(path, readonly=True) as store:
-                    seen = len(store.stream("s"))
-            except raxlog.LockTimeout:  # it was stopped while it took a slot in LMDB's table, or looked there for dead
-                in_vain += 1
-                continue
-            longest = max(longest, time.monotonic() - began)
-            child.kill()
-            acknowledged = len(child.all_heard()) + 20
-            assert acknowledged <= seen <= acknowledged + 1
-    print(f"longest opening and read {longest * 1000:.1f} ms; {in_vain} in vain")
+            with raxlog.open(path, readonly=True) as store:
+                seen = len(store.stream("s"))
+                longest = max(longest, time.monotonic() - began)
+                child.kill()
+                acknowledged = len(child.all_heard()) + 20
+                assert acknowledged <= seen <= acknowledged + 1
+    print(f"longest opening and read {longest * 1000:.1f} ms")
     assert longest < AT_ONCE
-    assert in_vain <= 1
 
 
 def stopped_behind_its_record(path: Path) -> Callable[[Callable[[Any], None]], None]:

@@ -326,7 +326,7 @@ def contention(seconds: float, durability: str, seed: int, folder: Path) -> Outc
     return outcome
 
 
-_HELD = 0.5
+_HELD = 1.0
 _KEPT = 2000
 
 
@@ -365,20 +365,19 @@ def reader(seconds: float, folder: Path) -> Outcome:
                 churn(store)
             time.sleep(_HELD)
             sizes, lags, commits = [], [], 0
-            end, first_state = time.monotonic() + seconds, store._env.map.last_state()
+            end = time.monotonic() + seconds
             while time.monotonic() < end:
                 churn(store)
                 commits += 1
                 time.sleep(0.002)  # so that commits in the time of a read stay about the same
                 sizes.append(size(store))
                 lags.append(max([one.lag for one in store.readers() if one.pid == child.pid], default=0))
-            checkpoints = store._env.map.last_state() - first_state
             assert any(one.pid == child.pid for one in store.readers())
         half = len(sizes) // 2
         first, second = max(sizes[:half]), max(sizes[half:])
-        print(f"{commits:,} commits, {checkpoints:,} checkpoints, file {first:,} then {second:,} bytes, greatest lag "
-              f"{max(lags):,} checkpoints", flush=True)
-        assert max(lags) > checkpoints * _HELD / seconds / 2 > 1
+        print(f"{commits:,} commits, file {first:,} then {second:,} bytes, greatest lag {max(lags):,} commits",
+              flush=True)
+        assert max(lags) > 10
         assert second <= first * 1.5
         assert [one for one in store.readers() if one.lag > 0] == []  # the killed one has been cleared
         grown = size(store)
