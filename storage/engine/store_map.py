@@ -68,8 +68,7 @@ class StoreMap:
         self.opening = threading.RLock()  # held while the file is mapped; another in a forked child
         self.generation = path  # the folder of the generation that is mapped
         self.mapped: lmdb.Environment | None = None  # the log, where there is one, in front of LMDB's own
-        self._slots: ReaderSlots | None = None
-        self._real: lmdb.Environment | None = None
+        self._slots: ReaderSlots | None = None  # with LMDB's environment
         self._map_lock: FileIO | None = None
         self.lock_inode = 0  # of LMDB's lock file
         self.log: Log | None = None  # None in snapshots, and for readers of a store that has none yet
@@ -147,10 +146,10 @@ class StoreMap:
                     raise
                 size //= 2  # the address space is limited (ulimit -v, 32 bits): reserve less
         self.lock_inode = 0 if lockless else os.stat(folder / directory.LOCK).st_ino
-        self.mapped = self._real = self._slots.opened
+        self.mapped = real = self._slots.opened
         names = [directory.LOCK, directory.DATA]
         if self.is_logged(folder):
-            self.log = Log(folder, self._real, options, shares=not lockless, store_map=self, begin=self._slots.begin)
+            self.log = Log(folder, real, options, shares=not lockless, store_map=self, begin=self._slots.begin)
             self.mapped = cast(lmdb.Environment, self.log)
             names += [log_file.LOG, log_file.STATE]
         self._files.follow(folder, *names, guard=None if self.log is None else self.log.state)
@@ -178,9 +177,7 @@ class StoreMap:
         """A read transaction of the opening, before any other can begin."""
         while True:
             try:
-                if self.log is None and self._slots is not None:
-                    return self._slots.begin()
-                return self._live().begin()
+                return self._live().begin() if self._slots is None or self.log is not None else self._slots.begin()
             except lmdb.MapResizedError:
                 self._adopt()
 
@@ -218,7 +215,7 @@ class StoreMap:
             self.log.close()  # where an exception strikes it, it is run again
         if self._slots is not None:
             self._slots.close()
-        self.mapped = self._real = self._slots = self.log = None
+        self.mapped = self._slots = self.log = None
         if self._map_lock is not None:
             self._map_lock.close()
 
@@ -232,12 +229,12 @@ class StoreMap:
         With ``unclean`` it is kept, and not closed: that would wait, even at exit, for a thread that is not here.
         """
         self.opening = threading.RLock()
-        if unclean and self.mapped is not None:
+        if unclean and self._slots is not None:
             import ctypes  # noqa: PLC0415 - hardly any process comes here
 
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._real))
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._slots.opened))
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.mapped))
-            self.mapped = self._real = self._slots = self.log = None
+            self.mapped = self._slots = self.log = None
         map_lock.part_from_parent(self.lock_inode)
 
     # -- a store without a log ----------------------------------------------------------
@@ -325,8 +322,7 @@ class StoreMap:
                 self.generation, map_size=self._first_size(), max_dbs=MAX_DATABASES,
                 max_readers=self.options.max_readers, max_spare_txns=0,
             )
-            self._real = self._slots.opened
-            journal.apply_what_is_due(self._real, self.generation / directory.DATA)
+            journal.apply_what_is_due(self._slots.opened, self.generation / directory.DATA)
         finally:
             self._unmap()
             lock.close()
@@ -349,8 +345,8 @@ class StoreMap:
 
     def last_state(self) -> int:
         """The number of the newest state in LMDB's file, as its table of readers counts them."""
-        assert self._real is not None
-        return int(self._real.info()["last_txnid"])
+        assert self._slots is not None
+        return int(self._slots.opened.info()["last_txnid"])
 
     # -- its size -----------------------------------------------------------------------
 
