@@ -481,16 +481,15 @@ class WriteBuffer(Attachment):
                     self._callers = set()
                 self._settled = self._number - 1
                 is_awaited = commits.is_awaited() or commits.files.is_lock_awaited()
-                self._yields = self._shut or self._forking or is_awaited
-                if not self._batch:
-                    self._yields = True
-                    self._changed(whole_queue=self._failure is not None)
-                    return
+                self._yields = not self._batch or self._shut or self._forking or is_awaited
                 if self._yields:
                     self._due = True
+                    self._until = 0  # an append that was let in, and has read its header since, must ask again
                 else:
                     self._open_window(self._over + self._window - time.monotonic())
                 self._changed(whole_queue=self._failure is not None)
+                if not self._batch:
+                    return
 
     def _open_window(self, seconds: float) -> None:
         self._phase = OPEN

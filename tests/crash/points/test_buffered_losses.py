@@ -158,6 +158,44 @@ def test_a_slow_disk_is_not_waited_for_and_what_comes_meanwhile_is_the_next_comm
         assert ahead > 10
 
 
+def test_an_append_that_reads_its_header_while_the_commit_ends_is_not_lost(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Let in beside the commit, it comes back once the lead has been left: its items are of no batch that is taken."""
+    read_head, lead = WriteBuffer._read_head, WriteBuffer._lead
+    under_way, reads, is_left, returned = (threading.Event() for _ in range(4))
+
+    def reading(buffer: WriteBuffer, name: bytes, *more: Any) -> None:
+        read_head(buffer, name, *more)
+        if name == b"late" and not reads.is_set():
+            reads.set()
+            assert is_left.wait(20)
+
+    def leading(buffer: WriteBuffer) -> None:
+        lead(buffer)
+        is_left.set()
+        if reads.is_set():
+            returned.wait(0.3)
+
+    def slow(point: str) -> None:
+        if point == "commit.before":
+            under_way.set()
+            reads.wait(20)
+
+    monkeypatch.setattr(WriteBuffer, "_read_head", reading)
+    monkeypatch.setattr(WriteBuffer, "_lead", leading)
+    monkeypatch.setattr(crash_point, "listener", slow)
+    with raxlog.open(path, durability="buffered", buffer_window=0.002) as store:
+        given = {"soon": [store.stream("soon").append({"n": 0})], "late": []}
+        assert under_way.wait(20)
+        for n in range(3):
+            given["late"].append(store.stream("late").append({"n": n}))
+            returned.set()
+            time.sleep(0.05)  # longer than a window: each append is of a hold of its own
+        store.flush()
+        assert {name: [entry.id for entry in store.stream(name).range()] for name in given} == given
+
+
 def test_a_commit_that_fails_takes_what_came_meanwhile_with_it(path: Path) -> None:
     with raxlog.open(path, durability="buffered", buffer_window=0.002) as store:
         told = threading.Event()
