@@ -249,6 +249,80 @@ def test_threads_keep_their_order_and_share_the_commits(path: Path) -> None:
         assert [(n, sid) for who, n, sid in found if who == place] == list(enumerate(given[place]))
 
 
+SEAMS = {"_read_head": 0.5, "_commit": 0.5, "_lead": 0.5, "_become_idle": 0.03, "_take": 0.03, "_start_items": 0.03,
+         "_leave_queue": 0.03, "_enqueue": 0.03}  # and how often there is a pause
+
+
+def with_pauses(chance: random.Random) -> None:
+    """The buffer, in this process, with random pauses before and behind its steps."""
+    def pausing(step: Callable[..., Any], often: float) -> Callable[..., Any]:
+        def pause() -> None:
+            if chance.random() < often:
+                time.sleep(chance.choice([0, 0.0001, 0.001, 0.003, 0.01]) * chance.random() * 2)
+
+        def call(*args: Any, **more: Any) -> Any:
+            pause()
+            try:
+                return step(*args, **more)
+            finally:
+                pause()
+
+        return call
+
+    for name, often in SEAMS.items():
+        setattr(WriteBuffer, name, pausing(getattr(WriteBuffer, name), often))
+
+
+def test_pauses_at_any_step_lose_no_append_and_change_no_id(tmp_path: Path) -> None:
+    """Threads that append to old and new streams; in every other store another process writes between them."""
+    print("seed", SEED)
+
+    def append(store: raxlog.Store, chance: random.Random, many: int) -> list[tuple[str, StreamID]]:
+        given: list[tuple[str, StreamID]] = []
+        for _ in range(many):
+            name = f"s{chance.randrange(6)}" if chance.random() < 0.7 else f"n{chance.randrange(1000)}"
+            kind = chance.random()
+            if kind < 0.1:
+                given += [(name, sid) for sid in store.stream(name).extend([{"n": 1}] * 3)]
+            elif kind < 0.15:
+                with store.transaction() as tx:
+                    given.append((name, tx.stream(name).append({"n": 1})))
+            elif kind < 0.2:
+                store.flush()
+            else:
+                given.append((name, store.stream(name).append({"n": 1}, maxlen=1000 if kind < 0.3 else None)))
+            if chance.random() < 0.3:
+                time.sleep(chance.random() * 0.006)
+        return given
+
+    def work(say: Say, path: Path, seed: int, threads: int) -> None:
+        signal.alarm(60)  # ends a process that hangs
+        chance = random.Random(seed)
+        with_pauses(chance)
+        given: list[tuple[str, StreamID]] = []
+        with raxlog.open(path, durability="buffered", buffer_window=chance.choice([0.0002, 0.001, 0.004])) as store:
+            running = [threading.Thread(target=lambda of: given.extend(append(store, of, 40)),
+                                        args=(random.Random(seed + place),)) for place in range(threads)]
+            for thread in running:
+                thread.start()
+            for thread in running:
+                thread.join()
+            store.flush()
+            say(given)
+
+    until = time.monotonic() + (120 if LONG else 4)
+    number = 0
+    while time.monotonic() < until:
+        number += 1
+        path, seed = tmp_path / f"{number}.rax", SEED * 100_000 + number * 10
+        with Child(partial(work, path=path, seed=seed, threads=1 + number % 3)) as one, \
+                Child(partial(work, path=path, seed=seed + 5, threads=number % 2)) as two:
+            given = one.finish()[0] + two.finish()[0]
+        with raxlog.open(path) as store:
+            found = [(name.decode(), entry.id) for name in store.streams() for entry in store.stream(name).range()]
+        assert sorted(found) == sorted(given), f"seed {seed}"
+
+
 def test_threads_that_wait_are_let_in_one_by_one_and_each_in_its_turn(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
