@@ -179,7 +179,7 @@ class WriteBuffer(Attachment):
         self._bell.acquire()
         self._thread: threading.Thread | None = None
         self._phase = IDLE
-        self._until = 0  # appends before this millisecond need no other check
+        self._until = 0  # appends before this millisecond need no other check; never to come once the lead is left
         self._hold = 0  # how often the lead has been taken
         self._heads: dict[bytes, Head] = {}
         self._batch: dict[bytes, Head] = {}  # the streams of the next commit
