@@ -2,8 +2,8 @@
 
 cimport cython
 
-@cython.locals(key=bytes, last=bytes, there=bint)
-cpdef bint seek(object cursor, bytes full, bint before=*) except -1
+@cython.locals(key=bytes, last=bytes)
+cpdef bytes seek(object cursor, bytes full, bint before=*)
 
 cpdef long long run_of(bytes key, bytes value) except -1
 
@@ -79,7 +79,8 @@ cdef class LogCursor:
     cdef bint both
     cdef bint on_lmdb
 
-    @cython.locals(version=Version, key=bytes, first=bytes, end=bytes, gap=tuple, steps="Py_ssize_t", gaps=dict)
+    @cython.locals(version=Version, first=bytes, end=bytes, gap=tuple, steps="Py_ssize_t", gaps=dict)
+    cdef object skip_from(self, bytes key)
     cdef object skip_lmdb(self, bint found)
     @cython.locals(version=Version, key=bytes, order=list, beside=list, size="Py_ssize_t", before="Py_ssize_t",
                    at="Py_ssize_t")
@@ -90,7 +91,7 @@ cdef class LogCursor:
     cpdef bint set_key(self, bytes key) except -1
     cpdef bint first(self) except -1
     cpdef bint last(self) except -1
-    @cython.locals(here=bytes, found=bint)
+    @cython.locals(here=bytes, key=bytes)
     cpdef bint next(self) except -1
     @cython.locals(here=bytes)
     cpdef bint prev(self) except -1

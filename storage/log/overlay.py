@@ -31,8 +31,8 @@ SHORT = 8  # keys: a run that is stepped over faster than looked up
 MOST_GAPS = 1000
 
 
-def seek(cursor: Any, full: bytes, before: bool = False) -> bool:
-    """Stand on the least key >= ``full`` of LMDB's; ``before``: on the greatest before it.
+def seek(cursor: Any, full: bytes, before: bool = False) -> bytes | None:
+    """Stand on the least key >= ``full`` of LMDB's; ``before``: on the greatest before it. That key, or None.
 
     LMDB looks for a key by halves, and has no checksum over its pages: one row that shows a wrong key sends the search
     to the wrong side of it, and all rows between there and the right place are missed. The search ends beside that
@@ -42,8 +42,8 @@ def seek(cursor: Any, full: bytes, before: bool = False) -> bool:
 
     CorruptionError where that does not hold. Six steps of a cursor, a third of a microsecond.
     """
-    there = cursor.set_range(full)
-    if there:
+    key = None
+    if cursor.set_range(full):
         key = cursor.key()
         if key < full:
             raise disorder(key, full)
@@ -53,8 +53,11 @@ def seek(cursor: Any, full: bytes, before: bool = False) -> bool:
             raise disorder(cursor.key(), key)
         else:
             cursor.prev()
-    if not (cursor.prev() if there else cursor.last()):  # there is none before it
-        return False if before else bool(cursor.first())
+    if not (cursor.last() if key is None else cursor.prev()):  # there is none before it
+        if not before:
+            cursor.first()
+            return key
+        return None
     last = cursor.key()
     if last >= full:
         raise disorder(full, last)
@@ -64,7 +67,11 @@ def seek(cursor: Any, full: bytes, before: bool = False) -> bool:
         cursor.next()
     else:
         cursor.first()
-    return before or (there and bool(cursor.next()))
+    if before:
+        return last
+    if key is not None:
+        cursor.next()
+    return key
 
 
 def run_of(key: bytes, value: bytes | None) -> int:
@@ -260,7 +267,7 @@ class View:
             self.lmdb()
         if not self.writes and not self.rows:
             return self.raw.cursor()
-        return LogCursor(self.raw.cursor(), self.overlay, self.upto)
+        return LogCursor(self.raw.cursor(), self)
 
     def put(self, key: bytes, value: bytes, overwrite: bool = True) -> bool:
         """A view reads only."""
@@ -302,11 +309,11 @@ class LogCursor:
     __slots__ = ("at", "both", "cursor", "forward", "here", "index", "moves", "on_lmdb", "other", "overlay", "rows",
                  "upto", "version")
 
-    def __init__(self, cursor: Any, overlay: Overlay, upto: int) -> None:
+    def __init__(self, cursor: Any, view: View) -> None:
         self.cursor = cursor
-        self.overlay = overlay
-        self.rows = overlay.rows
-        self.upto = upto
+        self.overlay = view.overlay
+        self.rows = view.rows
+        self.upto = view.upto
         self.here: bytes | None = None  # the key it stands on
         self.at: bytes | None = None  # LMDB's candidate
         self.both = False  # whether the overlay has it too
@@ -327,39 +334,41 @@ class LogCursor:
         """Close LMDB's."""
         self.cursor.close()
 
-    def skip_lmdb(self, found: bool) -> None:
-        """Let LMDB's cursor go on over what the overlay has deleted."""
+    def skip_from(self, key: bytes | None) -> None:
+        """LMDB's candidate: ``key``, where its cursor stands, or the next that the overlay has not deleted."""
         cursor = self.cursor
         first: bytes | None = None  # of a run, forward
         steps = 0
-        self.at = None
-        while found:
-            key = cursor.key()
+        while key is not None:
             version = self.rows.get(key)
             while version is not None and version.lsn > self.upto:
                 version = version.older
             if version is None or version.value is not None:
-                self.at = key
                 self.both = version is not None
                 break
             if not self.forward:
-                found = cursor.prev()
+                key = cursor.key() if cursor.prev() else None
                 continue
             if first is None:
                 first = key
                 gap = self.overlay.gaps.get(key)
                 if gap is not None and gap[0] <= self.upto:
                     end = gap[1]
-                    found = end is not None and seek(cursor, end)
+                    key = None if end is None else seek(cursor, end)
                     steps = SHORT
                     continue
             steps += 1
-            found = cursor.next()
+            key = cursor.key() if cursor.next() else None
+        self.at = key
         if steps > SHORT and first is not None:
             gaps = self.overlay.gaps
             if len(gaps) >= MOST_GAPS:
                 gaps.clear()
-            gaps[first] = self.upto, self.at
+            gaps[first] = self.upto, key
+
+    def skip_lmdb(self, found: bool) -> None:
+        """The same after a move of LMDB's cursor."""
+        self.skip_from(self.cursor.key() if found else None)
 
     def skip_overlay(self, index: int, bound: bytes) -> None:
         """The overlay's candidate: the first key from ``bound`` on; backward, the last before it.
@@ -414,16 +423,20 @@ class LogCursor:
     def set_range(self, key: bytes) -> bool:
         """Stand on the first key from here on."""
         self.forward = True
-        self.skip_lmdb(seek(self.cursor, key))
+        self.skip_from(seek(self.cursor, key))
         self.skip_overlay(bisect_left(self.overlay.order, key), key)
         return self.pick()
 
     def set_before(self, key: bytes) -> bool:
-        """Stand on the last key before it."""
+        """Stand on the last key before it. CorruptionError where a damaged page leads to another."""
         self.forward = False
-        self.skip_lmdb(seek(self.cursor, key, True))
+        self.skip_from(seek(self.cursor, key, True))
         self.skip_overlay(bisect_left(self.overlay.order, key), key)
-        return self.pick()
+        if not self.pick():
+            return False
+        if self.here >= key:
+            raise disorder(key, self.here)
+        return True
 
     def set_key(self, key: bytes) -> bool:
         """Stand on this key."""
@@ -453,8 +466,11 @@ class LogCursor:
             return self.first()
         if self.moves != self.overlay.moves:
             self.forward = True
-            found = seek(self.cursor, here)
-            self.skip_lmdb(self.cursor.next() if found and self.cursor.key() == here else found)
+            key = seek(self.cursor, here)
+            if key is not None and key == here:
+                self.skip_lmdb(self.cursor.next())
+            else:
+                self.skip_from(key)
             self.skip_overlay(bisect_right(self.overlay.order, here), here + NEXT)
         elif not self.forward:  # no seek: both candidates stand here or before, and a damaged key leads elsewhere
             self.forward = True
@@ -476,7 +492,7 @@ class LogCursor:
         if self.moves != self.overlay.moves:
             self.forward = False
             cursor = self.cursor
-            self.skip_lmdb(seek(cursor, here, True))
+            self.skip_from(seek(cursor, here, True))
             self.skip_overlay(bisect_left(self.overlay.order, here), here)
         elif self.forward:
             self.forward = False

@@ -505,9 +505,9 @@ def step_before(cursor: lmdb.Cursor[Any], full: bytes | None) -> bool:
     set_before = getattr(cursor, "set_before", None)  # LMDB's cursor has none
     there: bool
     if set_before is not None:
-        there = set_before(full)
-    else:
-        there = cursor.prev() if cursor.set_range(full) else cursor.last()
+        there = set_before(full)  # it compares them itself
+        return there
+    there = cursor.prev() if cursor.set_range(full) else cursor.last()
     if there and bytes(cursor.key()) >= full:
         raise disorder(full, bytes(cursor.key()))
     return there

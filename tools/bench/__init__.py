@@ -29,6 +29,7 @@ CASES = {
     "jobs": ("jobs", "workers, compared with huey and taskiq; deferred entries"),
     "scans": ("streams", "a whole stream to dicts, and bytes on disk"),
     "counts": ("streams", "rank, select, count and split; opening"),
+    "overlay": ("streams", "get and range beside what no checkpoint has taken in"),
     "memory": ("streams", "memory while entries go in and out"),
     "buffered": ("commits", "appends whose callers do not wait"),
     "waking": ("publishing", "how soon another process has an entry"),

@@ -346,7 +346,8 @@ def test_a_search_is_right_or_raises_where_one_row_shows_another_key(
     others = cursor.keys[:place] + cursor.keys[place + 1 :]
     cursor.keys[place] = shown
     try:
-        found = cursor.key() if seek(cursor, wanted, before) else None
+        found = seek(cursor, wanted, before)
+        assert found is None or cursor.key() == found
     except CorruptionError:
         assert cursor.keys != sorted({shown, *others})
         return
@@ -372,6 +373,17 @@ def test_a_value_that_the_log_has_replaced_is_not_shown_where_a_damaged_page_lea
         there = cursor.prev()
     assert (b"a", b"lmdb") not in back
     assert (b"b", b"lmdb") not in back
+
+
+def test_a_search_for_the_key_before_that_skips_deleted_rows_does_not_end_behind_it() -> None:
+    overlay, rows = Overlay(0), Rows([], lambda: None)
+    rows.keys = [b"a", b"z", b"c", b"d", b"e"]  # b shows another key
+    rows.cursor = lambda: rows  # type: ignore[method-assign]
+    for key in (b"c", b"d"):
+        overlay.write(key, None, 1)
+    view = View(SimpleNamespace(pos=1), rows, overlay, False)
+    with pytest.raises(CorruptionError, match="comes behind"):
+        step_before(view.cursor(), b"e")
 
 
 @given(below=st.sets(st.sampled_from(KEYS[:5])), moves=st.lists(st.one_of(

@@ -1,11 +1,14 @@
-"""Streams: scans, ranges and sizes against sqlite3; counts; memory."""
+"""Streams: scans, ranges and sizes against sqlite3; counts; reads beside a full overlay; memory."""
 
 from __future__ import annotations
 
 import random
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import raxlog
@@ -13,6 +16,9 @@ import raxlog
 from ..peers import rows
 from ..rounds import Figure, Rounds, each_us, ms_of, rate_of, single
 from .commits import BATCH, SQLITE, sides
+
+OVERLAID = 6_000  # entries whose nodes the overlay has: a checkpoint is due at a few more
+METAS = 8192  # bytes of data.mdb that a checkpoint changes
 
 
 def scans(rounds: Rounds) -> list[Figure]:
@@ -66,6 +72,44 @@ def counts(rounds: Rounds) -> list[Figure]:
     figures += rounds.contest("open the store", {"raxlog": opened}, "ms", lower_is_better=True)
     return figures + rounds.contest("first range of 100 after opening", {"raxlog": first_range}, "ms",
                                     lower_is_better=True)
+
+
+def overlay(rounds: Rounds) -> list[Figure]:
+    """get and range(count=100), where the last checkpoint has all, and where the overlay is full: with appends behind
+    what is read; with a change in each node that is read."""
+    entries, first = 10 * OVERLAID, rounds.folder / "overlay.rax"
+    with raxlog.open(first) as store:
+        ids = store.stream("events").extend(rows(entries, 0))
+    gone = ids[:OVERLAID:90]  # a node has more
+    asked = random.Random(4).sample(sorted({*ids[: OVERLAID - 200]} - {*gone}), 500)
+    changes: dict[str, Callable[[raxlog.Stream], object]] = {
+        "appends": lambda stream: stream.extend(rows(OVERLAID, entries)),
+        "a change in each node": lambda stream: stream.delete(*gone),
+    }
+
+    def took(call: Callable[[raxlog.StreamID], object]) -> float:
+        return min(each_us(call, asked) for _ in range(3))
+
+    figures = []
+    for number, (name, change) in enumerate(changes.items()):
+        below, full = (shutil.copytree(first, first.with_name(f"overlay-{number}-{side}.rax"))
+                       for side in ("none", "full"))
+        with raxlog.open(below) as store:
+            change(store.stream("events"))
+        with raxlog.open(below) as none, raxlog.open(full, durability="relaxed") as store:
+            metas = (full / "000001" / "data.mdb").read_bytes()[:METAS]
+            change(store.stream("events"))
+            streams = {"all in data.mdb": none.stream("events"), "full overlay": store.stream("events")}
+            figures += rounds.contest(f"get, {name}", {
+                label: partial(took, stream.get) for label, stream in streams.items()
+            }, "µs", lower_is_better=True)
+            figures += rounds.contest(f"range of 100, {name}", {
+                label: partial(took, lambda at, stream=stream: list(stream.range(at, "+", count=100)))
+                for label, stream in streams.items()
+            }, "µs", lower_is_better=True)
+            if metas != (full / "000001" / "data.mdb").read_bytes()[:METAS]:
+                raise RuntimeError("a checkpoint came in between: the overlay was not full")
+    return figures
 
 
 def memory(rounds: Rounds) -> list[Figure]:
