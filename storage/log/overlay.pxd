@@ -87,6 +87,7 @@ cdef class LogCursor:
     cdef object skip_overlay(self, Py_ssize_t index, bytes bound)
     cdef bint pick(self) except -1
     cpdef bint set_range(self, bytes key) except -1
+    @cython.locals(here=bytes)
     cpdef bint set_before(self, bytes key) except -1
     cpdef bint set_key(self, bytes key) except -1
     cpdef bint first(self) except -1

@@ -42,7 +42,7 @@ def seek(cursor: Any, full: bytes, before: bool = False) -> bytes | None:
 
     CorruptionError where that does not hold. Six steps of a cursor, a third of a microsecond.
     """
-    key = None
+    key: bytes | None = None
     if cursor.set_range(full):
         key = cursor.key()
         if key < full:
@@ -58,7 +58,7 @@ def seek(cursor: Any, full: bytes, before: bool = False) -> bytes | None:
             cursor.first()
             return key
         return None
-    last = cursor.key()
+    last: bytes = cursor.key()
     if last >= full:
         raise disorder(full, last)
     if cursor.prev():
@@ -432,11 +432,11 @@ class LogCursor:
         self.forward = False
         self.skip_from(seek(self.cursor, key, True))
         self.skip_overlay(bisect_left(self.overlay.order, key), key)
-        if not self.pick():
-            return False
-        if self.here >= key:
-            raise disorder(key, self.here)
-        return True
+        there = self.pick()
+        here = self.here
+        if here is not None and here >= key:
+            raise disorder(key, here)
+        return there
 
     def set_key(self, key: bytes) -> bool:
         """Stand on this key."""

@@ -90,6 +90,9 @@ def overlay(rounds: Rounds) -> list[Figure]:
     def took(call: Callable[[raxlog.StreamID], object]) -> float:
         return min(each_us(call, asked) for _ in range(3))
 
+    def hundred(stream: raxlog.Stream, start: raxlog.StreamID) -> list[raxlog.Entry]:
+        return list(stream.range(start, "+", count=100))
+
     figures = []
     for number, (name, change) in enumerate(changes.items()):
         below, full = (shutil.copytree(first, first.with_name(f"overlay-{number}-{side}.rax"))
@@ -104,8 +107,7 @@ def overlay(rounds: Rounds) -> list[Figure]:
                 label: partial(took, stream.get) for label, stream in streams.items()
             }, "µs", lower_is_better=True)
             figures += rounds.contest(f"range of 100, {name}", {
-                label: partial(took, lambda at, stream=stream: list(stream.range(at, "+", count=100)))
-                for label, stream in streams.items()
+                label: partial(took, partial(hundred, stream)) for label, stream in streams.items()
             }, "µs", lower_is_better=True)
             if metas != (full / "000001" / "data.mdb").read_bytes()[:METAS]:
                 raise RuntimeError("a checkpoint came in between: the overlay was not full")
